@@ -17,7 +17,7 @@ import yaml
 
 from modelplane_operator.cli.asking import answered
 from modelplane_operator.cli.completion import clusters
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
 from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
 from modelplane_operator.kube.objects import Key
@@ -53,7 +53,7 @@ def why(
     repeated(show, watch=watch)
 
 
-def _why(target: Target, key: Key, output: Format) -> Why:
+def _why(target: HubTarget, key: Key, output: Format) -> Why:
     wide = output is Format.WIDE
     if not wide and (said := answered(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None:
         return read(Why, said)
@@ -121,7 +121,7 @@ def plan(
 
 
 def _planned(
-    target: Target,
+    target: HubTarget,
     where: Key,
     file: Path | None,
     documents: Sequence[dict[str, Any]],
@@ -207,7 +207,7 @@ def hardware(
         out.print(f"  [bold]{text(one.inference_class)}, {text(one.device)}[/]: {text(one.selector)}")
 
 
-def _hardware(target: Target, namespace: str | None) -> Sequence[Hardware]:
+def _hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardware]:
     own = namespace or target.namespace
     if (said := answered(target, own, ask="Hardware")) is not None:
         return read(AllHardware, said).items

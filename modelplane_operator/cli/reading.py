@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
 from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.planning.answers import hardware as of_fleet
@@ -26,7 +26,7 @@ from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why as answer
 
 
-def why(target: Target, key: Key, *, with_clusters: bool) -> Why:
+def why(target: HubTarget, key: Key, *, with_clusters: bool) -> Why:
     async def read(kube: Kube) -> Why:
         deployment = await deployment_of(kube, key)
         services, seen = await objects(kube, ModelService, key.namespace), await snapshot(kube)
@@ -38,7 +38,7 @@ def why(target: Target, key: Key, *, with_clusters: bool) -> Why:
     return ask(target, lambda kube: either(kube, read, asked))
 
 
-def hardware(target: Target, namespace: str) -> Sequence[Hardware]:
+def hardware(target: HubTarget, namespace: str) -> Sequence[Hardware]:
     async def read(kube: Kube) -> Sequence[Hardware]:
         return of_fleet.hardware(await snapshot(kube))
 
@@ -48,7 +48,7 @@ def hardware(target: Target, namespace: str) -> Sequence[Hardware]:
     return ask(target, lambda kube: either(kube, read, asked))
 
 
-def moved(target: Target, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
+def moved(target: HubTarget, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
     """What becomes of the replicas of a cluster that goes, or is drained."""
     cluster = without_ or drain or ""
 
@@ -65,7 +65,7 @@ def moved(target: Target, namespace: str, without_: str | None, drain: str | Non
 
 
 def planned(
-    target: Target, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
+    target: HubTarget, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
 ) -> Outcomes:
     """Of the deployments of a file, or of one that is there with so many replicas."""
 

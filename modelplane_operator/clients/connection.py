@@ -20,7 +20,7 @@ from modelplane_operator.clients.access import Access, read_token
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.initial_sync import InitialSync
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import Limits, Share
+from modelplane_operator.clients.limits import ServerLimits, Share
 from modelplane_operator.clients.prober import ConnectionPace, Health, OnHealth, Prober
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.resolver import Refuse, unrefused
@@ -55,7 +55,7 @@ class Connection:
         on_return: OnReturn = lambda _: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
         slots: asyncio.Semaphore | None = None,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         share: Share | None = None,
         refuse: Refuse = unrefused,
     ) -> None:

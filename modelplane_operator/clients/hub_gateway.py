@@ -34,7 +34,7 @@ _WORDS_OF_GATEWAYS = {b"", b"404 page not found"}  # Envoy's, and Traefik's
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ServiceAddress:
     """How a service is asked."""
 
     address: str
@@ -68,7 +68,7 @@ class Asker:
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )
 
-    async def ask(self, way: Way) -> GatewayAnswer:
+    async def ask(self, way: ServiceAddress) -> GatewayAnswer:
         """What a service answers, or the gateway in its stead. Does not raise."""
         before = self._unreached.get(way.gateway)
         if before and self.now() - before.last < UNREACHED_SECONDS:
@@ -85,12 +85,12 @@ class Asker:
             self._unreached[way.gateway] = _Unreached(known.first if known else now, now, answer)
         return answer
 
-    def is_unreachable(self, way: Way) -> bool:
+    def is_unreachable(self, way: ServiceAddress) -> bool:
         """Whether the gateway has taken nobody's connection for a while."""
         known = self._unreached.get(way.gateway)
         return known is not None and known.last - known.first >= PATIENCE
 
-    async def _get(self, way: Way, path: str) -> GatewayAnswer:
+    async def _get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
         url = URL.build(scheme=way.scheme, host=way.address, port=way.port, path=f"{way.prefix}{path}", encoded=True)
         headers = {"Host": _authority(way), "User-Agent": "modelplane-operator"}
         session = aiohttp.ClientSession(
@@ -117,7 +117,7 @@ class Asker:
             return GatewayAnswer(lack="gives an answer that is no HTTP")
 
 
-def _authority(way: Way) -> str:
+def _authority(way: ServiceAddress) -> str:
     host = f"[{way.host}]" if ":" in way.host else way.host
     return host if way.port == DEFAULT_PORTS[way.scheme] else f"{host}:{way.port}"
 

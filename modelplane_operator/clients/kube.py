@@ -21,7 +21,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.answers import Answers, check_namespace, checked
 from modelplane_operator.clients.errors import from_event, translated
-from modelplane_operator.clients.limits import Limits, Share, shown
+from modelplane_operator.clients.limits import ServerLimits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.transport import CONNECT_SECONDS
@@ -367,7 +367,7 @@ async def connect(
     access: Access,
     *,
     on_call: OnCall = uncounted,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     share: Share | None = None,
     refuse: Refuse = unrefused,
     cluster: str = "",
@@ -377,7 +377,7 @@ async def connect(
     `limits` and `share` bound what the server may say, and how much of our time it gets; `refuse` says which addresses
     are not dialled; `cluster` is its name in traces.
     """
-    async with open_wire(access, on_call, limits or Limits(), share, refuse, cluster=cluster) as wire:
+    async with open_wire(access, on_call, limits or ServerLimits(), share, refuse, cluster=cluster) as wire:
         yield Kube(wire)
 
 

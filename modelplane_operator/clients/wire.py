@@ -17,7 +17,7 @@ from yarl import URL
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import Channel, open_channel
 from modelplane_operator.clients.errors import pause, refusal, translated
-from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
+from modelplane_operator.clients.limits import KIB, ServerLimits, Share, shown, too_many_values
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.tracing import Attributes, Span, by_http, call
 from modelplane_operator.clients.transport import NotHttp, Outgoing, Response
@@ -71,7 +71,7 @@ class Wire:
         access: Access,
         channel: Channel,
         on_call: OnCall,
-        limits: Limits,
+        limits: ServerLimits,
         share: Share | None,
         *,
         cluster: str = "",
@@ -266,7 +266,7 @@ class Wire:
 async def open_wire(
     access: Access,
     on_call: OnCall,
-    limits: Limits,
+    limits: ServerLimits,
     share: Share | None = None,
     refuse: Refuse = unrefused,
     *,

@@ -9,7 +9,7 @@ from modelplane_operator.clients.clouds.eks import account
 from modelplane_operator.controllers.cloud_work import CloudWork, holder, looked
 from modelplane_operator.kube.errors import ClientError, NotFound
 from modelplane_operator.planning.clouds.cluster import owner_of
-from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, plan, unbegun, unknown_machines
+from modelplane_operator.planning.eks_cluster import AwsFacts, Observed, account_of, plan, unbegun, unknown_machines
 from modelplane_operator.rendering.clusters.eks import kinds
 from modelplane_operator.runtime.loop import Clients, Controller
 
@@ -36,7 +36,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
             who = await account.principal(cloud.session)
             if (known is None or lacking) and not going:
                 said = await account.told(cloud.session, lacking)
-                told = Told(said.zones, said.principal, said.cards, said.offered)
+                told = AwsFacts(said.zones, said.principal, said.cards, said.offered)
             else:
                 seen = await looked(view, cloud, cluster, at, own=OWN, left=ALL)
                 if not going and (pools := unbegun(cluster)):

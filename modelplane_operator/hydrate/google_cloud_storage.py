@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from modelplane_operator.hydrate.source import (
     PAGES,
     File,
-    Listing,
+    FileListing,
     PermanentError,
     TransientError,
     below,
@@ -49,11 +49,11 @@ class GoogleCloudStorage:
     _token: tuple[str, float] = field(default=("", 0.0), init=False, repr=False)
     """And until when it holds."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         files = selected(self._listed(), self.allow, self.ignore, self.web.named)
         return pinned(files, self.revision, self.web.named)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o/{quote(file.key, safe='')}"
         self.web.fetch(f"{url}?alt=media&generation={file.version}", file, folder, self._headers())

@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # pyright: ignore[reportUnknownVariableType]
 
-from modelplane_operator.hydrate.source import File, Listing, PermanentError, TransientError, selected
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import client, resumed, wanted, write
 
 # Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
@@ -38,7 +38,7 @@ class HuggingFace:
     token: str | None = field(default=None, repr=False)
     client: httpx.Client = field(default_factory=client)
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         with self._errors():
             found = HfApi(self.endpoint, token=self.token or False).model_info(
                 self.repo, revision=self.revision, files_metadata=True
@@ -50,9 +50,9 @@ class HuggingFace:
         files = selected(every, self.allow, self.ignore, self._named)
         if found.sha is None:
             raise TransientError(f"{self.endpoint} does not say which commit {self._named} is")
-        return Listing(found.sha, files)
+        return FileListing(found.sha, files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         """By the library's addresses and headers, and not by its download: that asks for each file twice, and takes
         twice the processor and four times 10 MB."""
         have = resumed(file, folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from modelplane_operator.hydrate.source import CHANGED, File, Listing, PermanentError, TransientError, selected
+from modelplane_operator.hydrate.source import CHANGED, File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import Web
 
 _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}'
@@ -32,7 +32,7 @@ class Manifest:
     headers: Mapping[str, str] | None = None
     """For the server of the manifest, and no other."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         with self.web.get(self.url, self.headers) as response:
             content = self.web.read(response)
         found = hashlib.sha256(content).hexdigest()
@@ -41,9 +41,9 @@ class Manifest:
         if self.revision and self.revision != f"sha256:{found}":
             raise PermanentError(f"{self.web.named} {CHANGED}")
         files = selected(self._files(content), self.allow, self.ignore, self.web.named)
-        return Listing(f"sha256:{found}", files)
+        return FileListing(f"sha256:{found}", files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         same = _origin(file.key) == _origin(self.url)
         self.web.fetch(file.key, file, folder, self.headers if same else None)

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from modelplane_operator.hydrate.source import (
     AccessDeniedError,
     File,
-    Listing,
+    FileListing,
     PermanentError,
     TransientError,
     selected,
@@ -96,7 +96,7 @@ class Oci:
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         manifest, digest = self._manifest(self.wanted)
         try:
             if manifest.get("mediaType") == INDEX or "manifests" in manifest:
@@ -110,9 +110,9 @@ class Oci:
             files = selected(self._files(manifest), self.allow, self.ignore, self._named)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PermanentError(f"{self._named} is no manifest of an artifact") from error
-        return Listing(digest, files)
+        return FileListing(digest, files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[re
 from modelplane_operator.hydrate.source import (
     PAGES,
     File,
-    Listing,
+    FileListing,
     PermanentError,
     TransientError,
     below,
@@ -48,13 +48,13 @@ class S3:
     anywhere: bool = False
     _clients: list[Any] = field(default_factory=list[Any], init=False, repr=False)
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         with self._errors():
             files = selected(self._listed(), self.allow, self.ignore, self._named)
             with ThreadPoolExecutor(HEADS) as pool:
                 return pinned(list(pool.map(self._with_checksum, files)), self.revision, self._named)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         have = resumed(file, folder)
         if have == file.size:

@@ -54,7 +54,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FileListing:
     """All files of one revision."""
 
     revision: str
@@ -94,22 +94,22 @@ def _any(patterns: Sequence[str], path: str) -> bool:
     return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
 
 
-def pinned(files: Sequence[File], wanted: str, named: str) -> Listing:
+def pinned(files: Sequence[File], wanted: str, named: str) -> FileListing:
     """The listing of a source that has no revisions of its own: they are made of names, sizes and versions."""
     told = sorted((one.path, one.size, one.version or one.checksum) for one in files)
     found = f"sha256:{hashlib.sha256(json.dumps(told).encode()).hexdigest()}"
     if wanted and wanted != found:
         raise PermanentError(f"{named} {CHANGED}")
-    return Listing(found, tuple(files))
+    return FileListing(found, tuple(files))
 
 
 class Source(Protocol):
     """One place that weights come from. Both raise PermanentError and TransientError, and nothing else on purpose."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         """What there is, and is asked for."""
         ...
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         """Have the file in the folder, under its path; goes on where it broke off the last time."""
         ...

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from modelplane_operator.hydrate.checksums import matches
-from modelplane_operator.hydrate.source import File, Listing, PermanentError, Source, TransientError
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, Source, TransientError
 
 HOME: Final = ".modelplane"  # in the volume: what is ours
 MARKER: Final = "complete.json"
@@ -29,10 +29,10 @@ LAST: Final = ("config.json", "model_index.json")  # what engines look for first
 
 
 @dataclass(slots=True)
-class Done:
+class Progress:
     """How far it is; written here, and read by whoever tells of it."""
 
-    listing: Listing | None = None
+    listing: FileListing | None = None
     files: int = 0
 
 
@@ -43,7 +43,7 @@ class Staging:
     volume: Path
     content: str
     pause: Callable[[float], None] = time.sleep
-    done: Done = field(default_factory=Done)
+    done: Progress = field(default_factory=Progress)
 
     @property
     def folder(self) -> Path:
@@ -61,7 +61,7 @@ class Staging:
             return ""
         return str(told["revision"]) if told.get("content") == self.content else ""
 
-    def fill(self, source: Source) -> Listing:
+    def fill(self, source: Source) -> FileListing:
         """Bring the volume to the content; raises PermanentError, TransientError, and OSError for what is the volume's."""
         listing = source.listing()
         _check(listing.files)
@@ -84,7 +84,7 @@ class Staging:
         in_place = sum(file.size for file in placed if self._is_placed(file))
         return in_place + _size(self.folder)
 
-    def _check_room(self, listing: Listing) -> None:
+    def _check_room(self, listing: FileListing) -> None:
         needed = listing.size - self.staged() + SPARE
         free = shutil.disk_usage(self.volume).free
         if needed > free:
@@ -94,7 +94,7 @@ class Staging:
                 "ignorePatterns"
             )
 
-    def _have(self, source: Source, listing: Listing, file: File) -> None:
+    def _have(self, source: Source, listing: FileListing, file: File) -> None:
         """One file, verified."""
         for tried in range(1, TRIES + 1):
             if self._is_placed(file):
@@ -119,7 +119,7 @@ class Staging:
     def _placing(self) -> Path:
         return self.volume / HOME / f"{self.content}.placing"
 
-    def _promote(self, listing: Listing) -> None:
+    def _promote(self, listing: FileListing) -> None:
         self._placing.touch()
         for file in sorted(listing.files, key=lambda one: (one.path in LAST, one.path)):
             staged, place = self.folder / file.path, self.volume / file.path

@@ -14,7 +14,7 @@ from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
-from modelplane_operator.planning.clouds.preflight import Need, PreflightResult, judge
+from modelplane_operator.planning.clouds.preflight import PreflightResult, QuotaRequirement, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.gke import (
     ZONES,
@@ -77,17 +77,17 @@ def _before(seen: Observed) -> PreflightResult | None:
     cluster, offer = seen.cluster, seen.offer
     if offer is None:
         return None
-    network = [] if NETWORK in preflight.begun(cluster) else [Need(quotas.NETWORKS, 1, 1)]
+    network = [] if NETWORK in preflight.begun(cluster) else [QuotaRequirement(quotas.NETWORKS, 1, 1)]
     of_pools = (need for pool in unbegun(cluster) for need in _needs(pool, offer.cores.get(pool.machine_type, 0)))
     asking = "ask for more in IAM & Admin, Quotas"
     return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), asking)
 
 
-def _needs(pool: GKEPool, cores: int) -> Iterator[Need]:
+def _needs(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]:
     first = first_nodes(pool) * (len(pool.zones) or ZONES)
 
-    def of(quota: str, each: int) -> Need:
-        return Need(quota, each * first, each * max(pool.max_node_count, first))
+    def of(quota: str, each: int) -> QuotaRequirement:
+        return QuotaRequirement(quota, each * first, each * max(pool.max_node_count, first))
 
     yield of(quotas.ADDRESSES, 1)
     if quotas.counts_disk(pool.machine_type):

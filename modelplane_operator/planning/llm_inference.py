@@ -35,7 +35,7 @@ from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
-from modelplane_operator.rendering.model_memory import Need, memory_need
+from modelplane_operator.rendering.model_memory import MemoryRequirement, memory_need
 
 AT_ONCE: Final = 0.1  # what was only written down is made
 LOOK_AGAIN: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
@@ -192,7 +192,7 @@ def _fleet(seen: Observed) -> Plan:
     return Plan(tuple(steps), status.model_copy(update=told), LOOK_AGAIN if left else None)
 
 
-def memory_words(inference: LLMInference, need: Need | None) -> str:
+def memory_words(inference: LLMInference, need: MemoryRequirement | None) -> str:
     """What its GPUs have to have, and how that is known."""
     if need is None:
         return f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"

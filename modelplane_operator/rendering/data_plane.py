@@ -18,7 +18,7 @@ from modelplane_operator.kube.releases import Component
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.credentials import Header
-from modelplane_operator.rendering.weights import Group
+from modelplane_operator.rendering.weights import BackendGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class DataPlane(Protocol):
         ...
 
     def rules(
-        self, service: Key, groups: Sequence[Group], *, relay_port: int, mark: str = "", guarded: bool = False
+        self, service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
     ) -> Iterator[Manifest]:
         """The rules of a service's routes, the one that clients meet first."""
         ...
 
-    def comes_back(self, groups: Sequence[Group]) -> bool:
+    def comes_back(self, groups: Sequence[BackendGroup]) -> bool:
         """Whether requests pass the gateway more than once."""
         ...
 

@@ -26,7 +26,7 @@ from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.kubelets import LOST
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.owned import on_hub, owner_labels
-from modelplane_operator.rendering.weights import Group
+from modelplane_operator.rendering.weights import BackendGroup
 
 _VERSION = "gateway.envoyproxy.io/v1alpha1"
 
@@ -125,7 +125,7 @@ def unprovable(name: str | None, backend: Backend) -> str:
     return "Envoy Gateway cannot verify an address: set hostname to the name in its certificate"
 
 
-def comes_back(groups: Sequence[Group]) -> bool:
+def comes_back(groups: Sequence[BackendGroup]) -> bool:
     return len(groups) > 1 or len(groups[0].members) > 1
 
 

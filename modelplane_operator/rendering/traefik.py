@@ -29,7 +29,7 @@ from modelplane_operator.rendering.gateway_pods import LEAVE, life_cycle, traefi
 from modelplane_operator.rendering.headless import port, render_service, render_slice
 from modelplane_operator.rendering.model_endpoint import asked_name, of_cluster
 from modelplane_operator.rendering.owned import on_hub, owner_labels
-from modelplane_operator.rendering.weights import Group
+from modelplane_operator.rendering.weights import BackendGroup
 
 GATEWAY_CLASS = "traefik"
 CONTROLLER = "traefik.io/gateway-controller"
@@ -165,7 +165,7 @@ def unprovable(name: str | None, backend: Backend) -> str:
     return ""
 
 
-def comes_back(groups: Sequence[Group]) -> bool:
+def comes_back(groups: Sequence[BackendGroup]) -> bool:
     return len(groups) > 1
 
 

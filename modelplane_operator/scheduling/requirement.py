@@ -27,7 +27,7 @@ from modelplane_operator.selectors.cel import Device, Selector, SelectorError
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DeviceRequirement:
     """Devices that every pod needs, all from one device entry of its node; every selector must hold."""
 
     name: str
@@ -41,7 +41,7 @@ class MemberRequirement(CachedHash):
 
     role: str
     nodes: int
-    requests: tuple[Request, ...]
+    requests: tuple[DeviceRequirement, ...]
 
     __hash__ = CachedHash.__hash__
 
@@ -192,7 +192,7 @@ def _engine(engine: DeployedEngine, problems: list[Problem]) -> EngineRequiremen
 
 def _member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> MemberRequirement:
     devices = member.node_selector.devices if member.node_selector else ()
-    requests: list[Request] = []
+    requests: list[DeviceRequirement] = []
     for device in devices:
         try:
             requests.append(_request(device))
@@ -202,5 +202,7 @@ def _member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> 
     return MemberRequirement(member.role, nodes, tuple(requests))
 
 
-def _request(device: DeviceRequest) -> Request:
-    return Request(device.name, device.count, tuple(cel.compile(selector.cel or "") for selector in device.selectors))
+def _request(device: DeviceRequest) -> DeviceRequirement:
+    return DeviceRequirement(
+        device.name, device.count, tuple(cel.compile(selector.cel or "") for selector in device.selectors)
+    )

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from modelplane_operator.clients import hub_gateway
-from modelplane_operator.clients.hub_gateway import MISSING_KEY, MOST, Asker, Way
+from modelplane_operator.clients.hub_gateway import MISSING_KEY, MOST, Asker, ServiceAddress
 from modelplane_operator.kube.answer import GatewayAnswer
 from tests.support.hub_gateway import PREFIX, Gateway, reply
 
@@ -96,7 +96,7 @@ async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
     asker, late = Asker(lambda: now[0]), asyncio.Event()
     silent = GatewayAnswer(lack="takes no connection", connected=False)
 
-    async def slowly(_: Asker, __: Way, ___: str) -> GatewayAnswer:
+    async def slowly(_: Asker, __: ServiceAddress, ___: str) -> GatewayAnswer:
         await late.wait()
         return silent
 
@@ -116,7 +116,7 @@ async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
 
 
 async def test_a_gateway_is_unreachable_when_it_has_been_for_a_while() -> None:
-    now, way = [0.0], Way("127.0.0.1", "http", "127.0.0.1", unused(), PREFIX)
+    now, way = [0.0], ServiceAddress("127.0.0.1", "http", "127.0.0.1", unused(), PREFIX)
     asker = Asker(lambda: now[0])
     for second in (0.0, hub_gateway.PATIENCE):
         now[0] = second

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from modelplane_operator.hydrate.source import File, Listing, PermanentError
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError
 from modelplane_operator.hydrate.staging import Staging
 
 OK = File("config.json", 2)
@@ -19,10 +19,10 @@ class Saying:
 
     files: tuple[File, ...]
 
-    def listing(self) -> Listing:
-        return Listing("r", self.files)
+    def listing(self) -> FileListing:
+        return FileListing("r", self.files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         raise AssertionError(f"{file.path} was asked for in {folder} of {listing.revision}")
 
 

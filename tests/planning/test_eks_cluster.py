@@ -14,7 +14,7 @@ from modelplane_operator.kube.cloud import CallOutcome, Found, ObservedResources
 from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
-from modelplane_operator.planning.eks_cluster import Observed, Told, plan
+from modelplane_operator.planning.eks_cluster import AwsFacts, Observed, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Plan, only_begins, strands
 from modelplane_operator.rendering.clusters.eks import kinds, resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
@@ -25,7 +25,7 @@ ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 ARN = "arn:aws:iam::123456789012:role/modelplane"
 MACHINE = Machine(instance_type="g6.12xlarge", efa=0, zones=ZONES)
 FACTS = EKSFacts(zones=ZONES, principal=ARN, machines=(MACHINE,))
-TOLD = Told(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ZONES})
+TOLD = AwsFacts(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ZONES})
 POOL: dict[str, Any] = {
     "name": "l4",
     "role": "GPU",
@@ -101,7 +101,7 @@ def test_what_the_cloud_says_of_the_account_is_kept_before_anything_is_made() ->
 def test_facts_that_are_kept_outlive_what_the_cloud_says_later() -> None:
     known = EKSClusterStatus(facts=FACTS)
 
-    decided = plan(_seen(_cluster(known), told=Told(("us-west-2d", "us-west-2e"), "arn:another", {})))
+    decided = plan(_seen(_cluster(known), told=AwsFacts(("us-west-2d", "us-west-2e"), "arn:another", {})))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.facts == FACTS
@@ -281,7 +281,7 @@ def test_a_cluster_of_which_nothing_was_made_goes_at_once() -> None:
 
 
 def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None:
-    told = Told(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ("us-west-2b",)})
+    told = AwsFacts(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ("us-west-2b",)})
     known = plan(_seen(_cluster(), told=told, seen=None)).status
 
     decided = plan(_seen(_cluster(known)))  # type: ignore[arg-type]
@@ -291,7 +291,7 @@ def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None
 
 
 def test_an_instance_type_that_there_is_not_is_told() -> None:
-    decided = plan(_seen(_cluster(), told=Told(ZONES, ARN, {}), seen=None))
+    decided = plan(_seen(_cluster(), told=AwsFacts(ZONES, ARN, {}), seen=None))
 
     assert decided.steps == ()
     assert "us-west-2 has no instance type g6.12xlarge" in _message(decided, "Stalled")
@@ -306,7 +306,7 @@ def test_a_fabric_that_a_machine_has_not_is_told() -> None:
 
 def test_of_machines_that_no_pool_has_any_more_nothing_is_kept() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS), instanceType="g7.48xlarge")
-    told = Told(ZONES, ARN, {"g7.48xlarge": 1}, {"g7.48xlarge": ZONES})
+    told = AwsFacts(ZONES, ARN, {"g7.48xlarge": 1}, {"g7.48xlarge": ZONES})
 
     decided = plan(_seen(cluster, told=told))
 

@@ -17,7 +17,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, annotations_of
 from modelplane_operator.planning.model_deployment import FOLLOWING, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Replace
-from modelplane_operator.planning.rollout import PATIENCE, Budget, Live, Moves, moves
+from modelplane_operator.planning.rollout import PATIENCE, Budget, LiveReplica, Moves, moves
 from tests.planning.simulation import GRACE, Hub
 from tests.support import builders as b
 from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint
@@ -318,7 +318,7 @@ def test_a_service_that_does_not_follow_holds_a_drain_up_for_some_minutes() -> N
 
 def test_a_route_that_stays_holds_a_drain_up_for_a_minute() -> None:
     now = EPOCH + GRACE
-    live = Live(Key("team", "one"), serving=True, draining_since=EPOCH, routed=True)
+    live = LiveReplica(Key("team", "one"), serving=True, draining_since=EPOCH, routed=True)
     budget = Budget(desired=1, surge=1, unavailable=0, grace=GRACE)
 
     def at(when: datetime) -> Moves:

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from modelplane_operator.api.clusters.provisioning import CloudResource
 from modelplane_operator.kube.cloud import Account, CloudOwner, Kind, ObservedResources, Wanted
 from modelplane_operator.kube.errors import ApiError, NotFound
-from modelplane_operator.planning.clouds.decide import Decision, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.decide import CloudDecision, Situation, decide, may_let_go
 from modelplane_operator.planning.clouds.steps import CloudStep, DeleteResource
 from modelplane_operator.runtime.clouds import Journal
 
@@ -73,7 +73,7 @@ class Life(Generic[W]):
             self.cloud.now += timedelta(seconds=max(self.pace, decision.again if decision else 1.0))
         raise AssertionError(f"not settled: {[(one.key, one.state, one.message) for one in self.records]}")
 
-    def turn(self) -> Decision | None:
+    def turn(self) -> CloudDecision | None:
         """One reconcile; None when the process ended in it."""
         try:
             return self._turn()
@@ -81,7 +81,7 @@ class Life(Generic[W]):
             self._journal, self._process = Journal(), self._process + 1
             return None
 
-    def _turn(self) -> Decision:
+    def _turn(self) -> CloudDecision:
         seen = self.cloud.seen()
         decision = self._decide(seen)
         for step in decision.steps:
@@ -99,7 +99,7 @@ class Life(Generic[W]):
             self.over = True
         return decision
 
-    def _decide(self, seen: ObservedResources) -> Decision:
+    def _decide(self, seen: ObservedResources) -> CloudDecision:
         return decide(
             Situation(
                 ACCOUNT,
@@ -131,7 +131,7 @@ class Life(Generic[W]):
         if self._instant in self.kills:
             raise Killed
 
-    def _is_settled(self, decision: Decision | None) -> bool:
+    def _is_settled(self, decision: CloudDecision | None) -> bool:
         keys = {one.key for one in self.wanted}
         return (
             decision is not None

@@ -19,7 +19,7 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.planning.clouds.decide import Decision, is_waiting
+from modelplane_operator.planning.clouds.decide import CloudDecision, is_waiting
 from modelplane_operator.planning.clouds.preflight import PreflightResult
 
 NOTHING = "nothing is made:"
@@ -36,7 +36,13 @@ class Parts:
 
 
 def judged(
-    decision: Decision, parts: Parts, now: datetime, before: PreflightResult, last: Iterable[Condition], *, going: bool
+    decision: CloudDecision,
+    parts: Parts,
+    now: datetime,
+    before: PreflightResult,
+    last: Iterable[Condition],
+    *,
+    going: bool,
 ) -> Iterator[Condition]:
     """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
     records = decision.records
@@ -59,7 +65,7 @@ def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[Cl
     return [one for one in records if one.kind in kinds and one.state not in WORKS]
 
 
-def _credentials(decision: Decision, now: datetime) -> Condition:
+def _credentials(decision: CloudDecision, now: datetime) -> Condition:
     refused = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
     if refused:
         words = f"a call was refused: {listed(sorted({str(one) for one in refused}))}"
@@ -85,7 +91,7 @@ def _quota(
         yield known
 
 
-def _capacity(decision: Decision, before: PreflightResult, now: datetime) -> Condition:
+def _capacity(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:
     if before.absent:
         return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(before.absent))
     short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
@@ -103,7 +109,7 @@ def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
     return ControlPlaneReady.AVAILABLE.condition(now)
 
 
-def _stalled(decision: Decision, before: PreflightResult, now: datetime) -> Condition:
+def _stalled(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:
     """What takes long by itself, what is refused for good, and what would be."""
     if before.against:
         return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(before.against)}")

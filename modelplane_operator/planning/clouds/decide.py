@@ -103,7 +103,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CloudDecision:
     """What to call now, and what to say."""
 
     steps: tuple[CloudStep, ...]
@@ -131,7 +131,7 @@ class _Turn:
     """The seconds until it may go on; None when only a look tells."""
 
 
-def decide(of: Situation) -> Decision:
+def decide(of: Situation) -> CloudDecision:
     return _Deciding(of).decision()
 
 
@@ -151,14 +151,14 @@ class _Deciding:
             if (one.kind, one.id) not in mine and (one.owner == of.owner.uid or (one.swept and of.going))
         ]
 
-    def decision(self) -> Decision:
+    def decision(self) -> CloudDecision:
         of = self._of
         leaving = [*self._away()]
         turns = [*chain((self._towards(one) for one in of.wanted), leaving, self._unseen())]
         records = tuple(self._from_when_it_could_go_on(turn.record) for turn in turns)
         waits = [turn.wait if turn.wait is not None else self._look_again(turn.record) for turn in turns]
         unseen = [UNSURE.first * 2] * bool(of.seen.unseen)
-        return Decision(
+        return CloudDecision(
             tuple(turn.step for turn in turns if turn.step),
             records,
             min((*waits, *unseen), default=AT_REST),

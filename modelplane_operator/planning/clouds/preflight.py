@@ -17,7 +17,7 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class QuotaRequirement:
     """What something takes of a quota."""
 
     quota: str
@@ -71,7 +71,7 @@ def unbegun(cluster: Resource[Any, Any], pools: Iterable[P], key: Callable[[P], 
     return tuple(pool for pool in pools if key(pool) not in made)
 
 
-def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> PreflightResult:
+def judge(offer: Offer, needs: Iterable[QuotaRequirement], version: str, raised: str) -> PreflightResult:
     """`version`: of Kubernetes, without its patch. `raised`: how a quota is."""
     short, tight = _quotas(needs, offer.quotas, raised)
     found = PreflightResult(
@@ -83,7 +83,9 @@ def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> Pre
     return replace(found, wrong=(f"Kubernetes {version} is not offered: write one of {known}",))
 
 
-def _quotas(needs: Iterable[Need], quotas: Mapping[str, Quota], raised: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _quotas(
+    needs: Iterable[QuotaRequirement], quotas: Mapping[str, Quota], raised: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     first, most = dict[str, float](), dict[str, float]()
     for need in needs:
         first[need.quota] = first.get(need.quota, 0.0) + need.first
