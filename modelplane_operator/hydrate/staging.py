@@ -62,7 +62,7 @@ class Staging:
         return str(told["revision"]) if told.get("content") == self.content else ""
 
     def fill(self, source: Source) -> FileListing:
-        """Bring the volume to the content; raises PermanentError, TransientError, and OSError for what is the volume's."""
+        """Bring the volume to the content; raises PermanentError, TransientError, and an OSError of the volume."""
         listing = source.listing()
         _check(listing.files)
         self.done.listing = listing
@@ -159,8 +159,8 @@ def _check(files: Iterable[File]) -> None:
 
 
 def _verify(file: File, path: Path) -> None:
-    """Raises TransientError, and has it fetched anew, when it is not that file. Else it outlasts the node from here on: the
-    marker would, too, and speak for what was lost."""
+    """Raises TransientError, and has it fetched anew, when it is not that file. Else it outlasts the node from here on:
+    the marker would, too, and speak for what was lost."""
     if path.stat().st_size == file.size and matches(file.checksum, path):
         with path.open("rb") as content:
             os.fsync(content.fileno())

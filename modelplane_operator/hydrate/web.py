@@ -155,7 +155,7 @@ def resumed(file: File, folder: Path) -> int:
 
 
 def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None:
-    """Put the chunks into a file, from `start` on; raises TransientError when they are not as many as they should be."""
+    """Put the chunks into a file, from `start` on; raises TransientError when they are too many or too few."""
     path = folder / file.path
     with path.open("r+b" if path.exists() else "wb") as content:
         content.truncate(start)

@@ -8,6 +8,7 @@ from modelplane_operator.api.model_deployment import ReplicasScheduled
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.problems import LabelConflict
 from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
     ClusterUnreachable,
     Crowded,
     Full,
@@ -23,7 +24,6 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
-    Terminating,
     TooSmall,
     UnknownPools,
 )
@@ -43,7 +43,7 @@ def _reason(miss: Reason) -> ReplicasScheduled:
     match miss:
         case Full() | Crowded() | TooSmall() | Scattered() | Spare():
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
-        case NotReady() | ClusterUnreachable() | NoGateway() | NoGangs() | Terminating():
+        case NotReady() | ClusterUnreachable() | NoGateway() | NoGangs() | ClusterTerminating():
             return ReplicasScheduled.CLUSTERS_NOT_READY
         case NoPools(why) if why:
             return _reason(why)

@@ -20,6 +20,7 @@ from modelplane_operator.scheduling.problems import (
 )
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
+    ClusterTerminating,
     ClusterUnreachable,
     Contended,
     Crowded,
@@ -45,7 +46,6 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
-    Terminating,
     TooFewDevices,
     TooSmall,
     UnknownPools,
@@ -121,7 +121,9 @@ def stuck(decision: Decision) -> str:
 
 def _by_force(decision: Decision) -> str:
     """How replicas are ended that a drain is to move; empty where none is."""
-    drained = sorted({one.replica.cluster for one in decision.stuck if isinstance(one.why, Terminating | Tainted)})
+    drained = sorted(
+        {one.replica.cluster for one in decision.stuck if isinstance(one.why, ClusterTerminating | Tainted)}
+    )
     if not drained:
         return ""
     return f" (make room elsewhere, or end them all the same: annotate InferenceCluster {drained[0]} with {FORCE})"
@@ -136,7 +138,7 @@ def reason_to_move(why: Moving) -> str:
             return f"its cluster has been lost since {since.isoformat(timespec='seconds')}"
         case Displaced(pool, short):
             return f"it finds no nodes: pool {pool} has {short} fewer than its replicas take"
-        case Terminating() | Tainted():
+        case ClusterTerminating() | Tainted():
             return reason(why)
         case _:
             assert_never(why)
@@ -153,7 +155,7 @@ def leaving(why: Leaving | Moving) -> str:
             return f"{counted(replicas, 'replica')} asked for"
         case Forced(forced):
             return f"drained by force, without another place: {reason_to_move(forced)}"
-        case Outdated() | Lost() | Displaced() | Terminating() | Tainted():
+        case Outdated() | Lost() | Displaced() | ClusterTerminating() | Tainted():
             return f"placed elsewhere: {reason_to_move(why)}"
         case _:
             assert_never(why)
@@ -197,7 +199,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"engine {engine}{'' if role == 'Standalone' else f', {role}'}: pool {pool}: {miss(found)}"
         case NoPools(said):
             return reason(said) if said else "it publishes no pools"
-        case Terminating():
+        case ClusterTerminating():
             return "it is being deleted"
         case LabelDiffers(key, wanted, found):
             return f"label {key} is {found or 'absent'}, {wanted} is asked for"
@@ -294,7 +296,7 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} without devices for engine {engine}"
         case NoPools():
             return f"{count} without pools"
-        case Terminating():
+        case ClusterTerminating():
             return f"{count} being deleted"
         case LabelDiffers(key):
             return f"{count} without the label{'s' if count > 1 else f' {key}'} asked for"

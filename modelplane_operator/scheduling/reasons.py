@@ -269,7 +269,7 @@ class NoPools:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminating:
+class ClusterTerminating:
     """The cluster is being deleted."""
 
     group = Group(14)
@@ -311,7 +311,7 @@ Refused: TypeAlias = (
     | NothingToClaim
     | NoMatch
     | NoPools
-    | Terminating
+    | ClusterTerminating
     | LabelDiffers
 )
 Reason: TypeAlias = Refused | Spare
@@ -361,7 +361,7 @@ class Displaced:
     short: int
 
 
-Moving: TypeAlias = Terminating | Tainted | Outdated | Lost | Displaced
+Moving: TypeAlias = ClusterTerminating | Tainted | Outdated | Lost | Displaced
 
 
 @dataclass(frozen=True, slots=True)

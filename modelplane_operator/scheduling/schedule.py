@@ -41,6 +41,7 @@ from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.problems import NoClusters
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
+    ClusterTerminating,
     Displaced,
     Duplicate,
     Forced,
@@ -50,7 +51,6 @@ from modelplane_operator.scheduling.reasons import (
     Outdated,
     ScaledDown,
     Tainted,
-    Terminating,
 )
 from modelplane_operator.scheduling.requirement import Ask
 from modelplane_operator.scheduling.settling import Settled, settle
@@ -145,9 +145,9 @@ def to_move(
     return {replica.key: (replica, reason) for replica, reason in found}
 
 
-def _drained(ask: Ask, site: ClusterInfo) -> Terminating | Tainted | None:
+def _drained(ask: Ask, site: ClusterInfo) -> ClusterTerminating | Tainted | None:
     if site.cluster.phase is ClusterPhase.TERMINATING:
-        return Terminating()
+        return ClusterTerminating()
     if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
     return None
@@ -186,7 +186,7 @@ def _illness(replica: Replica, sites: Mapping[str, ClusterInfo]) -> int:
 
 def _is_forced(why: Moving, site: ClusterInfo) -> bool:
     """Whether a replica without another place goes all the same."""
-    return isinstance(why, Terminating | Tainted) and site.cluster.drained_by_force
+    return isinstance(why, ClusterTerminating | Tainted) and site.cluster.drained_by_force
 
 
 def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:

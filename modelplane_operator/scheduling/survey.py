@@ -12,6 +12,7 @@ from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
     ClusterUnreachable,
     Crowded,
     Full,
@@ -28,7 +29,6 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
-    Terminating,
     TooSmall,
     UnknownPools,
 )
@@ -105,7 +105,7 @@ def answer(requirement: Requirement, site: ClusterInfo, hosting: Hosting | None 
         if cluster.labels.get(key) != wanted:
             return LabelDiffers(key, wanted, cluster.labels.get(key))
     if cluster.phase is ClusterPhase.TERMINATING:
-        return Terminating()
+        return ClusterTerminating()
     if not cluster.pools.names:
         return NoPools(_unusable(site))
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)

@@ -24,6 +24,7 @@ from modelplane_operator.scheduling.problems import (
     Problem,
 )
 from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
     ClusterUnreachable,
     Contended,
     Crowded,
@@ -41,7 +42,6 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
-    Terminating,
     TooFewDevices,
     TooSmall,
     UnknownPools,
@@ -227,7 +227,13 @@ CASES = [
         NoPools(NotReady("Creating")),
         "it is not Ready (Creating)",
     ),
-    Case("a terminating cluster", b.deployment(), b.cluster("a", terminating=True), Terminating(), "it is being deleted"),
+    Case(
+        "a terminating cluster",
+        b.deployment(),
+        b.cluster("a", terminating=True),
+        ClusterTerminating(),
+        "it is being deleted",
+    ),
     Case(
         "another label",
         b.deployment(labels={"region": "eu"}),

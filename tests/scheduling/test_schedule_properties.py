@@ -23,7 +23,15 @@ from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.ledger import ClusterInfo
-from modelplane_operator.scheduling.reasons import Displaced, Lost, Outdated, ScaledDown, Spare, Tainted, Terminating
+from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
+    Displaced,
+    Lost,
+    Outdated,
+    ScaledDown,
+    Spare,
+    Tainted,
+)
 from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fit, answer
@@ -32,7 +40,7 @@ from tests.support import strategies as some
 from tests.support.plain_fleet import PlainFleet
 
 NOW = b.EPOCH + timedelta(hours=1)
-MOVING = Terminating | Tainted | Outdated | Lost | Displaced
+MOVING = ClusterTerminating | Tainted | Outdated | Lost | Displaced
 EXAMPLES = settings(deadline=None, max_examples=50)
 
 

@@ -13,7 +13,7 @@ from modelplane_operator.planning.model_deployment.observed import Observed
 from modelplane_operator.planning.rollout import Budget, Moves, moves
 from modelplane_operator.rendering.model_deployment import render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
-from modelplane_operator.scheduling.reasons import ClusterGone, Forced, Tainted, Terminating
+from modelplane_operator.scheduling.reasons import ClusterGone, ClusterTerminating, Forced, Tainted
 from modelplane_operator.scheduling.requirement import Ask, ask
 from modelplane_operator.scheduling.schedule import schedule
 
@@ -81,7 +81,7 @@ def _emptying(decision: Decision, seen: Observed) -> Decision:
     return replace(decision, placements=placements, new=new, removed=leaving)
 
 
-_EMPTYING = (ClusterGone, Terminating, Tainted, Forced)
+_EMPTYING = (ClusterGone, ClusterTerminating, Tainted, Forced)
 
 
 def _with_more(asked: Ask, more: int) -> Ask:
