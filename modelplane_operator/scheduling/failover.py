@@ -15,30 +15,30 @@ from modelplane_operator.scheduling.requirement import Ask
 
 
 def lost(
-    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], sites: Mapping[str, ClusterInfo], now: datetime
+    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Lost], ...]:
     """The replicas to give up, each as soon as there is a place for another."""
     if ask.failover is None:
         return ()
     given_up = sum(
-        replica.owner == ask.owner and replica.terminating and _is_unwell(sites.get(replica.cluster))
+        replica.owner == ask.owner and replica.terminating and _is_unwell(infos.get(replica.cluster))
         for replica in namesakes
     )
     overdue = [
         (replica, Lost(cluster.unhealthy_since))
         for replica in staying
-        if (cluster := sites[replica.cluster].cluster).unhealthy_since is not None
+        if (cluster := infos[replica.cluster].cluster).unhealthy_since is not None
         and (due := _due(replica, cluster, ask.failover.after)) is not None
         and due <= now
     ]
     return tuple(overdue[: max(ask.failover.most - given_up, 0)])
 
 
-def next_loss(ask: Ask, staying: Iterable[Replica], sites: Mapping[str, ClusterInfo], now: datetime) -> datetime | None:
+def next_loss(ask: Ask, staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime) -> datetime | None:
     """When the next replica will be overdue, if nothing changes until then."""
     if ask.failover is None:
         return None
-    dues = (_due(replica, sites[replica.cluster].cluster, ask.failover.after) for replica in staying)
+    dues = (_due(replica, infos[replica.cluster].cluster, ask.failover.after) for replica in staying)
     return min((due for due in dues if due is not None and due > now), default=None)
 
 
@@ -46,7 +46,7 @@ PATIENCE = timedelta(minutes=5)  # a node that restarts is back by then
 
 
 def displaced(
-    staying: Iterable[Replica], sites: Mapping[str, ClusterInfo], now: datetime
+    staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Displaced], ...]:
     """The replicas that wait for nodes which their pools do not have any more."""
     return tuple(
@@ -54,7 +54,7 @@ def displaced(
         for replica in staying
         if replica.unschedulable_since is not None
         and replica.unschedulable_since + PATIENCE <= now
-        and (why := _short(replica, sites[replica.cluster])) is not None
+        and (why := _short(replica, infos[replica.cluster])) is not None
     )
 
 
@@ -64,11 +64,11 @@ def next_displaced(staying: Iterable[Replica], now: datetime) -> datetime | None
     return min((due for due in dues if due > now), default=None)
 
 
-def _short(replica: Replica, site: ClusterInfo) -> Displaced | None:
+def _short(replica: Replica, info: ClusterInfo) -> Displaced | None:
     """The first of its pools that is known to have fewer nodes than its replicas take."""
-    if site.cluster.phase is not ClusterPhase.READY:
+    if info.cluster.phase is not ClusterPhase.READY:
         return None
-    free = dict(zip(site.cluster.pools.names, site.free, strict=True))
+    free = dict(zip(info.cluster.pools.names, info.free, strict=True))
     return next((Displaced(pool, -free[pool]) for pool in sorted(replica.charges) if free.get(pool, 0) < 0), None)
 
 
@@ -84,5 +84,5 @@ def _due(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime |
     return cluster.unhealthy_since + after
 
 
-def _is_unwell(site: ClusterInfo | None) -> bool:
-    return site is not None and site.cluster.unhealthy_since is not None
+def _is_unwell(info: ClusterInfo | None) -> bool:
+    return info is not None and info.cluster.unhealthy_since is not None

@@ -20,12 +20,12 @@ class ClusterInfo:
         return cls(cluster, tuple(n - used.get(name, 0) for name, n in zip(pools.names, pools.nodes, strict=True)))
 
     def charged(self, nodes: Mapping[str, int]) -> "ClusterInfo":
-        """The site once these nodes, by pool, are taken too."""
+        """The info once these nodes, by pool, are taken too."""
         names = self.cluster.pools.names
         return replace(self, free=tuple(n - nodes.get(name, 0) for name, n in zip(names, self.free, strict=True)))
 
     def released(self, nodes: Mapping[str, int]) -> "ClusterInfo":
-        """The site once these nodes, by pool, are free again."""
+        """The info once these nodes, by pool, are free again."""
         return self.charged({pool: -count for pool, count in nodes.items()})
 
     def free_in(self, pool: str) -> int:

@@ -66,13 +66,13 @@ def schedule(ask: Ask, fleet: FleetSnapshot, *, now: datetime) -> Decision:
     ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.terminating]
     if not fleet.size:
         return _untouched(ask, ours)
-    sites = {replica.cluster: site for replica in namesakes if (site := fleet.site(replica.cluster)) is not None}
+    infos = {replica.cluster: info for replica in namesakes if (info := fleet.info(replica.cluster)) is not None}
 
-    staying, leaving = retain(ours, sites)
-    settled = settle(ask, staying, sites)
-    order = worst_first(staying, sites)
-    given_up = (*displaced(order, sites, now), *lost(ask, order, namesakes, sites, now))
-    movable = to_move(ask, order, settled, given_up, sites)
+    staying, leaving = retain(ours, infos)
+    settled = settle(ask, staying, infos)
+    order = worst_first(staying, infos)
+    given_up = (*displaced(order, infos, now), *lost(ask, order, namesakes, infos, now))
+    movable = to_move(ask, order, settled, given_up, infos)
     surplus = scale_down(ask, order, movable)
     gone = {replica.key for replica, _ in surplus}
     settled = settled.without(gone)
@@ -85,7 +85,7 @@ def schedule(ask: Ask, fleet: FleetSnapshot, *, now: datetime) -> Decision:
 
     found = max(len(filled.placements) - missing, 0)
     moving, stuck = stuck[:found], stuck[found:]
-    forced = [(replica, Forced(why)) for replica, why in stuck if _is_forced(why, sites[replica.cluster])]
+    forced = [(replica, Forced(why)) for replica, why in stuck if _is_forced(why, infos[replica.cluster])]
     settled = settled.without({replica.key for replica, _ in (*moving, *forced)})
     return Decision(
         desired=ask.replicas,
@@ -96,25 +96,25 @@ def schedule(ask: Ask, fleet: FleetSnapshot, *, now: datetime) -> Decision:
         stuck=tuple(
             Stuck(replica, why)
             for replica, why in stuck
-            if not isinstance(why, Outdated) and not _is_forced(why, sites[replica.cluster])
+            if not isinstance(why, Outdated) and not _is_forced(why, infos[replica.cluster])
         ),
         checked=fleet.size,
         refusals=filled.refusals,
         problems=ask.problems,
         again_at=min(
-            filter(None, (next_loss(ask, settled.staying, sites, now), next_displaced(settled.staying, now))),
+            filter(None, (next_loss(ask, settled.staying, infos, now), next_displaced(settled.staying, now))),
             default=None,
         ),
     )
 
 
-def retain(ours: Iterable[Replica], sites: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
+def retain(ours: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
     """The replicas that stay on their clusters, and those that leave."""
     staying: dict[tuple[str, int], Replica] = {}
     leaving: list[Leaver] = []
     for replica in sorted(ours, key=lambda replica: replica.key):
         twin = staying.get((replica.cluster, replica.index))
-        if replica.cluster not in sites:
+        if replica.cluster not in infos:
             leaving.append((replica, ClusterGone()))
         elif twin:
             leaving.append((replica, Duplicate(twin.key.name)))
@@ -128,7 +128,7 @@ def to_move(
     staying: Sequence[Replica],
     settled: Settled,
     given_up: Iterable[tuple[Replica, Lost | Displaced]],
-    sites: Mapping[str, ClusterInfo],
+    infos: Mapping[str, ClusterInfo],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
     """Which of the replicas are to run elsewhere, and why, in the order in which they are given.
 
@@ -138,17 +138,17 @@ def to_move(
     unsettled = {held.replica.key: held.why for held in settled.held if held.why}
 
     def why(replica: Replica) -> Moving | None:
-        return _drained(ask, sites[replica.cluster]) or overdue.get(replica.key) or unsettled.get(replica.key)
+        return _drained(ask, infos[replica.cluster]) or overdue.get(replica.key) or unsettled.get(replica.key)
 
     found = [(replica, reason) for replica in staying if (reason := why(replica)) is not None]
     found.sort(key=lambda row: isinstance(row[1], Outdated))
     return {replica.key: (replica, reason) for replica, reason in found}
 
 
-def _drained(ask: Ask, site: ClusterInfo) -> ClusterTerminating | Tainted | None:
-    if site.cluster.phase is ClusterPhase.TERMINATING:
+def _drained(ask: Ask, info: ClusterInfo) -> ClusterTerminating | Tainted | None:
+    if info.cluster.phase is ClusterPhase.TERMINATING:
         return ClusterTerminating()
-    if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
+    if taint := untolerated(info.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
     return None
 
@@ -160,7 +160,7 @@ def scale_down(ask: Ask, order: Sequence[Replica], movable: Mapping[Key, tuple[R
     return leavers[: max(len(order) - max(ask.replicas, 0), 0)]
 
 
-def worst_first(staying: Iterable[Replica], sites: Mapping[str, ClusterInfo]) -> Sequence[Replica]:
+def worst_first(staying: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> Sequence[Replica]:
     """The order in which replicas go.
 
     First one that works least; of those, one on the cluster that has most of ours by then, and the later by name; of
@@ -169,24 +169,24 @@ def worst_first(staying: Iterable[Replica], sites: Mapping[str, ClusterInfo]) ->
     """
     places = Counter[str]()
     order: list[tuple[tuple[int, int, str, int], Replica]] = []
-    for replica in sorted(staying, key=lambda replica: (_illness(replica, sites), replica.index)):
+    for replica in sorted(staying, key=lambda replica: (_illness(replica, infos), replica.index)):
         places[replica.cluster] += 1
-        place = (_illness(replica, sites), places[replica.cluster], replica.cluster, replica.index)
+        place = (_illness(replica, infos), places[replica.cluster], replica.cluster, replica.index)
         order.append((place, replica))
     order.sort(key=lambda row: row[0], reverse=True)
     return [replica for _, replica in order]
 
 
-def _illness(replica: Replica, sites: Mapping[str, ClusterInfo]) -> int:
-    site = sites.get(replica.cluster)
-    if site is None or site.cluster.phase is not ClusterPhase.READY:
+def _illness(replica: Replica, infos: Mapping[str, ClusterInfo]) -> int:
+    info = infos.get(replica.cluster)
+    if info is None or info.cluster.phase is not ClusterPhase.READY:
         return 2
     return 0 if replica.ready else 1
 
 
-def _is_forced(why: Moving, site: ClusterInfo) -> bool:
+def _is_forced(why: Moving, info: ClusterInfo) -> bool:
     """Whether a replica without another place goes all the same."""
-    return isinstance(why, ClusterTerminating | Tainted) and site.cluster.drained_by_force
+    return isinstance(why, ClusterTerminating | Tainted) and info.cluster.drained_by_force
 
 
 def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:

@@ -100,9 +100,9 @@ def test_a_cluster_is_silent_since_it_first_failed_until_it_answers(hub: Hub) ->
     hub.view.on_health("a", silent)
 
     def since() -> object:
-        site = hub.view.model.site("a")
-        assert site is not None
-        return site.cluster.unhealthy_since
+        info = hub.view.model.info("a")
+        assert info is not None
+        return info.cluster.unhealthy_since
 
     assert since() == b.EPOCH
     hub.tells(b.cluster("a", nodes=2))
@@ -115,10 +115,10 @@ def test_a_cluster_that_fails_before_it_is_known_is_silent_when_it_is() -> None:
     hub = Hub()
     hub.view.on_health("a", Health(error=Unreachable("no answer")))
     hub.tells(b.cluster("a"))
-    site = hub.view.model.site("a")
+    info = hub.view.model.info("a")
 
-    assert site is not None
-    assert site.cluster.unhealthy_since == b.EPOCH
+    assert info is not None
+    assert info.cluster.unhealthy_since == b.EPOCH
 
 
 def test_where_pods_share_clusters_a_status_tells_whether_one_answers_and_nothing_while_nobody_writes_it() -> None:
@@ -130,9 +130,9 @@ def test_where_pods_share_clusters_a_status_tells_whether_one_answers_and_nothin
     told = {"type": "Ready", "status": "False", "reason": "Unreachable", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     hub.tells(cluster, status={**cluster.to_manifest()["status"], "conditions": [told]})
     assert hub.places(b.deployment()) == []
-    site = hub.view.model.site("a")
-    assert site is not None
-    assert site.cluster.unreachable_since == datetime(2026, 1, 1, tzinfo=UTC)
+    info = hub.view.model.info("a")
+    assert info is not None
+    assert info.cluster.unreachable_since == datetime(2026, 1, 1, tzinfo=UTC)
 
     hub.tells(cluster)
     assert hub.places(b.deployment()) == ["a"]

@@ -111,7 +111,7 @@ def test_a_cluster_that_is_drained_while_it_does_not_answer_is_still_known_not_t
     silent = hub_of(OTHERS, LOST[1])
     fleet = silent.fleet()
     fleet.observe_cluster(LOST[1], unreachable_since=EPOCH)
-    after = drained(replace(silent, model=fleet), "oslo").fleet().site("oslo")
+    after = drained(replace(silent, model=fleet), "oslo").fleet().info("oslo")
     assert after is not None
     assert (after.cluster.unreachable_since, [one.key for one in after.cluster.taints]) == (EPOCH, [DRAINED.key])
 

@@ -118,7 +118,7 @@ class FleetEvents(RuleBasedStateMachine):
     def free_nodes_are_counted_right(self) -> None:
         plain = self.plain
         assert self.model.size == plain.size
-        assert [self.model.site(name) for name in some.CLUSTERS] == [plain.site(name) for name in some.CLUSTERS]
+        assert [self.model.info(name) for name in some.CLUSTERS] == [plain.info(name) for name in some.CLUSTERS]
 
 
 TestFleetEvents = FleetEvents.TestCase

@@ -150,15 +150,15 @@ def test_weights_that_are_there_change_where_replicas_go_and_never_how_many(
     assert len(decision.new) == len(plain.new)
     for nearer, where in ((staged, "are"), (staged | coming, "are to come")):
         farther = [placement for placement in decision.new if placement.cluster not in nearer]
-        spare = {found.cluster.name for name in nearer if (found := after.fleet.site(name)) and fits(deployment, found)}
+        spare = {found.cluster.name for name in nearer if (found := after.fleet.info(name)) and fits(deployment, found)}
         assert not (farther and spare), f"there was room where the weights {where}"
     assert after.decide(deployment, staged, coming - staged).new == ()
     for everywhere in ((frozenset(names), frozenset[str]()), (frozenset[str](), frozenset(names))):
         assert world.decide(deployment, *everywhere).new == plain.new
 
 
-def fits(deployment: ModelDeployment, site: ClusterInfo) -> bool:
-    return isinstance(answer(ask(deployment).requirement, site), Fit)
+def fits(deployment: ModelDeployment, info: ClusterInfo) -> bool:
+    return isinstance(answer(ask(deployment).requirement, info), Fit)
 
 
 @EXAMPLES
@@ -245,15 +245,15 @@ def test_victims_are_taken_one_by_one(history: tuple[World, ModelDeployment]) ->
     world, deployment = history
     asked = ask(deployment)
     mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.terminating]
-    sites = {r.cluster: site for r in mine if (site := world.fleet.site(r.cluster)) is not None}
+    infos = {r.cluster: info for r in mine if (info := world.fleet.info(r.cluster)) is not None}
     left = list(mine)
     order: list[placements.Replica] = []
     while left:
         loads = Counter(replica.cluster for replica in left)
-        order.append(max(left, key=lambda r: (schedules._illness(r, sites), loads[r.cluster], r.cluster, r.index)))
+        order.append(max(left, key=lambda r: (schedules._illness(r, infos), loads[r.cluster], r.cluster, r.index)))
         left.remove(order[-1])
 
-    assert list(schedules.worst_first(mine, sites)) == order
+    assert list(schedules.worst_first(mine, infos)) == order
 
 
 @EXAMPLES

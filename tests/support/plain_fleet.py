@@ -30,7 +30,7 @@ class PlainFleet:
     def size(self) -> int:
         return len(self.clusters)
 
-    def site(self, cluster: str) -> ClusterInfo | None:
+    def info(self, cluster: str) -> ClusterInfo | None:
         used = sum((Counter(r.charges) for r in self.known if r.cluster == cluster), Counter[str]())
         return next((ClusterInfo.of(found, used) for found in self.clusters if found.name == cluster), None)
 
@@ -39,12 +39,12 @@ class PlainFleet:
         return tuple(sorted(named, key=lambda replica: replica.key))
 
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
-        sites = [self.site(cluster.name) for cluster in self.clusters if cluster.name not in apart]
-        asked = [(site, answer(requirement, site)) for site in sites if site is not None]
-        fitting = [(found.usage, site.cluster.name, site) for site, found in asked if isinstance(found, Fit)]
-        refused = [(site.cluster.name, found) for site, found in asked if not isinstance(found, Fit)]
+        infos = [self.info(cluster.name) for cluster in self.clusters if cluster.name not in apart]
+        asked = [(info, answer(requirement, info)) for info in infos if info is not None]
+        fitting = [(found.usage, info.cluster.name, info) for info, found in asked if isinstance(found, Fit)]
+        refused = [(info.cluster.name, found) for info, found in asked if not isinstance(found, Fit)]
         return Survey(
-            candidates=tuple(site for *_, site in sorted(fitting, key=lambda row: row[:2]))[:limit],
+            candidates=tuple(info for *_, info in sorted(fitting, key=lambda row: row[:2]))[:limit],
             fitting=len(fitting),
             refusals=tally((), refused),
         )

@@ -109,14 +109,14 @@ def clusters(seen: Snapshot) -> tuple[ClusterSummary, ...]:
     model, counts = seen.fleet(), Counter(one.spec.cluster_name for one in seen.replicas)
     found: list[ClusterSummary] = []
     for name, cluster in sorted(seen.cluster.items()):
-        site, state = model.site(name), ready(cluster.conditions)
-        known = site.cluster.pools if site else None
+        info, state = model.info(name), ready(cluster.conditions)
+        known = info.cluster.pools if info else None
         pools = (
             tuple(
                 PoolSummary(pool, nodes, nodes - free)
-                for pool, nodes, free in zip(known.names, known.nodes, site.free, strict=True)
+                for pool, nodes, free in zip(known.names, known.nodes, info.free, strict=True)
             )
-            if site and known
+            if info and known
             else ()
         )
         good = is_good(state)

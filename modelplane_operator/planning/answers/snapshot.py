@@ -79,8 +79,8 @@ class Snapshot:
                 fleet.forget_cluster(one.metadata.name)
         for one in kept:
             if one is not self.cluster.get(one.metadata.name):
-                site = fleet.site(one.metadata.name)
-                fleet.observe_cluster(one, unreachable_since=site.cluster.unreachable_since if site else None)
+                info = fleet.info(one.metadata.name)
+                fleet.observe_cluster(one, unreachable_since=info.cluster.unreachable_since if info else None)
         return replace(self, clusters=kept, model=fleet)
 
     def ask(self, deployment: ModelDeployment, fleet: FleetModel) -> Ask:
