@@ -121,33 +121,33 @@ def controller(
         replicas = clients.hub.find(REPLICAS)
         placed = tuple(replicas.by("cluster", name)) if replicas else ()
         try:
-            site = clients.fleet(name)
+            remote = clients.fleet(name)
         except Unreachable:
-            site = None
-        forbidden = forbidden_on(site) if site else None
+            remote = None
+        forbidden = forbidden_on(remote) if remote else None
         token, since = tokens.get(name, (None, now))
-        if site and site.token != token:
-            token, since = tokens[name] = site.token, now
+        if remote and remote.token != token:
+            token, since = tokens[name] = remote.token, now
         stack = _stack(cluster, clients.hub)
         # Whatever takes the cluster down may refuse us there first; nothing of it is waited for any more.
         over = cluster.metadata.deletion_timestamp is not None and is_emptied(cluster.status)
-        visible = site is not None and not forbidden and not over and is_synced(site)
+        visible = remote is not None and not forbidden and not over and is_synced(remote)
         there = None
-        if site and visible:
-            registered = await registrations.of(cluster, site, clients, now)
-            there = await observe_there(cluster, site, clients.hub, clients.reads, sweeps, registered, now=now)
+        if remote and visible:
+            registered = await registrations.of(cluster, remote, clients, now)
+            there = await observe_there(cluster, remote, clients.hub, clients.reads, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, placed)),
             there=there,
-            unreachable=site.health.error if site else None,
+            unreachable=remote.health.error if remote else None,
             forbidden=forbidden,
             kubeconfig=known.why(name),
-            connected=site is not None,
-            server=site.server if site else "",
-            unverified=site.unverified if site else "",
+            connected=remote is not None,
+            server=remote.server if remote else "",
+            unverified=remote.unverified if remote else "",
             token=token,
             token_seen=since,
             secrets=_secrets(cluster, clients.hub),
