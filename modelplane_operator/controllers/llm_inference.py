@@ -56,7 +56,7 @@ def controller(
             target,
             clients.now(),
             {
-                one: await _site(inference, one, clients, referenced, tenants)
+                one: await _state(inference, one, clients, referenced, tenants)
                 for one in dict.fromkeys((*wanted, *inference.locations))
             },
             tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, homes)),
@@ -143,7 +143,7 @@ def _host_refused(inference: LLMInference, given: Iterable[str], cluster: str, w
     return UnusableTarget(TargetResolved.HOST_NOT_GRANTED, words)
 
 
-async def _site(
+async def _state(
     inference: LLMInference,
     place: Location,
     clients: Clients,

@@ -66,14 +66,14 @@ def controller(
         ref = credentials.secret_ref if credentials else None
         secret = (Key(endpoint.key.namespace, ref.name), frozenset((ref.key,))) if ref else None
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
-        site = _site(endpoint, clients.hub)
-        hub = await ranges.find() if site is None else None
+        cluster = _cluster(endpoint, clients.hub)
+        hub = await ranges.find() if cluster is None else None
         of_users = reach.of_users(hub.services, hub.pods, hub.nodes) if hub else reach
         place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
         if places and not place:
             places.forget(endpoint.key)
         gateway = InferenceGateway.parse(front) if front else None
-        ours = known_hosts(gateway, resolver) if gateway and site is None else frozenset[str]()
+        ours = known_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
         return Observed(
             endpoint,
             children,
@@ -86,8 +86,8 @@ def controller(
             recheck=referenced.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
-            site=site,
-            outside=Outside() if site else _outside(endpoint, children, clients.hub, resolver, reach, ours),
+            cluster=cluster,
+            outside=Outside() if cluster else _outside(endpoint, children, clients.hub, resolver, reach, ours),
             reached=places.find(endpoint.key, place) if places and place else None,
         )
 
@@ -123,7 +123,7 @@ def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> Da
     return known or hub_gateway(gateway).plane
 
 
-def _site(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
+def _cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
     """Where the replica of an endpoint is: that of its name, if one deployment owns both."""
     replica = find(hub, REPLICAS, endpoint.key)
     manifest = find(hub, ENDPOINTS, endpoint.key)

@@ -42,7 +42,7 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = [paced(seen, one) for site in seen.sites if (one := look(seen, site))]
+    looks = [paced(seen, one) for cluster in seen.clusters if (one := look(seen, cluster))]
     again = [one.again for one in looks if one.again is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         again.append(seen.recheck)
@@ -76,7 +76,7 @@ def _refused(looks: Iterable[ClusterPlan]) -> str:
 
 def _holds_anything(seen: Observed) -> bool:
     known = seen.cache.status.clusters if seen.cache.status else ()
-    return bool(known) or any(site.children or site.users for site in seen.sites)
+    return bool(known) or any(cluster.children or cluster.users for cluster in seen.clusters)
 
 
 def _crowded(seen: Observed) -> ModelCacheStatus:
@@ -91,7 +91,7 @@ def _teardown(seen: Observed) -> Plan:
     """Nothing is fetched any more at once; volumes go when nobody starts from them."""
     if labels.FINALIZER not in seen.cache.metadata.finalizers:
         return Plan()
-    looks = [paced(seen, one) for one in (_leaving(seen, site) for site in seen.sites)]
+    looks = [paced(seen, one) for one in (_leaving(seen, cluster) for cluster in seen.clusters)]
     steps = tuple(step for one in looks for step in one.steps)
     why = [why for one in looks if (why := one.told.message if one.told.refusals else one.why)]
     if not why:
@@ -104,30 +104,32 @@ def _teardown(seen: Observed) -> Plan:
     return Plan(steps, status, requeue_after=again, refused=_refused(looks))
 
 
-def _leaving(seen: Observed, site: ClusterState) -> ClusterPlan:
+def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
     """What is deleted on one cluster, and what that waits for."""
-    told = seen.cache.on(site.name) or CachedCluster(name=site.name)
-    if not site.connected:
-        why = f"cluster {site.name} does not answer; what is there is deleted when it does"
-        return ClusterPlan(settled(told) if site.error else told, again=None if site.error else REQUEUE_SOON, why=why)
-    volumes = claims(site)
-    rest = [one for one in site.children if one not in volumes]
-    going = rest if site.users else [*rest, *volumes]
-    steps = tuple(delete(one, cluster=site.name) for one in going if not is_terminating(one))
+    told = seen.cache.on(cluster.name) or CachedCluster(name=cluster.name)
+    if not cluster.connected:
+        why = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
+        return ClusterPlan(
+            settled(told) if cluster.error else told, again=None if cluster.error else REQUEUE_SOON, why=why
+        )
+    volumes = claims(cluster)
+    rest = [one for one in cluster.children if one not in volumes]
+    going = rest if cluster.users else [*rest, *volumes]
+    steps = tuple(delete(one, cluster=cluster.name) for one in going if not is_terminating(one))
     why = ""
-    if site.users and (volumes or claim_of(seen.cache) or told.volume_of):
-        why = _users(site)
-    elif site.children:
-        left = listed((f"{one['kind']} {key_of(one).name}" for one in site.children), TOLD)
-        why = f"waiting for what is on cluster {site.name} to go: {left}"
-    elif site.namespace is not None and not is_terminating(site.namespace):
-        steps = (*steps, delete(site.namespace, cluster=site.name))
-    return ClusterPlan(settled(told).model_copy(update=used(site)), steps, why=why)
+    if cluster.users and (volumes or claim_of(seen.cache) or told.volume_of):
+        why = _users(cluster)
+    elif cluster.children:
+        left = listed((f"{one['kind']} {key_of(one).name}" for one in cluster.children), TOLD)
+        why = f"waiting for what is on cluster {cluster.name} to go: {left}"
+    elif cluster.namespace is not None and not is_terminating(cluster.namespace):
+        steps = (*steps, delete(cluster.namespace, cluster=cluster.name))
+    return ClusterPlan(settled(told).model_copy(update=used(cluster)), steps, why=why)
 
 
-def _users(site: ClusterState) -> str:
+def _users(cluster: ClusterState) -> str:
     replicas, caches = (
-        listed([one.name for one in site.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
+        listed([one.name for one in cluster.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
     )
-    told = [f"replicas on cluster {site.name} start from the cache: {replicas}"] if replicas else []
-    return "; ".join(told + ([f"caches on cluster {site.name} share its volume: {caches}"] if caches else []))
+    told = [f"replicas on cluster {cluster.name} start from the cache: {replicas}"] if replicas else []
+    return "; ".join(told + ([f"caches on cluster {cluster.name} share its volume: {caches}"] if caches else []))

@@ -13,7 +13,7 @@ from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour,
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Plan
 from modelplane_operator.rendering.cache_sources import content_of
-from tests.support.caches import COMMIT, PLAIN, applied, cache, deleted, job, phase, seen, site, told, volume
+from tests.support.caches import COMMIT, PLAIN, applied, cache, cluster, deleted, job, phase, seen, told, volume
 
 THEIRS = names.cache_volume("team", "first")
 EARLIER, LATER = "2026-11-23T10:00:00Z", "2026-11-23T11:00:00Z"
@@ -40,7 +40,7 @@ def line(decided: Plan) -> CachedCluster:
 
 
 def decided(of: ModelCache, *neighbours: Neighbour, children: tuple[Manifest, ...] = (), **more: Any) -> Plan:
-    return plan(seen(of, site(*children, neighbours=neighbours, **more)))
+    return plan(seen(of, cluster(*children, neighbours=neighbours, **more)))
 
 
 def test_the_older_of_two_caches_fills_the_volume_and_the_other_waits_for_it() -> None:
@@ -181,8 +181,8 @@ def test_a_volume_that_is_being_deleted_is_shared_with_nobody() -> None:
 
 
 def test_another_cluster_stages_the_revision_that_is_shared_on_the_first() -> None:
-    berlin = site(neighbours=(beside(first(), volume(first(), THEIRS, staged=COMMIT)),))
-    both = plan(seen(shared(), berlin, site(name="paris", neighbours=(beside(first(), meant=False),))))
+    berlin = cluster(neighbours=(beside(first(), volume(first(), THEIRS, staged=COMMIT)),))
+    both = plan(seen(shared(), berlin, cluster(name="paris", neighbours=(beside(first(), meant=False),))))
 
     (made,) = [one.manifest for one in both.steps if getattr(one, "manifest", {}).get("kind") == "Job"]  # type: ignore[attr-defined]
     assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -192,7 +192,7 @@ SHARER, REPLICA = User("qwen", THEIRS, "ModelCache"), User("r", THEIRS)
 
 
 def owning(*users: User, **changes: Any) -> ClusterState:
-    return site(volume(first(), THEIRS, staged=COMMIT), users=users, **changes)
+    return cluster(volume(first(), THEIRS, staged=COMMIT), users=users, **changes)
 
 
 def test_who_uses_what_is_in_the_status() -> None:
@@ -220,8 +220,8 @@ def test_a_volume_stays_for_whoever_shares_it_through_a_change_a_narrower_footpr
 def test_whoever_shares_waits_for_its_own_replicas_only() -> None:
     neighbour = beside(first(), volume(first(), THEIRS, staged=COMMIT))
 
-    used = plan(seen(starts_from_theirs(**GOING), site(neighbours=(neighbour,), users=(REPLICA,))))
-    free = plan(seen(starts_from_theirs(**GOING), site(neighbours=(neighbour,))))
+    used = plan(seen(starts_from_theirs(**GOING), cluster(neighbours=(neighbour,), users=(REPLICA,))))
+    free = plan(seen(starts_from_theirs(**GOING), cluster(neighbours=(neighbour,))))
 
     assert LET_GO not in used.steps
     assert "start from the cache: r" in str(used.status)

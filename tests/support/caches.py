@@ -55,11 +55,11 @@ def ended(message: str, phase: str = "Failed") -> Manifest:
     return {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
 
 
-def seen(of: ModelCache, *sites: ClusterState, token: str = "") -> Observed:
-    return Observed(of, sites, "home", HYDRATOR, NOW, {"HF_TOKEN": token} if token else {})
+def seen(of: ModelCache, *clusters: ClusterState, token: str = "") -> Observed:
+    return Observed(of, clusters, "home", HYDRATOR, NOW, {"HF_TOKEN": token} if token else {})
 
 
-def site(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> ClusterState:
+def cluster(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> ClusterState:
     return ClusterState(name, meant, "fast", children=children, **more)
 
 

@@ -17,12 +17,12 @@ def teardown(seen: Observed) -> Plan:
     replica, cluster = seen.replica, seen.replica.spec.cluster_name
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
-    if not seen.site.exists:  # nobody can reach what may be left there
+    if not seen.cluster.exists:  # nobody can reach what may be left there
         return Plan((LET_GO,))
-    if seen.site.error is not None:
+    if seen.cluster.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
-        return Plan(status=_going(seen, why), failure=seen.site.error)
-    if not seen.site.connected:
+        return Plan(status=_going(seen, why), failure=seen.cluster.error)
+    if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
     # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
