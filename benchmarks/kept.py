@@ -24,7 +24,7 @@ import orjson
 
 from benchmarks import fleet_generator as generator
 from benchmarks.live import scene
-from benchmarks.live.sites import counts, pod_status, route
+from benchmarks.live.workload_clusters import counts, pod_status, route
 from benchmarks.report import Figure
 from benchmarks.schedule import NOW, REPLICAS, observed
 from modelplane_operator.api import ModelDeployment, ModelEndpoint, ModelReplica, ModelService

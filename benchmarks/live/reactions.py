@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from benchmarks.live import scene as scenes
 from benchmarks.live.floor import floor
 from benchmarks.live.scene import Scene
-from benchmarks.live.sites import counts, pod_status
+from benchmarks.live.workload_clusters import counts, pod_status
 from benchmarks.report import Figure, percentile
 from localfleet.kubeclient import MERGE, Key, Manifest
 

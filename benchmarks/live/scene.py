@@ -4,8 +4,8 @@
         with scene.operator() as operator:
             await scene.until_ready("inferenceclusters", 100)
 
-The hub is a real API server with our definitions; a second one plays all workload clusters (`sites.py`). All that is
-said of the operator is true of its own process alone: the servers and the players have others.
+The hub is a real API server with our definitions; a second one plays all workload clusters
+(`workload_clusters.py`). All that is said of the operator is true of its own process alone: the servers and the players have others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import aiohttp
 
 from benchmarks import fleet_generator as generator
 from benchmarks.live.operator import Operator, operator, wait_until_leading
-from benchmarks.live.sites import unlimited
+from benchmarks.live.workload_clusters import unlimited
 from benchmarks.report import ROOT
 from localfleet import binaries, seed
 from localfleet.apiserver import ApiServer, api_server, free_ports
@@ -97,7 +97,7 @@ class Scene:
     hub: KubeClient
     world_server: ApiServer
     world: KubeClient
-    sites: Running
+    workload: Running
     sites_url: str
     _kubeconfig: Callable[[str], str]
     _group: asyncio.TaskGroup
@@ -114,7 +114,7 @@ class Scene:
         """What there is of a type on the hub, or on the API server of the workload clusters."""
         known = self._seen.get(path)
         if known is None:
-            known = self._seen[path] = Seen(self.world if afar else self.hub, path, self.sites.check)
+            known = self._seen[path] = Seen(self.world if afar else self.hub, path, self.workload.check)
             self._watching.append(self._group.create_task(known.mirror.run(), name=f"mirror {path}"))
         return known
 
@@ -325,12 +325,12 @@ UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight
 def _play(
     server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int, gateway: str | None
 ) -> Running:
-    identity, pem = authority.server("127.0.0.1"), folder / "sites.pem"
+    identity, pem = authority.server("127.0.0.1"), folder / "workload.pem"
     pem.write_bytes(identity.certificate + identity.key)
-    argv: list[Any] = [sys.executable, "-m", "benchmarks.live.sites", f"--kubeconfig={world.kubeconfig}"]
+    argv: list[Any] = [sys.executable, "-m", "benchmarks.live.workload_clusters", f"--kubeconfig={world.kubeconfig}"]
     argv += [f"--certificate={pem}", f"--port={port}"]
     argv.append(f"--gateway={gateway}" if gateway else f"--hub={server.kubeconfig}")
-    return start(Command("sites", argv, folder / "sites.log", {"PYTHONPATH": str(ROOT)}))
+    return start(Command("workload", argv, folder / "workload.log", {"PYTHONPATH": str(ROOT)}))
 
 
 def _collect_garbage(server: ApiServer, folder: Path) -> Running:
