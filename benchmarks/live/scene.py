@@ -5,7 +5,8 @@
             await scene.until_ready("inferenceclusters", 100)
 
 The hub is a real API server with our definitions; a second one plays all workload clusters
-(`workload_clusters.py`). All that is said of the operator is true of its own process alone: the servers and the players have others.
+(`workload_clusters.py`). All that is said of the operator is true of its own process alone: the servers and the players
+have others.
 """
 
 from __future__ import annotations

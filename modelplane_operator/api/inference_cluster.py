@@ -7,11 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
-from modelplane_operator.api.bounds import (
-    TAINTS,
-    AnyTaintKey,
-    TaintValue,
-)
+from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, TaintValue
 from modelplane_operator.api.cluster_origin import ClusterOrigin
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.crossplane import ClusterSpec

@@ -22,7 +22,14 @@ from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace
 from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Others, Outcome, Outcomes, Why
+from modelplane_operator.planning.answers.documents import (
+    AllHardware,
+    DeploymentOutcome,
+    Hardware,
+    Others,
+    Outcomes,
+    Why,
+)
 from modelplane_operator.planning.answers.schema import read
 
 ANSWERS: Final = "Available"  # the reason of Ready while all replicas answer
@@ -162,7 +169,7 @@ def _documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
     return [{**one, "metadata": {"namespace": namespace, **(one.get("metadata") or {})}} for one in wanted]
 
 
-def show_plan(outcomes: Iterable[Outcome], others: Others | None = None) -> None:
+def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = None) -> None:
     out, any_ = console(), False
     for one in outcomes:
         if any_:

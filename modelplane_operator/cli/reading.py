@@ -19,7 +19,7 @@ from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.planning.answers import hardware as of_fleet
-from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Outcome, Outcomes, Why
+from modelplane_operator.planning.answers.documents import AllHardware, DeploymentOutcome, Hardware, Outcomes, Why
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
 from modelplane_operator.planning.answers.schema import read as read_answer
 from modelplane_operator.planning.answers.snapshot import Snapshot
@@ -80,7 +80,7 @@ def planned(
         if not documents:
             said = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
             return read_answer(Outcomes, said)
-        found = list[Outcome]()
+        found = list[DeploymentOutcome]()
         for one in documents:
             if isinstance(one, ModelDeployment):  # each for itself: what is asked for is not there to be counted on
                 said = await told(

@@ -25,14 +25,7 @@ from modelplane_operator.clients.limits import ServerLimits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.transport import CONNECT_SECONDS
-from modelplane_operator.clients.wire import (
-    JSON,
-    OnCall,
-    Request,
-    Wire,
-    open_wire,
-    uncounted,
-)
+from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_wire, uncounted
 from modelplane_operator.kube.errors import Gone, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.ownership import FIELD_MANAGER

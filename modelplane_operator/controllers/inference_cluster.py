@@ -33,14 +33,7 @@ from modelplane_operator.controllers.hub_gateway import (
     own_hosts,
 )
 from modelplane_operator.controllers.inference_class import class_names
-from modelplane_operator.controllers.on_cluster import (
-    APIS,
-    OF_MODELS,
-    SWEPT,
-    forbidden_on,
-    is_synced,
-    observe_there,
-)
+from modelplane_operator.controllers.on_cluster import APIS, OF_MODELS, SWEPT, forbidden_on, is_synced, observe_there
 from modelplane_operator.controllers.orphans import GAUGE, Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable

@@ -82,7 +82,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class CloudOwner:
+class Owner:
     """The object on the hub that resources are made for; its uid is on each of them as a tag."""
 
     uid: str
@@ -165,7 +165,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedResources:
+class Inventory:
     """All resources that concern an owner, as far as they could be listed."""
 
     found: tuple[Found, ...]
@@ -182,7 +182,7 @@ class ObservedResources:
 
 
 @dataclass(frozen=True, slots=True)
-class CallOutcome:
+class Outcome:
     """What became of the latest call of a process for a resource."""
 
     subject: str
@@ -231,7 +231,7 @@ def _resolved(value: Any, outputs: Mapping[str, Mapping[str, str]]) -> Any:
             return value
 
 
-def token(owner: CloudOwner, wanted: Wanted, last: str) -> str:
+def token(owner: Owner, wanted: Wanted, last: str) -> str:
     """By which a cloud tells a repeated call from another one. `last`: what was there before under that key."""
     said = "|".join((owner.uid, wanted.key, wanted.digest, last))
     return base64.b32encode(hashlib.sha256(said.encode()).digest()).decode().rstrip("=").lower()[:TOKEN]

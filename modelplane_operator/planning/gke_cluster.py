@@ -8,7 +8,7 @@ from typing import Final
 
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts, GKEPool
 from modelplane_operator.api.clusters.provisioning import Stalled
-from modelplane_operator.kube.cloud import Account, ObservedResources
+from modelplane_operator.kube.cloud import Account, Inventory
 from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
@@ -107,7 +107,7 @@ def account_of(cluster: GKECluster) -> Account:
     return Account("GKE", cluster.spec.region, credentials, project)
 
 
-def _facts(project: str, seen: ObservedResources | None) -> Facts:
+def _facts(project: str, seen: Inventory | None) -> Facts:
     """What runs, and where: GKE's release channel may have taken it further than the spec says."""
     live = {one.key: one.live for one in seen.found} if seen else {}
     versions = {key: one["version"] for key, one in live.items() if one.get("version")}

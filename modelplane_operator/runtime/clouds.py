@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, assert_never, get_args
 
 from modelplane_operator.clients.clouds.cloud import Cloud
-from modelplane_operator.kube.cloud import Account, Call, CallOutcome
+from modelplane_operator.kube.cloud import Account, Call, Outcome
 from modelplane_operator.kube.errors import ApiError, NotFound
 from modelplane_operator.planning.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 from modelplane_operator.runtime.strands import Executors, Turn
@@ -20,9 +20,9 @@ FORGOTTEN: Final = 4096  # outcomes of one owner: some hundred resources, each w
 class Journal:
     """What became of this process's calls, by owner: what they did is to be seen, and what refused them is here."""
 
-    _outcomes: dict[str, dict[Call, CallOutcome]] = field(default_factory=dict[str, dict[Call, CallOutcome]])
+    _outcomes: dict[str, dict[Call, Outcome]] = field(default_factory=dict[str, dict[Call, Outcome]])
 
-    def of(self, uid: str) -> Mapping[Call, CallOutcome]:
+    def of(self, uid: str) -> Mapping[Call, Outcome]:
         return self._outcomes.get(uid, {})
 
     def note(self, step: CloudStep, now: datetime, *, made: str = "", error: ApiError | None = None) -> None:
@@ -33,7 +33,7 @@ class Journal:
         failures = (before.failures if before and again else 0) + 1 if error else 0
         if len(of_owner) >= FORGOTTEN:
             of_owner.clear()
-        of_owner[call] = CallOutcome(step.subject, now, error, failures, made)
+        of_owner[call] = Outcome(step.subject, now, error, failures, made)
 
     def forget(self, uid: str) -> None:
         self._outcomes.pop(uid, None)

@@ -10,7 +10,7 @@ import pytest
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.kube.cloud import CallOutcome, Found, ObservedResources
+from modelplane_operator.kube.cloud import Found, Inventory, Outcome
 from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
@@ -54,7 +54,7 @@ def _cluster(status: EKSClusterStatus | None = None, *, going: bool = False, **p
 def _seen(cluster: EKSCluster, **changes: Any) -> Observed:
     usual = {
         "told": None,
-        "seen": ObservedResources((), EPOCH),
+        "seen": Inventory((), EPOCH),
         "error": None,
         "journal": {},
         "process": "p",
@@ -63,7 +63,7 @@ def _seen(cluster: EKSCluster, **changes: Any) -> Observed:
     return Observed(cluster, **{**usual, **changes})
 
 
-def _all_there(cluster: EKSCluster) -> ObservedResources:
+def _all_there(cluster: EKSCluster) -> Inventory:
     """Each resource as it is wanted."""
     found: list[Found] = []
     for one in resources(cluster, Facts(ZONES, ARN, {})):
@@ -77,7 +77,7 @@ def _all_there(cluster: EKSCluster) -> ObservedResources:
         for one in found
         if (known := said[one.key]) is not None
     ]
-    return ObservedResources(tuple(alike), EPOCH)
+    return Inventory(tuple(alike), EPOCH)
 
 
 def _conditions(decided: Plan) -> dict[str, tuple[str, str]]:
@@ -145,12 +145,12 @@ def test_a_pool_without_capacity_is_told_in_the_clouds_words_and_the_rest_goes_o
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     all_there = _all_there(cluster)
     without = tuple(one for one in all_there.found if one.key not in ("nodegroup-l4", "addon-coredns"))
-    seen = _seen(cluster, seen=ObservedResources(without, EPOCH))
+    seen = _seen(cluster, seen=Inventory(without, EPOCH))
     asked = [step for step in plan(seen).steps if isinstance(step, CreateResource)]
     refused = next(step for step in asked if step.wanted.key == "nodegroup-l4")
     error = Exhausted("eks create_nodegroup: you have requested more vCPU capacity than your limit (VcpuLimitExceeded)")
 
-    decided = plan(replace(seen, journal={("create", "nodegroup-l4"): CallOutcome(refused.subject, EPOCH, error, 1)}))
+    decided = plan(replace(seen, journal={("create", "nodegroup-l4"): Outcome(refused.subject, EPOCH, error, 1)}))
 
     assert [str(step) for step in decided.steps] == ["create eks.Addon addon-coredns on EKS in us-west-2"]
     assert _conditions(decided)["CapacityAvailable"] == ("False", "Exhausted")
@@ -163,13 +163,11 @@ def test_what_takes_three_times_as_long_as_usual_is_stalled() -> None:
     making = tuple(
         replace(one, state="Creating") if one.kind == kinds.CLUSTER else one for one in _all_there(cluster).found
     )
-    first = plan(_seen(cluster, seen=ObservedResources(making, EPOCH)))
+    first = plan(_seen(cluster, seen=Inventory(making, EPOCH)))
     assert _conditions(first)["Stalled"] == ("False", "Progressing")
     later = EPOCH + timedelta(minutes=46)
 
-    decided = plan(
-        _seen(cluster.model_copy(update={"status": first.status}), seen=ObservedResources(making, later), now=later)
-    )
+    decided = plan(_seen(cluster.model_copy(update={"status": first.status}), seen=Inventory(making, later), now=later))
 
     assert _conditions(decided)["Stalled"] == ("True", "Stalled")
     assert "cluster is Creating" in _message(decided, "Stalled")
@@ -202,7 +200,7 @@ def test_credentials_of_another_account_change_nothing_and_are_told(*, going: bo
     assert isinstance(known, EKSClusterStatus)
     strangers = _seen(
         _cluster(known, going=going),
-        seen=ObservedResources((), EPOCH + 2 * LAG),
+        seen=Inventory((), EPOCH + 2 * LAG),
         now=EPOCH + 2 * LAG,
         principal="arn:aws:iam::210987654321:role/modelplane",
     )
@@ -255,21 +253,19 @@ def test_the_finalizer_goes_when_nothing_was_seen_for_as_long_as_the_cloud_may_h
     assert first.status.gone_since == EPOCH
 
     early, late = EPOCH + LAG / 2, EPOCH + LAG
-    assert plan(_seen(_cluster(first.status, going=True), seen=ObservedResources((), early), now=early)).steps == ()
-    assert plan(_seen(_cluster(first.status, going=True), seen=ObservedResources((), late), now=late)).steps == (
-        LET_GO,
-    )
+    assert plan(_seen(_cluster(first.status, going=True), seen=Inventory((), early), now=early)).steps == ()
+    assert plan(_seen(_cluster(first.status, going=True), seen=Inventory((), late), now=late)).steps == (LET_GO,)
 
-    soon = replace(_seen(_cluster(first.status, going=True), seen=ObservedResources((), early), now=early), lag=LAG / 2)
+    soon = replace(_seen(_cluster(first.status, going=True), seen=Inventory((), early), now=early), lag=LAG / 2)
     assert plan(soon).steps == (LET_GO,), "a cloud that shows at once what is there"
 
-    again = ObservedResources((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
+    again = Inventory((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
     decided = plan(_seen(_cluster(first.status, going=True), seen=again, now=late))
     assert isinstance(decided.steps[0], DeleteResource)
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.gone_since is None
 
-    blind = ObservedResources((), late, {kinds.VPC: Unreachable("no answer")})
+    blind = Inventory((), late, {kinds.VPC: Unreachable("no answer")})
     assert plan(_seen(_cluster(first.status, going=True), seen=blind, now=late)).steps == ()
 
 
@@ -336,7 +332,7 @@ def test_another_principal_is_let_in_and_the_one_before_is_not_any_more() -> Non
 def test_hundreds_of_things_that_were_left_behind_do_not_burst_the_status() -> None:
     left = tuple(Found(f"eni-{i}", kinds.INTERFACE, f"eni-{i}", "Ready", "", swept=True) for i in range(400))
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True), seen=ObservedResources(left, EPOCH)))
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True), seen=Inventory(left, EPOCH)))
 
     assert len(decided.steps) == 400
     assert isinstance(decided.status, EKSClusterStatus)
@@ -363,7 +359,7 @@ def test_a_cluster_that_somebody_deleted_is_no_longer_to_be_reached() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
     status = plan(_seen(cluster, seen=there)).status
-    without = ObservedResources(tuple(one for one in there.found if not one.kind.startswith("eks.")), EPOCH)
+    without = Inventory(tuple(one for one in there.found if not one.kind.startswith("eks.")), EPOCH)
 
     def later(status: Any, minutes: int) -> EKSClusterStatus:
         now = EPOCH + timedelta(minutes=minutes)
@@ -384,7 +380,7 @@ def test_of_a_cluster_that_cannot_be_listed_what_was_known_stays() -> None:
     unseen = {one: Unreachable("no answer") for one in kinds.KINDS if one.startswith("eks.")}
     found = tuple(one for one in there.found if one.kind not in unseen)
 
-    decided = plan(_seen(_cluster(status), seen=ObservedResources(found, EPOCH, unseen)))
+    decided = plan(_seen(_cluster(status), seen=Inventory(found, EPOCH, unseen)))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint == status.endpoint
@@ -396,7 +392,7 @@ def test_a_cluster_is_not_reached_before_we_are_let_in() -> None:
     there = _all_there(cluster)
     without = tuple(one for one in there.found if one.kind != kinds.ACCESS_POLICY)
 
-    decided = plan(_seen(cluster, seen=ObservedResources(without, EPOCH)))
+    decided = plan(_seen(cluster, seen=Inventory(without, EPOCH)))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint is None
@@ -409,7 +405,7 @@ def test_a_lower_bound_takes_no_nodes_from_under_models_and_follows_the_autoscal
     def asked(*, most: int, nodes: int) -> list[int]:
         live = {"scaling": {"minSize": 1, "maxSize": most}, "desiredSize": nodes}
         found = [replace(one, live={**one.live, **live}) if one.key == "nodegroup-l4" else one for one in there.found]
-        steps = plan(_seen(lower, seen=ObservedResources(tuple(found), EPOCH))).steps
+        steps = plan(_seen(lower, seen=Inventory(tuple(found), EPOCH))).steps
         return [step.wanted.parameters["scaling"]["maxSize"] for step in steps if isinstance(step, UpdateResource)]
 
     assert asked(most=8, nodes=5) == [5]

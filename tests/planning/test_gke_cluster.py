@@ -8,7 +8,7 @@ import pytest
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
-from modelplane_operator.kube.cloud import Account, Found, ObservedResources
+from modelplane_operator.kube.cloud import Account, Found, Inventory
 from modelplane_operator.kube.errors import Forbidden
 from modelplane_operator.planning.clouds.decide import LAG
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource
@@ -45,7 +45,7 @@ def _cluster(status: GKEClusterStatus | None = None, *, going: bool = False, **s
 
 
 def _seen(cluster: GKECluster, *found: Found, **changes: Any) -> Observed:
-    usual = {"seen": ObservedResources(found, EPOCH), "process": "p", "now": EPOCH}
+    usual = {"seen": Inventory(found, EPOCH), "process": "p", "now": EPOCH}
     return Observed(cluster, **{**usual, **changes})
 
 
@@ -87,7 +87,7 @@ def test_a_list_that_is_refused_lets_nothing_go() -> None:
     status = KEPT.model_copy(update={"gone_since": EPOCH})
 
     def decided(**unseen: Any) -> Any:
-        return plan(_seen(_cluster(status, going=True), seen=ObservedResources((), late, unseen), now=late)).steps
+        return plan(_seen(_cluster(status, going=True), seen=Inventory((), late, unseen), now=late)).steps
 
     assert decided() == (LET_GO,)
     assert decided(**{kinds.DISK: Forbidden("no right")}) == ()
@@ -98,9 +98,7 @@ def test_what_is_gone_is_looked_for_again_when_all_of_it_must_have_been_seen() -
     assert isinstance(first.status, GKEClusterStatus)
     assert (first.status.gone_since, first.requeue_after) == (EPOCH, LAG.total_seconds())
 
-    later = plan(
-        _seen(_cluster(first.status, going=True), now=EPOCH + LAG / 2, seen=ObservedResources((), EPOCH + LAG / 2))
-    )
+    later = plan(_seen(_cluster(first.status, going=True), now=EPOCH + LAG / 2, seen=Inventory((), EPOCH + LAG / 2)))
     assert isinstance(later.status, GKEClusterStatus)
     assert (later.status.gone_since, later.requeue_after) == (EPOCH, LAG.total_seconds() / 2)
 

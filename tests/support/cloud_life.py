@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Account, CloudOwner, Kind, ObservedResources, Wanted
+from modelplane_operator.kube.cloud import Account, Inventory, Kind, Owner, Wanted
 from modelplane_operator.kube.errors import ApiError, NotFound
 from modelplane_operator.planning.clouds.decide import CloudDecision, Situation, decide, may_let_go
 from modelplane_operator.planning.clouds.steps import CloudStep, DeleteResource
 from modelplane_operator.runtime.clouds import Journal
 
-OWNER = CloudOwner("uid-of-berlin", "berlin")
+OWNER = Owner("uid-of-berlin", "berlin")
 ACCOUNT = Account("Fake", "here", "default")
 
 
@@ -32,7 +32,7 @@ class World(Protocol):
     @property
     def kinds(self) -> Mapping[str, Kind]: ...
 
-    def seen(self) -> ObservedResources: ...
+    def seen(self) -> Inventory: ...
 
     def call(self, step: CloudStep) -> str: ...
 
@@ -99,7 +99,7 @@ class Life(Generic[W]):
             self.over = True
         return decision
 
-    def _decide(self, seen: ObservedResources) -> CloudDecision:
+    def _decide(self, seen: Inventory) -> CloudDecision:
         return decide(
             Situation(
                 ACCOUNT,

@@ -10,27 +10,27 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from modelplane_operator.kube.cloud import CloudOwner, Found, ObservedResources, Wanted
+from modelplane_operator.kube.cloud import Found, Inventory, Owner, Wanted
 
 
 class Cloud(Protocol):
     """One account of one cloud in one region."""
 
-    async def observe(self, owner: CloudOwner, kinds: Collection[str], now: datetime) -> ObservedResources:
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         """All resources of these kinds that are an owner's or have a name of its: a stranger's too, but told apart.
 
         What cannot be listed is told as such, and nothing is taken for absent that could not be.
         """
         ...
 
-    async def create(self, owner: CloudOwner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         """Begin to make a resource, with the owner's tags from the first moment; answers its id.
 
         A repeated call with the same token makes no second one, where the cloud knows tokens or the name is unique.
         """
         ...
 
-    async def update(self, owner: CloudOwner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
         """Begin to bring one of the changed parameters in line, and those that the same request changes."""
         ...
 

@@ -98,7 +98,7 @@ class LeavingReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeploymentOutcome:
     """What would become of one deployment."""
 
     namespace: str
@@ -146,7 +146,7 @@ class Others:
 class Outcomes:
     """The document of a plan."""
 
-    items: tuple[Outcome, ...]
+    items: tuple[DeploymentOutcome, ...]
     others: Others | None = None
 
     @property

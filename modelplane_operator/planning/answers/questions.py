@@ -19,7 +19,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.documents import Others, Outcome, Outcomes
+from modelplane_operator.planning.answers.documents import DeploymentOutcome, Others, Outcomes
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
 from modelplane_operator.planning.answers.hardware import hardware
 from modelplane_operator.planning.answers.schema import document
@@ -183,7 +183,7 @@ def _live(question: Question, seen: Snapshot) -> ModelDeployment:
     return seen.deployment[key]
 
 
-def _planned(question: Question, seen: Snapshot) -> Iterable[Outcome]:
+def _planned(question: Question, seen: Snapshot) -> Iterable[DeploymentOutcome]:
     if cluster := question.cluster:
         if cluster not in seen.cluster:
             raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(seen.cluster)}")
@@ -202,16 +202,16 @@ def _names(clusters: Mapping[str, object]) -> str:
     return ", ".join(sorted(clusters)) or "none"
 
 
-def _told(outcomes: Iterable[Outcome], asked: Collection[Key], named: Collection[str] | None) -> Outcomes:
+def _told(outcomes: Iterable[DeploymentOutcome], asked: Collection[Key], named: Collection[str] | None) -> Outcomes:
     """Of deployments that are not asked for and may not be named, no more than how many replicas it is about."""
-    shown, rest = list[Outcome](), list[Outcome]()
+    shown, rest = list[DeploymentOutcome](), list[DeploymentOutcome]()
     for one in outcomes:
         known = named is None or one.namespace in named or Key(one.namespace, one.name) in asked
         (shown if known else rest).append(one)
     return Outcomes(tuple(shown), _counted(rest) if rest else None)
 
 
-def _counted(outcomes: Sequence[Outcome]) -> Others:
+def _counted(outcomes: Sequence[DeploymentOutcome]) -> Others:
     return Others(
         len(outcomes),
         sum(len(one.added) for one in outcomes),

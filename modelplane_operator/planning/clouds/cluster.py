@@ -22,16 +22,7 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.shared import CacheStatus
-from modelplane_operator.kube.cloud import (
-    Account,
-    Call,
-    CallOutcome,
-    CloudOwner,
-    Kind,
-    ObservedResources,
-    Offer,
-    Wanted,
-)
+from modelplane_operator.kube.cloud import Account, Call, Inventory, Kind, Offer, Outcome, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
 from modelplane_operator.planning.clouds.decide import AT_REST, LAG, SOON, Situation, decide, may_let_go
@@ -49,11 +40,11 @@ class Observed(Generic[ClusterT]):
 
     cluster: ClusterT
     _: KW_ONLY
-    seen: ObservedResources | None = None
+    seen: Inventory | None = None
     """None while the account is not known, and when there is no way to it."""
     error: ClientError | None = None
     """Why there is none."""
-    journal: Mapping[Call, CallOutcome] = field(default_factory=dict[Call, CallOutcome])
+    journal: Mapping[Call, Outcome] = field(default_factory=dict[Call, Outcome])
     process: str
     now: datetime
     offer: Offer | None = None
@@ -86,8 +77,8 @@ class Clouds:
     """The kinds that nobody pays for, and that may have to be there before anything can be asked."""
 
 
-def owner_of(cluster: Resource[Any, Any]) -> CloudOwner:
-    return CloudOwner(cluster.metadata.uid or "", cluster.metadata.name)
+def owner_of(cluster: Resource[Any, Any]) -> Owner:
+    return Owner(cluster.metadata.uid or "", cluster.metadata.name)
 
 
 def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
@@ -149,7 +140,7 @@ def towards(
     return Plan(decision.steps, status, requeue_after=max(left, SOON) if is_gone else decision.again)
 
 
-def _has_begun(of: Clouds, seen: Observed[Any], found: ObservedResources) -> bool:
+def _has_begun(of: Clouds, seen: Observed[Any], found: Inventory) -> bool:
     """Whether something that is paid for was made, or may have been."""
     records: Sequence[CloudResource] = seen.cluster.status.resources if seen.cluster.status else ()
     mine = [one.kind for one in found.found if one.owner == seen.cluster.metadata.uid]
@@ -176,7 +167,7 @@ def refused(of: Clouds, seen: Observed[Any], reason: ConditionType, words: str) 
 
 
 def _endpoint(
-    of: Clouds, seen: ObservedResources, records: Sequence[CloudResource], last: CloudStatus | None
+    of: Clouds, seen: Inventory, records: Sequence[CloudResource], last: CloudStatus | None
 ) -> CloudEndpoint | None:
     """Where its API server is, once we are let in; what was known stays while it is not told, and goes with it."""
     known = last.endpoint if last else None

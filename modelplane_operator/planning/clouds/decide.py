@@ -19,18 +19,7 @@ from typing import Any, cast
 
 from modelplane_operator.api.clusters.provisioning import MESSAGE, CloudResource, ResourceState
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.cloud import (
-    Account,
-    Call,
-    CallOutcome,
-    CloudOwner,
-    Found,
-    Kind,
-    ObservedResources,
-    Verb,
-    Wanted,
-    token,
-)
+from modelplane_operator.kube.cloud import Account, Call, Found, Inventory, Kind, Outcome, Owner, Verb, Wanted, token
 from modelplane_operator.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -82,13 +71,13 @@ class Situation:
     """One cluster on its cloud, and what is known of it."""
 
     account: Account
-    owner: CloudOwner
+    owner: Owner
     wanted: tuple[Wanted, ...]
     kinds: Mapping[str, Kind]
-    seen: ObservedResources
+    seen: Inventory
     records: tuple[CloudResource, ...]
     """What the status says."""
-    journal: Mapping[Call, CallOutcome]
+    journal: Mapping[Call, Outcome]
     """What became of this process's calls."""
     process: str
     """A word that no other process has."""
@@ -379,7 +368,7 @@ class _Deciding:
         return takes_long and record.state not in ("Ready", "Missing") and not is_waiting(record)
 
 
-def _pause(outcome: CallOutcome) -> float:
+def _pause(outcome: Outcome) -> float:
     error = outcome.error
     backoff = PAUSES.get(type(error), UNSURE) if isinstance(error, ApiError) else UNSURE
     return backoff.delay(outcome.failures, 0.5, at_least=error.retry_after if error else None)
@@ -401,7 +390,7 @@ def _words(said: str) -> str:
     return said[:MESSAGE]
 
 
-def may_let_go(gone_since: datetime | None, seen: ObservedResources, lag: timedelta = LAG) -> bool:
+def may_let_go(gone_since: datetime | None, seen: Inventory, lag: timedelta = LAG) -> bool:
     """Whether nothing can be left: nothing was seen then, nor is now, and whatever was called for would have shown."""
     return gone_since is not None and seen.at - gone_since >= lag
 

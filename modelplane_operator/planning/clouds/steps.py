@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from modelplane_operator.kube.cloud import Account, CloudOwner, Found, Wanted
+from modelplane_operator.kube.cloud import Account, Found, Owner, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class CreateResource:
     """Have the cloud make a resource."""
 
     account: Account
-    owner: CloudOwner
+    owner: Owner
     wanted: Wanted
     """Without references."""
     token: str
@@ -35,7 +35,7 @@ class UpdateResource:
     """Have the cloud change one parameter of a resource; parameters that one request changes together are one."""
 
     account: Account
-    owner: CloudOwner
+    owner: Owner
     wanted: Wanted
     found: Found
     changed: frozenset[str]
@@ -54,7 +54,7 @@ class DeleteResource:
     """Have the cloud take a resource away that was seen."""
 
     account: Account
-    owner: CloudOwner
+    owner: Owner
     found: Found
 
     def __str__(self) -> str:

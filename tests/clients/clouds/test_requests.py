@@ -23,7 +23,7 @@ from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.eks import changes as aws
 from modelplane_operator.clients.clouds.gke import changes as google
-from modelplane_operator.kube.cloud import Account, CloudOwner, Found, Kind, ObservedResources, Wanted
+from modelplane_operator.kube.cloud import Account, Found, Inventory, Kind, Owner, Wanted
 from modelplane_operator.planning.clouds.decide import Situation, decide
 from modelplane_operator.planning.clouds.steps import DeleteResource
 from modelplane_operator.rendering.clusters import eks, gke
@@ -45,7 +45,7 @@ class Example:
     """What one cloud makes of its example."""
 
     name: str
-    owner: CloudOwner
+    owner: Owner
     wanted: Sequence[Wanted]
     kinds: Mapping[str, Kind]
     left: Sequence[Found]
@@ -83,7 +83,7 @@ def _eks() -> Example:
     facts = Facts(
         ("us-west-2a", "us-west-2b", "us-west-2c"), "arn:aws:iam::123456789012:role/modelplane", {"p5en.48xlarge": 16}
     )
-    owner = CloudOwner(UID, "eks-oregon")
+    owner = Owner(UID, "eks-oregon")
 
     def told(one: aws.Request) -> Manifest:
         return {"call": f"{one.service}.{one.operation}", "parameters": one.parameters}
@@ -110,7 +110,7 @@ def _eks() -> Example:
 
 
 def _gke() -> Example:
-    owner = CloudOwner(UID, "gke-iowa")
+    owner = Owner(UID, "gke-iowa")
 
     def told(one: google.Request) -> Manifest:
         if isinstance(one, google.Gke):
@@ -161,7 +161,7 @@ def _deletions(of: Example) -> Iterator[Sequence[DeleteResource]]:
     """Those that are made side by side, one after the other; each has had its effect before the next."""
     found = of.found()
     while True:
-        seen = ObservedResources(tuple(found), EPOCH)
+        seen = Inventory(tuple(found), EPOCH)
         decision = decide(
             Situation(Account("", "", ""), of.owner, (), of.kinds, seen, (), {}, "process", EPOCH, going=True)
         )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.clients.clouds.view import View
-from modelplane_operator.kube.cloud import CloudOwner, Found, ObservedResources, Wanted
+from modelplane_operator.kube.cloud import Found, Inventory, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, Unreachable
 from tests.support.builders import EPOCH
 
-OWNER = CloudOwner("uid", "berlin")
+OWNER = Owner("uid", "berlin")
 KINDS = ("net", "node")
 
 
@@ -20,17 +20,17 @@ class _Cloud:
     asked: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     failing: dict[str, ClientError] = field(default_factory=dict[str, ClientError])
 
-    async def observe(self, _: CloudOwner, kinds: Collection[str], now: datetime) -> ObservedResources:
+    async def observe(self, _: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         self.asked.append(tuple(sorted(kinds)))
         found = tuple(
             Found(kind, kind, f"{kind}-{now:%M}", "Ready", "uid") for kind in kinds if kind not in self.failing
         )
-        return ObservedResources(found, now, {kind: error for kind, error in self.failing.items() if kind in kinds})
+        return Inventory(found, now, {kind: error for kind, error in self.failing.items() if kind in kinds})
 
-    async def create(self, owner: CloudOwner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         raise NotImplementedError
 
-    async def update(self, owner: CloudOwner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
         raise NotImplementedError
 
     async def delete(self, found: Found) -> None:

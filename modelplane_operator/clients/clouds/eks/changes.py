@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from modelplane_operator.api import labels
-from modelplane_operator.kube.cloud import CloudOwner, Found, Wanted
+from modelplane_operator.kube.cloud import Found, Owner, Wanted
 from modelplane_operator.rendering.clusters.eks import kinds as k
 
 MANAGED_BY: Final = f"{labels.PREFIX}managed-by"
@@ -56,7 +56,7 @@ class Row:
     """The parameter of the deletion that the id goes into."""
 
 
-def tags(owner: CloudOwner, wanted: Wanted) -> dict[str, str]:
+def tags(owner: Owner, wanted: Wanted) -> dict[str, str]:
     own = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: wanted.key}
     others: Mapping[str, str] = wanted.parameters.get("Tags", {})
     return {"Name": f"{owner.cluster}/{wanted.key}", **others, **own}
@@ -155,7 +155,7 @@ def service_of(kind: str) -> str:
     return kind.partition(".")[0]
 
 
-def creation(owner: CloudOwner, wanted: Wanted, token: str) -> Request:
+def creation(owner: Owner, wanted: Wanted, token: str) -> Request:
     """The call that makes a resource."""
     row = ROWS[wanted.kind]
     left_out = {*row.later, "Tags"}

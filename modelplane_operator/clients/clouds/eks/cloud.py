@@ -11,7 +11,7 @@ from modelplane_operator.clients.clouds.eks.changes import creation, deletion, m
 from modelplane_operator.clients.clouds.eks.lists import Lister, Look, listers
 from modelplane_operator.clients.clouds.eks.preflight import offered
 from modelplane_operator.clients.clouds.eks.session import Session
-from modelplane_operator.kube.cloud import CloudOwner, Endpoint, Found, ObservedResources, Offer, Wanted, token
+from modelplane_operator.kube.cloud import Endpoint, Found, Inventory, Offer, Owner, Wanted, token
 from modelplane_operator.kube.errors import ClientError, NotSettled
 
 
@@ -21,7 +21,7 @@ class Aws:
 
     session: Session
 
-    async def observe(self, owner: CloudOwner, kinds: Collection[str], now: datetime) -> ObservedResources:
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         look = Look(self.session, owner, kinds)
 
         async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
@@ -33,13 +33,13 @@ class Aws:
         answers = await asyncio.gather(*(listed(told, lister) for told, lister in listers(kinds)))
         found = tuple(one for _, answer in answers if isinstance(answer, list) for one in answer)
         unseen = {kind: answer for told, answer in answers if not isinstance(answer, list) for kind in told}
-        return ObservedResources(tuple(one for one in found if one.kind in kinds), now, unseen)
+        return Inventory(tuple(one for one in found if one.kind in kinds), now, unseen)
 
-    async def create(self, owner: CloudOwner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         request = creation(owner, wanted, token)
         return made(wanted, await self.session.call(request.service, request.operation, request.parameters))
 
-    async def update(self, owner: CloudOwner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
         request = update(wanted, found, changed, token(owner, wanted, repr(sorted(found.live.items()))))
         await self.session.call(request.service, request.operation, request.parameters)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from modelplane_operator.api import labels
-from modelplane_operator.kube.cloud import CloudOwner, Found, Wanted
+from modelplane_operator.kube.cloud import Found, Owner, Wanted
 from modelplane_operator.kube.errors import Invalid
 from modelplane_operator.rendering.clusters.gke import kinds as k
 from modelplane_operator.rendering.clusters.gke import numbers
@@ -51,13 +51,13 @@ class Http:
 Request = Gke | Http
 
 
-def tags(owner: CloudOwner, key: str) -> dict[str, str]:
+def tags(owner: Owner, key: str) -> dict[str, str]:
     """Labels of Google Cloud: no slashes, no capitals, 63 characters."""
     said = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: key}
     return {name: re.sub("[^-_a-z0-9]", "-", value.lower())[:63] for name, value in said.items()}
 
 
-def described(owner: CloudOwner, key: str) -> str:
+def described(owner: Owner, key: str) -> str:
     """For what has no labels: they are in its description."""
     return " ".join(f"{name}={value}" for name, value in tags(owner, key).items())
 
@@ -91,7 +91,7 @@ class Where:
         return {k.NETWORK: "global/networks", k.SUBNETWORK: f"regions/{self.region}/subnetworks"}[kind]
 
 
-def creation(where: Where, owner: CloudOwner, wanted: Wanted, cluster: str) -> Request:
+def creation(where: Where, owner: Owner, wanted: Wanted, cluster: str) -> Request:
     """`cluster`: what GKE calls it, for what is within."""
     said = {name: value for name, value in wanted.parameters.items() if name != _VERSION}
     match wanted.kind:
@@ -110,7 +110,7 @@ def creation(where: Where, owner: CloudOwner, wanted: Wanted, cluster: str) -> R
             raise Invalid(f"nobody makes a {wanted.kind}")
 
 
-def _pool(owner: CloudOwner, said: Mapping[str, Any]) -> dict[str, Any]:
+def _pool(owner: Owner, said: Mapping[str, Any]) -> dict[str, Any]:
     accelerators = [
         {
             "accelerator_type": one["type"],

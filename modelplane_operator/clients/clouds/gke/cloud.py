@@ -11,7 +11,7 @@ from modelplane_operator.clients.clouds.gke.changes import Gke, Request, Where, 
 from modelplane_operator.clients.clouds.gke.lists import Lister, Look, listers
 from modelplane_operator.clients.clouds.gke.preflight import offered
 from modelplane_operator.clients.clouds.gke.session import Session
-from modelplane_operator.kube.cloud import CloudOwner, Endpoint, Found, ObservedResources, Offer, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Found, Inventory, Offer, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, NotSettled
 from modelplane_operator.rendering.clusters.gke import cluster_name
 from modelplane_operator.rendering.clusters.gke import kinds as k
@@ -23,7 +23,7 @@ class Gcp:
 
     session: Session
 
-    async def observe(self, owner: CloudOwner, kinds: Collection[str], now: datetime) -> ObservedResources:
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         look = Look(self.session, await self._where(), owner, now)
 
         async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
@@ -35,16 +35,16 @@ class Gcp:
         answers = await asyncio.gather(*(listed(told, lister) for told, lister in listers(kinds)))
         found = tuple(one for _, answer in answers if isinstance(answer, list) for one in answer)
         unseen = {kind: answer for told, answer in answers if not isinstance(answer, list) for kind in told}
-        return ObservedResources(tuple(one for one in found if one.kind in kinds), now, unseen)
+        return Inventory(tuple(one for one in found if one.kind in kinds), now, unseen)
 
-    async def create(self, owner: CloudOwner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         """All names here are unique, so that a call that is repeated is refused, and its resource is seen."""
         cluster = cluster_name(owner.cluster, owner.uid)
         await self._send(creation(await self._where(), owner, wanted, cluster))
         name = str(wanted.parameters["name"])
         return f"{cluster}/{name}" if wanted.kind == k.NODE_POOL else name
 
-    async def update(self, owner: CloudOwner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
         await self._send(update(await self._where(), wanted, found, changed))
 
     async def delete(self, found: Found) -> None:

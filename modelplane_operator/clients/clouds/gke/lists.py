@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from modelplane_operator.api import labels, names
 from modelplane_operator.clients.clouds.gke.changes import PEERINGS, RESOURCE, UID, Where, described_as
 from modelplane_operator.clients.clouds.gke.errors import of_operation
-from modelplane_operator.kube.cloud import CloudOwner, Found, State
+from modelplane_operator.kube.cloud import Found, Owner, State
 from modelplane_operator.kube.errors import NotFound, NotSettled
 from modelplane_operator.kube.objects import entries
 from modelplane_operator.rendering.clusters.gke import SERVICES, cluster_name, minor, pool_key
@@ -50,7 +50,7 @@ class Look:
 
     session: Session
     where: Where
-    owner: CloudOwner
+    owner: Owner
     now: datetime
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 from modelplane_operator.api import names
 from modelplane_operator.clients.clouds.eks.changes import RESOURCE, UID
-from modelplane_operator.kube.cloud import CloudOwner, Found, State
+from modelplane_operator.kube.cloud import Found, Owner, State
 from modelplane_operator.kube.errors import NotFound
 
 Item = Mapping[str, Any]
@@ -27,7 +27,7 @@ class Look:
     """Whose resources are looked for, and where."""
 
     session: Session
-    owner: CloudOwner
+    owner: Owner
     kinds: Collection[str]
     """What is to be told of."""
 
