@@ -136,7 +136,7 @@ class Settings:
     traefik_account: str = _option(
         "",
         values.optional_dns_label,
-        "the account in traefik-system that Traefik has; empty: its chart makes one, with its rights",
+        "the account in traefik-system that Traefik has; empty: its chart makes one, with its permissions",
     )
     tenant_namespaces: tuple[str, ...] = _option(
         (),

@@ -203,7 +203,7 @@ class ClusterReady(ConditionType):
     INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
     PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
-    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a right; the message names it.", WARNING
+    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a permission; the message names it.", WARNING
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used.", WARNING
     UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (

@@ -51,7 +51,7 @@ SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
 """Of what it is looked for whether it still has an owner."""
 
 OPTIONAL = (SECRET, *POLICIES)
-"""What we make there as far as we may. An account of before this version has no right to all of it."""
+"""What we make there as far as we may. An account of before this version has no permission to all of it."""
 
 VERSION_LASTS = timedelta(minutes=5)
 
@@ -105,10 +105,10 @@ def forbidden_on(remote: Cluster) -> ClientError | None:
 
 
 def _unpermitted(remote: Cluster) -> str:
-    """Why the gateway there cannot be made to answer the hub alone, as far as rights or kinds are concerned."""
+    """Why the gateway there cannot be made to answer the hub alone, as far as permissions or kinds are concerned."""
     refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(remote, kind))), None)
     if refused is not None:
-        return f"the operator lacks a right there: {refused}"
+        return f"the operator lacks a permission there: {refused}"
     found = remote.find(CLIENT_TRAFFIC_POLICY)
     return "" if found and found.serves() else "the cluster serves no ClientTrafficPolicy"
 

@@ -26,7 +26,7 @@ class Allowed:
     """What the hub lets the hub gateway's software do."""
 
     traefik_account: str = ""
-    """The account of Traefik's namespace that has its rights; empty: its chart makes one."""
+    """The account of Traefik's namespace that has its permissions; empty: its chart makes one."""
     tenants: tuple[str, ...] = ()
     """The namespaces that Traefik serves; none: all."""
 

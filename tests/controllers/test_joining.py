@@ -21,7 +21,7 @@ from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
 from tests.support.permissions import (
-    HUB_RIGHTS,
+    HUB_PERMISSIONS,
     OF_STACKS,
     ON_CLUSTERS,
     ON_HUB,
@@ -97,7 +97,7 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     assert hub.kubectl("get", "gatewayclass", "-oname", on="worker-1") == ""
     for name, user in (("hub", ON_HUB), ("worker-1", ON_CLUSTERS)):
         assert refused(bare.audit(name), user) == []
-    assert not set(OF_STACKS) & set(idle(bare.audit("hub"), ON_HUB, HUB_RIGHTS, {}))
+    assert not set(OF_STACKS) & set(idle(bare.audit("hub"), ON_HUB, HUB_PERMISSIONS, {}))
 
 
 def comes(hub: Hub) -> None:

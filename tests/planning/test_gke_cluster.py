@@ -90,7 +90,7 @@ def test_a_list_that_is_refused_lets_nothing_go() -> None:
         return plan(_seen(_cluster(status, going=True), seen=Inventory((), late, unseen), now=late)).steps
 
     assert decided() == (LET_GO,)
-    assert decided(**{kinds.DISK: Forbidden("no right")}) == ()
+    assert decided(**{kinds.DISK: Forbidden("no permission")}) == ()
 
 
 def test_what_is_gone_is_looked_for_again_when_all_of_it_must_have_been_seen() -> None:

@@ -964,9 +964,9 @@ def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
 
     assert said(decided)["ClusterReady"] == (
         "NotPermitted",
-        f"The operator lacks a right on cluster a: {refused}; apply the access manifest there again",
+        f"The operator lacks a permission on cluster a: {refused}; apply the access manifest there again",
     )
-    assert decided.requeue_after, "nothing tells when somebody is given a right"
+    assert decided.requeue_after, "nothing tells when somebody is given a permission"
     assert decided.status is not None
     assert decided.status.to_manifest()["gpuPools"] == [PUBLISHED]
     assert decided.status.to_manifest()["gateway"] == {"address": ADDRESS}

@@ -581,7 +581,7 @@ def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at
 
 @pytest.mark.parametrize(
     ("error", "seconds"),
-    [(Unreachable("silence"), 2.0), (Forbidden("no right"), 30.0), (TooMany("later"), 75.0)],
+    [(Unreachable("silence"), 2.0), (Forbidden("no permission"), 30.0), (TooMany("later"), 75.0)],
     ids=["passes", "needs-help", "says-when"],
 )
 def test_how_long_a_cluster_is_left_alone_follows_what_it_has_said(error: ClientError, seconds: float) -> None:
@@ -610,11 +610,11 @@ def test_a_cache_is_not_let_go_while_a_cluster_refuses_to_delete() -> None:
     known = {"clusters": [{"name": "berlin"}, {"name": "paris"}]}
     clusters = (cluster(namespace=home), cluster(volume(cache()), name="paris"))
 
-    first = refused(cache(**going, status=known), *clusters, error=Forbidden("no right"))
+    first = refused(cache(**going, status=known), *clusters, error=Forbidden("no permission"))
     waiting = plan(seen(reported_by(first, **going), *clusters))
     alone = plan(seen(reported_by(first, **going), clusters[0]))
 
     assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
     assert alone.steps == ()
-    assert "no right" in str(alone.status and alone.status.to_manifest())
+    assert "no permission" in str(alone.status and alone.status.to_manifest())
     assert LET_GO not in first.steps

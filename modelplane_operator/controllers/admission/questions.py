@@ -82,14 +82,14 @@ class Questions:
 
 
 async def _permitted(question: Question, user: _User, clients: Clients) -> Named:
-    """By the rights of whoever asks on what is concerned; raises QuestionError.
+    """By the permissions of whoever asks on what is concerned; raises QuestionError.
 
     Answers the namespaces of which a plan may name what they have: all for whoever may list that.
     """
-    for verb, kind, key in question.rights:
+    for verb, kind, key in question.permissions:
         if not await may(clients.hub.kube, verb, kind, key, user=user):
             what = f"{kind.kind} {key}" if key.name else f"{kind.kind}s"
-            raise QuestionError(f"you may not {verb} {what}: have somebody give you that right", FORBIDDEN)
+            raise QuestionError(f"you may not {verb} {what}: have somebody give you that permission", FORBIDDEN)
 
     async def lists(namespace: str) -> bool:
         kinds, every = (ModelDeployment, ModelReplica), Key(namespace, "")

@@ -59,7 +59,7 @@ class QuestionError(Exception):
         self.code = code
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """What somebody has to be allowed; all objects of the kind, where the key names none."""
 
     verb: Verb
@@ -89,14 +89,14 @@ class Question:
         return tuple(each.key for each in self.deployments) or ((Key(self.namespace, one),) if one else ())
 
     @property
-    def rights(self) -> Sequence[Right]:
+    def permissions(self) -> Sequence[Permission]:
         """What whoever asks has to be allowed."""
         verb: Verb = "get" if self.spec.ask == "Why" else "create" if self.deployments else "update"
         if self.spec.ask == "Hardware":
             return ()
         if self.cluster:
-            return (Right("list", of(InferenceCluster), Key("", "")),)
-        return [Right(verb, of(ModelDeployment), key) for key in self.keys]
+            return (Permission("list", of(InferenceCluster), Key("", "")),)
+        return [Permission(verb, of(ModelDeployment), key) for key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)

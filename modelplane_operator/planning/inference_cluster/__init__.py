@@ -65,7 +65,9 @@ def _reached(seen: Observed) -> Plan:
     if seen.unreachable is not None:
         return silent(seen, seen.unreachable)
     if seen.forbidden is not None:
-        words = f"the operator lacks a right on {seen.named}: {seen.forbidden}; apply the access manifest there again"
+        words = (
+            f"the operator lacks a permission on {seen.named}: {seen.forbidden}; apply the access manifest there again"
+        )
         return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
