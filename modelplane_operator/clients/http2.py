@@ -111,7 +111,7 @@ class Http2:
 
     def _refuses(self) -> bool:
         """Whether the server takes no streams at all: more connections would not help."""
-        return any(not one.most and not one.going for one in self._connections)
+        return any(not one.most and not one.draining for one in self._connections)
 
     @contextmanager
     def _in_line(self) -> Generator[asyncio.Future[None]]:
@@ -162,7 +162,7 @@ class Http2:
                     raise
         except TimeoutError as error:
             raise NotConnected from error
-        if connection.going:
+        if connection.draining:
             raise Unprocessed
         return connection
 

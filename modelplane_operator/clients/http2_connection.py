@@ -60,7 +60,7 @@ class Http2Connection(asyncio.Protocol):
 
     def __init__(self, share: Share | None, on_change: Callable[[], None], on_broken: Callable[[str], None]) -> None:
         """`on_change`: told when there may be room for another stream, or the connection has ended."""
-        self.going = False
+        self.draining = False
         """Whether the server wants no more requests on it."""
         self.most = 0
         """How many streams the server takes."""
@@ -95,13 +95,13 @@ class Http2Connection(asyncio.Protocol):
     def takes(self, *, stays: bool) -> bool:
         """Whether it has room for another stream. Those that stay leave a quarter of it to the others."""
         room = self.most - (self.most // 4 if stays else 0)
-        return not self.going and not self._liveness.suspect and self.ready.done() and len(self.streams) < room
+        return not self.draining and not self._liveness.suspect and self.ready.done() and len(self.streams) < room
 
     async def send(self, block: bytes, payload: bytes | None) -> Stream:
         """Open a stream with these headers; its answer, as soon as it has begun. Raises an OSError or NotHttp."""
         stream = Stream(self, self._next, self._first_room)
         self._next += 2
-        self.going |= self._next > http2.LARGEST_WINDOW
+        self.draining |= self._next > http2.LARGEST_WINDOW
         self.streams[stream.id] = stream
         try:
             for part in http2.headers(block, stream=stream.id, ends=not payload, largest=self._largest):
@@ -323,7 +323,7 @@ class Http2Connection(asyncio.Protocol):
         if frame.stream or len(frame.payload) < 8:
             raise ProtocolError("a GOAWAY is not as long as its type is")
         self._idle_talk()
-        self.going = True
+        self.draining = True
         last = int.from_bytes(frame.payload[:4]) & http2.LARGEST_WINDOW
         for stream in [one for one in self.streams.values() if one.id > last]:
             self._over(stream, Unprocessed())
@@ -367,7 +367,7 @@ class Http2Connection(asyncio.Protocol):
         self._changed()
 
     def _changed(self) -> None:
-        if self.going and not self.streams:
+        if self.draining and not self.streams:
             self.close()
         self._on_change()
 
@@ -377,7 +377,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         """End the connection and all that is under way on it."""
-        self.going = True
+        self.draining = True
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()  # it may be that nobody waits any more

@@ -314,11 +314,11 @@ class Kube:
         }
         path = kind.path(key.namespace, key.name)
         answer = await self._ask("delete", "DELETE", kind, path, body)
-        # A server answers with a Status, or with the object as it was (gone) or as it now is (going).
+        # A server answers with a Status, or with the object as it was (gone) or as it now is (terminating).
         if (answer.get("apiVersion"), answer.get("kind")) == ("v1", "Status"):
             return None
         left = checked(answer, kind, key, asked=f"delete {kind} {key.name}")
-        return left if _going(left) else None
+        return left if _is_terminating(left) else None
 
     async def _one(
         self,
@@ -385,7 +385,7 @@ def _version(manifest: Manifest) -> str:
     return version
 
 
-def _going(manifest: Manifest) -> bool:
+def _is_terminating(manifest: Manifest) -> bool:
     """Whether what a delete answered is still there: something has to be done first, or some seconds to pass."""
     metadata = manifest["metadata"]
     of_a_namespace = section(manifest, "spec").get("finalizers") if manifest["kind"] == "Namespace" else None

@@ -103,10 +103,10 @@ async def looked(
     view: View, cloud: Cloud, cluster: Resource[Any, Any], at: datetime, *, own: frozenset[str], left: frozenset[str]
 ) -> Inventory:
     """What there is on the cloud. `own`: the kinds of a cluster that stays; `left`: those of one that goes."""
-    going = cluster.metadata.deletion_timestamp is not None
+    terminating = cluster.metadata.deletion_timestamp is not None
     records = cluster.status.resources if cluster.status else ()
-    wanted = left if going else own
-    due = wanted if going else unsettled(records) or (frozenset[str]() if records else wanted)
+    wanted = left if terminating else own
+    due = wanted if terminating else unsettled(records) or (frozenset[str]() if records else wanted)
     return await view.look(cloud, owner_of(cluster), wanted, due, at)
 
 

@@ -23,7 +23,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
 
     async def observe(cluster: EKSCluster, clients: Clients) -> Observed:
         at = work.at()
-        going = cluster.metadata.deletion_timestamp is not None
+        terminating = cluster.metadata.deletion_timestamp is not None
         known, told, seen, offer = cluster.status.facts if cluster.status else None, None, None, None
         lacking = unknown_machines(cluster)
         error: ClientError | None = None
@@ -34,12 +34,12 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
             return Observed(cluster, error=failed, process=work.process, now=at, missing=isinstance(failed, NotFound))
         try:
             who = await account.principal(cloud.session)
-            if (known is None or lacking) and not going:
+            if (known is None or lacking) and not terminating:
                 said = await account.told(cloud.session, lacking)
                 told = AwsFacts(said.zones, said.principal, said.cards, said.offered)
             else:
                 seen = await looked(view, cloud, cluster, at, own=OWN, left=ALL)
-                if not going and (pools := unbegun(cluster)):
+                if not terminating and (pools := unbegun(cluster)):
                     machines = {pool.instance_type for pool in pools}
                     blocks = {pool.capacity_block.capacity_reservation_id for pool in pools if pool.capacity_block}
                     offer = await work.offer(cluster, partial(cloud.offered, machines, blocks))

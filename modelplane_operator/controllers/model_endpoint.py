@@ -205,10 +205,10 @@ def _door(gateway: Manifest) -> tuple[object, ...]:
 def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
     """The endpoints of a route's namespace that wait to be let go."""
     endpoints = hub.find(ENDPOINTS)
-    return map(key_of, endpoints.by("going", key_of(change.latest).namespace) if endpoints else ())
+    return map(key_of, endpoints.by("terminating", key_of(change.latest).namespace) if endpoints else ())
 
 
-def _going(endpoint: Manifest) -> Iterator[str]:
+def _terminating(endpoint: Manifest) -> Iterator[str]:
     if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
@@ -236,6 +236,6 @@ def _namespace(route: Manifest) -> Iterator[str]:
 
 INDEXES: Indexes = {
     CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"going": _going, "outside": _outside_at},
+    ENDPOINTS: {"terminating": _terminating, "outside": _outside_at},
     HTTP_ROUTE: {"namespace": _namespace},
 }

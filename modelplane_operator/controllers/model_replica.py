@@ -110,7 +110,7 @@ WATCHED_REMOTELY = (
     *(Watched(kind, ours=True, bare=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
 )
 """What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;
-what an account of before this version has no permission for; and of all else that we make there, what is judged of it."""
+what an account of before this version may not read; and of all else that we make there, what is judged of it."""
 
 
 def controller(

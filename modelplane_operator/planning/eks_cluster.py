@@ -62,7 +62,7 @@ def plan(seen: Observed) -> Plan:
     if words := _another_account(seen):
         return refused(EKS, seen, CredentialsValid.ANOTHER_ACCOUNT, words)
     account, known = account_of(seen.cluster), last.facts if last else None
-    if seen.going:
+    if seen.terminating:
         return towards(EKS, seen, account, (), facts=known)
     try:
         facts = _facts(seen, known)

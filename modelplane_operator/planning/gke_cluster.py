@@ -56,7 +56,7 @@ def plan(seen: Observed) -> Plan:
     last = seen.cluster.status
     known = last.facts if last else None
     account = account_of(seen.cluster)
-    if seen.going:
+    if seen.terminating:
         return towards(GKE, seen, account, (), facts=known)
     if known is None:
         project = seen.cluster.spec.project or seen.project

@@ -114,8 +114,8 @@ def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
         )
     volumes = claims(cluster)
     rest = [one for one in cluster.children if one not in volumes]
-    going = rest if cluster.users else [*rest, *volumes]
-    steps = tuple(delete(one, cluster=cluster.name) for one in going if not is_terminating(one))
+    leaving = rest if cluster.users else [*rest, *volumes]
+    steps = tuple(delete(one, cluster=cluster.name) for one in leaving if not is_terminating(one))
     why = ""
     if cluster.users and (volumes or claim_of(seen.cache) or told.volume_of):
         why = _users(cluster)

@@ -64,8 +64,8 @@ async def test_clusters_models_and_moves_are_shown_and_change_by_themselves(tab:
     await tab.until(f"{HERE}.includes('3 of 3 clusters Ready, 2 of 9 nodes used')")
     await tab.run("location.hash = '#/moves'")
     await tab.until(f"{HERE}.includes('Nothing is under way')")
-    going = change(placed(MODEL, *FLEET)[0], "metadata.deletionTimestamp", EPOCH.isoformat())
-    served.put(ModelReplica.parse(going))
+    terminating = change(placed(MODEL, *FLEET)[0], "metadata.deletionTimestamp", EPOCH.isoformat())
+    served.put(ModelReplica.parse(terminating))
     await tab.until(f"{HERE}.includes('1 replica on the way') && {HERE}.includes('ending')")
 
 

@@ -194,7 +194,7 @@ async def test_what_is_no_http2_ends_the_connection_and_is_told(said: bytes) -> 
         assert isinstance(asking.exception(), Misbehaving | Unreachable | None)
         spoken = kube._wire._channel._http2
         assert spoken is not None
-        assert all(one.going and not one.streams for one in spoken._connections)
+        assert all(one.draining and not one.streams for one in spoken._connections)
 
 
 async def test_a_server_that_begins_without_its_settings_is_none() -> None:

@@ -257,9 +257,9 @@ def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
     def cluster(said: Mapping[str, str] | None) -> Manifest | None:
         if said is None:
             return None
-        going = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if said else {}
+        terminating = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if said else {}
         deletion = {"deletion": {"phase": said["phase"]}} if "phase" in said else {}
-        return {"metadata": {"name": "berlin", "uid": "its", **going}, "status": deletion}
+        return {"metadata": {"name": "berlin", "uid": "its", **terminating}, "status": deletion}
 
     accounts = Accounts()
     tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)

@@ -137,7 +137,12 @@ def restores_a_secret(hub: Hub) -> None:
 def goes(hub: Hub) -> None:
     hub.kubectl("delete", "mr", "m", "-n", TEAM, "--wait=false")
     hub.kubectl("delete", "ic", "worker-1", "--wait=false")
-    hub.says("worker-1", "Ready", "Deleting: The software of cluster worker-1 is going: ServingStack", seconds=SOON)
+    hub.says(
+        "worker-1",
+        "Ready",
+        "Deleting: The software of cluster worker-1 is being uninstalled: ServingStack",
+        seconds=SOON,
+    )
     hub.until(lambda: hub.get("ic", "worker-1") is None, "the cluster to go", seconds=SOON)
     assert hub.kubectl("get", "servingstack", "-A", "-oname") == ""
 

@@ -67,12 +67,12 @@ def hub(*placed: tuple[str, str]) -> Cluster:
         "owned",
         "its replica is gone",
         "its replica is another of that name",
-        "it is going",
+        "it is terminating",
         "somebody else has made it with our labels",
         "of a kind of owner that is not known",
         "the namespace of a replica",
         "a namespace that no replica needs",
-        "a namespace that is going",
+        "a namespace that is terminating",
     ],
 )
 def test_what_nobody_owns_is_named(one: Manifest, found: list[str]) -> None:

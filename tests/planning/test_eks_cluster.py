@@ -35,10 +35,10 @@ POOL: dict[str, Any] = {
 }
 
 
-def _cluster(status: EKSClusterStatus | None = None, *, going: bool = False, **pool: Any) -> EKSCluster:
+def _cluster(status: EKSClusterStatus | None = None, *, terminating: bool = False, **pool: Any) -> EKSCluster:
     metadata: dict[str, Any] = {"name": "berlin", "namespace": "modelplane-system", "uid": UID}
     metadata["finalizers"] = [labels.FINALIZER]
-    if going:
+    if terminating:
         metadata["deletionTimestamp"] = EPOCH.isoformat()
     cluster = EKSCluster.parse(
         {
@@ -194,12 +194,12 @@ def test_no_way_to_the_cloud_changes_nothing_and_says_what_is_missing() -> None:
         assert _conditions(decided)["Ready"] == ("False", reason)
 
 
-@pytest.mark.parametrize("going", [False, True], ids=["it runs", "it is being deleted"])
-def test_credentials_of_another_account_change_nothing_and_are_told(*, going: bool) -> None:
+@pytest.mark.parametrize("terminating", [False, True], ids=["it runs", "it is being deleted"])
+def test_credentials_of_another_account_change_nothing_and_are_told(*, terminating: bool) -> None:
     known = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS)))).status
     assert isinstance(known, EKSClusterStatus)
     strangers = _seen(
-        _cluster(known, going=going),
+        _cluster(known, terminating=terminating),
         seen=Inventory((), EPOCH + 2 * LAG),
         now=EPOCH + 2 * LAG,
         principal="arn:aws:iam::210987654321:role/modelplane",
@@ -238,39 +238,39 @@ def test_a_spec_that_is_wrong_keeps_no_cluster_from_going() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True, zones=["us-west-2f"]), seen=there))
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True, zones=["us-west-2f"]), seen=there))
 
-    going = [step.found.kind for step in decided.steps if isinstance(step, DeleteResource)]
-    assert len(going) == len(decided.steps)
-    assert set(going) == {kinds.NODEGROUP}
+    terminating = [step.found.kind for step in decided.steps if isinstance(step, DeleteResource)]
+    assert len(terminating) == len(decided.steps)
+    assert set(terminating) == {kinds.NODEGROUP}
     assert _conditions(decided)["Ready"] == ("False", "Deleting")
 
 
 def test_the_finalizer_goes_when_nothing_was_seen_for_as_long_as_the_cloud_may_hide_it() -> None:
-    first = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True)))
+    first = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True)))
     assert first.steps == ()
     assert isinstance(first.status, EKSClusterStatus)
     assert first.status.gone_since == EPOCH
 
     early, late = EPOCH + LAG / 2, EPOCH + LAG
-    assert plan(_seen(_cluster(first.status, going=True), seen=Inventory((), early), now=early)).steps == ()
-    assert plan(_seen(_cluster(first.status, going=True), seen=Inventory((), late), now=late)).steps == (LET_GO,)
+    assert plan(_seen(_cluster(first.status, terminating=True), seen=Inventory((), early), now=early)).steps == ()
+    assert plan(_seen(_cluster(first.status, terminating=True), seen=Inventory((), late), now=late)).steps == (LET_GO,)
 
-    soon = replace(_seen(_cluster(first.status, going=True), seen=Inventory((), early), now=early), lag=LAG / 2)
+    soon = replace(_seen(_cluster(first.status, terminating=True), seen=Inventory((), early), now=early), lag=LAG / 2)
     assert plan(soon).steps == (LET_GO,), "a cloud that shows at once what is there"
 
     again = Inventory((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
-    decided = plan(_seen(_cluster(first.status, going=True), seen=again, now=late))
+    decided = plan(_seen(_cluster(first.status, terminating=True), seen=again, now=late))
     assert isinstance(decided.steps[0], DeleteResource)
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.gone_since is None
 
     blind = Inventory((), late, {kinds.VPC: Unreachable("no answer")})
-    assert plan(_seen(_cluster(first.status, going=True), seen=blind, now=late)).steps == ()
+    assert plan(_seen(_cluster(first.status, terminating=True), seen=blind, now=late)).steps == ()
 
 
 def test_a_cluster_of_which_nothing_was_made_goes_at_once() -> None:
-    cluster = _cluster(going=True)
+    cluster = _cluster(terminating=True)
     free = cluster.model_copy(update={"metadata": cluster.metadata.model_copy(update={"finalizers": ()})})
 
     assert plan(_seen(free)) == Plan()
@@ -332,7 +332,7 @@ def test_another_principal_is_let_in_and_the_one_before_is_not_any_more() -> Non
 def test_hundreds_of_things_that_were_left_behind_do_not_burst_the_status() -> None:
     left = tuple(Found(f"eni-{i}", kinds.INTERFACE, f"eni-{i}", "Ready", "", swept=True) for i in range(400))
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True), seen=Inventory(left, EPOCH)))
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True), seen=Inventory(left, EPOCH)))
 
     assert len(decided.steps) == 400
     assert isinstance(decided.status, EKSClusterStatus)

@@ -472,11 +472,11 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     (step,) = first.steps
     assert isinstance(step, Delete)
     assert (str(step.key), step.uid, step.cluster) == (STACK, "uid-of-stack", "")
-    assert said(first)["Ready"] == ("Deleting", f"The software of cluster a is going: ServingStack {STACK}")
+    assert said(first)["Ready"] == ("Deleting", f"The software of cluster a is being uninstalled: ServingStack {STACK}")
 
     then = plan(seen(cluster(**terminating()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
     assert then.steps == ()
-    waits = f"The software of cluster a is going: ServingStack {STACK} (cert-manager is not installed)"
+    waits = f"The software of cluster a is being uninstalled: ServingStack {STACK} (cert-manager is not installed)"
     assert said(then)["Ready"] == ("Deleting", waits)
 
     last = let_go(seen(cluster(**terminating()), **known))

@@ -269,13 +269,13 @@ def test_a_cluster_that_does_not_answer_holds_up_no_other() -> None:
 
 
 def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
-    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
-    filled = (volume(going, staged=COMMIT), job(going))
+    terminating = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    filled = (volume(terminating, staged=COMMIT), job(terminating))
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
 
-    used = plan(seen(going, cluster(*filled, users=(User("r", PLAIN),))))
-    free, empty = plan(seen(going, cluster(*filled))), plan(seen(going, cluster(namespace=home)))
-    silent = plan(seen(going, cluster(connected=False, error=Unreachable("no route"))))
+    used = plan(seen(terminating, cluster(*filled, users=(User("r", PLAIN),))))
+    free, empty = plan(seen(terminating, cluster(*filled))), plan(seen(terminating, cluster(namespace=home)))
+    silent = plan(seen(terminating, cluster(connected=False, error=Unreachable("no route"))))
 
     assert {one.split()[0] for one in deleted(used)} == {"Job"}
     assert used.status is not None
@@ -527,11 +527,11 @@ def test_a_cluster_that_returns_with_its_volume_has_the_weights_at_once() -> Non
 
 
 def test_what_a_deletion_waits_for_is_named() -> None:
-    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
-    pinned = volume(going, staged=COMMIT)
+    terminating = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    pinned = volume(terminating, staged=COMMIT)
     pinned["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
 
-    decided = plan(seen(going, cluster(pinned)))
+    decided = plan(seen(terminating, cluster(pinned)))
 
     assert decided.steps == ()
     assert f"on cluster berlin to go: PersistentVolumeClaim {PLAIN}" in str(decided.status)
@@ -606,13 +606,13 @@ def test_an_edit_and_a_return_have_a_cluster_asked_at_once() -> None:
 
 def test_a_cache_is_not_let_go_while_a_cluster_refuses_to_delete() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
-    going = {"deletionTimestamp": "2026-11-23T12:00:00Z", "generation": 1}
+    terminating = {"deletionTimestamp": "2026-11-23T12:00:00Z", "generation": 1}
     known = {"clusters": [{"name": "berlin"}, {"name": "paris"}]}
     clusters = (cluster(namespace=home), cluster(volume(cache()), name="paris"))
 
-    first = refused(cache(**going, status=known), *clusters, error=Forbidden("no permission"))
-    waiting = plan(seen(reported_by(first, **going), *clusters))
-    alone = plan(seen(reported_by(first, **going), clusters[0]))
+    first = refused(cache(**terminating, status=known), *clusters, error=Forbidden("no permission"))
+    waiting = plan(seen(reported_by(first, **terminating), *clusters))
+    alone = plan(seen(reported_by(first, **terminating), clusters[0]))
 
     assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
     assert alone.steps == ()

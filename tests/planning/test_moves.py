@@ -232,7 +232,7 @@ def frozen(hub: Hub, wanted: ModelDeployment, **metadata: Any) -> None:
 
 
 PAUSED = {"annotations": {labels.PAUSED: "true"}}
-GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
+TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
 
 
 def places(hub: Hub) -> list[str]:
@@ -294,7 +294,7 @@ def test_as_many_replicas_leave_a_cluster_that_is_deleted_as_there_were_when_it_
 def test_a_deployment_that_waits_for_its_end_holds_up_no_drain() -> None:
     hub = settled(wanting(2), a=1, b=1)
     hub.clusters["c"] = cluster("c", nodes=2)
-    frozen(hub, wanting(2), **GOING)
+    frozen(hub, wanting(2), **TERMINATING)
 
     hub.clusters["a"] = cluster("a", nodes=1, terminating=True)
 

@@ -49,7 +49,7 @@ class Life(Generic[W]):
     cloud: W
     wanted: tuple[Wanted, ...]
     records: tuple[CloudResource, ...] = ()
-    going: bool = False
+    terminating: bool = False
     gone_since: datetime | None = None
     over: bool = False
     """Whether the finalizer has gone."""
@@ -68,7 +68,7 @@ class Life(Generic[W]):
         end, turns = self.cloud.now + most, 0
         while self.cloud.now < end and (turns := turns + 1) < TURNS:
             decision = self.turn()
-            if self.over or (not self.going and self._is_settled(decision)):
+            if self.over or (not self.terminating and self._is_settled(decision)):
                 return
             self.cloud.now += timedelta(seconds=max(self.pace, decision.again if decision else 1.0))
         raise AssertionError(f"not settled: {[(one.key, one.state, one.message) for one in self.records]}")
@@ -90,12 +90,12 @@ class Life(Generic[W]):
         if decision.steps:
             decision = self._decide(seen)
         self._pass()
-        gone_since = (self.gone_since or self.cloud.now) if self.going and decision.gone else None
+        gone_since = (self.gone_since or self.cloud.now) if self.terminating and decision.gone else None
         if (decision.records, gone_since) != (self.records, self.gone_since):
             self.writes += 1
         self.records, self.gone_since = decision.records, gone_since
         self._pass()
-        if self.going and decision.gone and may_let_go(gone_since, self.cloud.seen()):
+        if self.terminating and decision.gone and may_let_go(gone_since, self.cloud.seen()):
             self.over = True
         return decision
 
@@ -104,14 +104,14 @@ class Life(Generic[W]):
             Situation(
                 ACCOUNT,
                 OWNER,
-                () if self.going else self.wanted,
+                () if self.terminating else self.wanted,
                 self.cloud.kinds,
                 seen,
                 self.records,
                 self._journal.of(OWNER.uid),
                 self.process,
                 self.cloud.now,
-                self.going,
+                self.terminating,
             )
         )
 

@@ -57,7 +57,7 @@ class Observed(Generic[ClusterT]):
     """How long the cloud may take to show what was made."""
 
     @property
-    def going(self) -> bool:
+    def terminating(self) -> bool:
         return self.cluster.metadata.deletion_timestamp is not None
 
 
@@ -84,11 +84,11 @@ def owner_of(cluster: Resource[Any, Any]) -> Owner:
 def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
     """What is decided whatever there is on the cloud; None where that has to be seen."""
     cluster = seen.cluster
-    if seen.going and labels.FINALIZER not in cluster.metadata.finalizers:
+    if seen.terminating and labels.FINALIZER not in cluster.metadata.finalizers:
         return Plan()  # nothing was ever made
-    if seen.going and cluster.metadata.annotations.get(labels.ABANDON) == "true":
+    if seen.terminating and cluster.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
-    if seen.going and seen.held:
+    if seen.terminating and seen.held:
         return _held(of, seen)
     return _no_way(of, seen, seen.error) if seen.error is not None else None
 
@@ -118,13 +118,13 @@ def towards(
             seen.journal,
             seen.process,
             seen.now,
-            seen.going,
+            seen.terminating,
             seen.lag,
             held=frozenset(of.kinds) - of.free if before.holds else frozenset(),
             hold=AT_REST if before.against else None,
         )
     )
-    is_gone = seen.going and decision.gone
+    is_gone = seen.terminating and decision.gone
     since = (last.gone_since if last else None) or seen.now
     if is_gone and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
         return Plan((LET_GO,))
@@ -133,7 +133,9 @@ def towards(
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
         resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
         gone_since=since if is_gone else None,
-        conditions=tuple(judged(decision, of.parts, seen.now, before, seen.cluster.conditions, going=seen.going)),
+        conditions=tuple(
+            judged(decision, of.parts, seen.now, before, seen.cluster.conditions, terminating=seen.terminating)
+        ),
         **facts,
     )
     left = (since + seen.lag - seen.now).total_seconds()
@@ -160,7 +162,7 @@ def refused(of: Clouds, seen: Observed[Any], reason: ConditionType, words: str) 
     """Nothing is changed until somebody mends it; what was known stays."""
     told = reason.condition(seen.now, message=words)
     ready = not_ready(seen.cluster.definition.kind, told)
-    if seen.going:
+    if seen.terminating:
         ready = Ready.DELETING.condition(seen.now, message=words)
     known = seen.cluster.status or of.status()
     return Plan(status=known.model_copy(update={"conditions": (told, ready)}), requeue_after=UNTIL_MENDED)

@@ -42,23 +42,23 @@ def judged(
     before: PreflightResult,
     last: Iterable[Condition],
     *,
-    going: bool,
+    terminating: bool,
 ) -> Iterator[Condition]:
     """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
     records = decision.records
     wanted = [one for one in records if one.key not in decision.leaving]
     network, pools = _lacking(wanted, parts.network), _lacking(wanted, frozenset({parts.pools}))
     yield _credentials(decision, now)
-    if not going:
+    if not terminating:
         yield from _quota(before, last, now, all_there=not pools)
     yield _capacity(decision, before, now)
     plane = next((one for one in records if one.kind == parts.control_plane), None)
-    if not going:
+    if not terminating:
         yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_named(network))
         yield _control_plane(plane, now)
         yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_named(pools))
     yield _stalled(decision, before, now)
-    yield _deleting(records, now) if going else _ready(wanted, before, now)
+    yield _deleting(records, now) if terminating else _ready(wanted, before, now)
 
 
 def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:

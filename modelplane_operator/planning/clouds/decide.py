@@ -82,7 +82,7 @@ class Situation:
     process: str
     """A word that no other process has."""
     now: datetime
-    going: bool = field(default=False)
+    terminating: bool = field(default=False)
     """Whether the cluster is being deleted; then nothing is wanted."""
     lag: timedelta = LAG
     held: frozenset[str] = frozenset()
@@ -134,10 +134,10 @@ class _Deciding:
         self._outputs = {key: {"id": found.id, **found.outputs} for key, found in self._chosen.items()}
         self._settled = {one.key for one in of.wanted if self._is_settled(one)}
         mine = {(found.kind, found.id) for found in self._chosen.values()}
-        self._going = [
+        self._leftover = [
             one
             for one in of.seen.found
-            if (one.kind, one.id) not in mine and (one.owner == of.owner.uid or (one.swept and of.going))
+            if (one.kind, one.id) not in mine and (one.owner == of.owner.uid or (one.swept and of.terminating))
         ]
 
     def decision(self) -> CloudDecision:
@@ -151,7 +151,7 @@ class _Deciding:
             tuple(turn.step for turn in turns if turn.step),
             records,
             min((*waits, *unseen), default=AT_REST),
-            gone=not of.seen.unseen and not self._going and not self._chosen,
+            gone=not of.seen.unseen and not self._leftover and not self._chosen,
             troubles=tuple((turn.record, turn.trouble) for turn in turns if turn.trouble),
             stalled=tuple(record for record in records if self._is_stalled(record)),
             leaving=frozenset(turn.record.key for turn in leaving),
@@ -278,11 +278,11 @@ class _Deciding:
     # Away from what is not ---------------------------------------------------------------------------------------
 
     def _away(self) -> Iterator[_Turn]:
-        kinds = {one.kind for one in self._going}
+        kinds = {one.kind for one in self._leftover}
         keys = {one.key for one in self._of.wanted}
         # What is about to be changed may still have what it had before.
         users = kinds | {one.kind for one in self._of.wanted if one.key not in self._settled}
-        for one in sorted(self._going, key=lambda one: (one.kind, one.key, one.id)):
+        for one in sorted(self._leftover, key=lambda one: (one.kind, one.key, one.id)):
             about = Wanted(f"{one.key}/{one.id}" if one.key in keys else one.key, one.kind, {})
             keys.add(about.key)  # two of one key are there when a call had its effect after it was given up
             record = self._record(about, "Deleting", one.id, one.message)
@@ -307,7 +307,7 @@ class _Deciding:
         for kind, error in sorted(self._of.seen.unseen.items()):
             left = [one for one in self._of.records if one.kind == kind and one.key not in {*wanted, kind}]
             yield from (_Turn(record, trouble=error) for record in left)
-            if self._of.going and kind not in told and not left:
+            if self._of.terminating and kind not in told and not left:
                 words = _words(f"cannot be listed: {error}")
                 yield _Turn(self._record(Wanted(kind, kind, {}), "Pending", message=words), trouble=error)
 

@@ -70,7 +70,7 @@ def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
         return _leaving_behind(seen, there) if there.spared else _emptied(seen)
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
-    return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is going", steps)
+    return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is being deleted", steps)
 
 
 def _leaving_behind(seen: Observed, there: ClusterState) -> Plan:
@@ -86,7 +86,9 @@ def _without(seen: Observed, stack: Manifest) -> Plan:
     if not seen.helm:
         why = "this operator runs no Helm to take it away"
     blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
-    return _leaving(seen, "UninstallServingStack", blocking, f"the software of {seen.named} is going", _end_stack(seen))
+    return _leaving(
+        seen, "UninstallServingStack", blocking, f"the software of {seen.named} is being uninstalled", _end_stack(seen)
+    )
 
 
 def _without_infrastructure(seen: Observed) -> Plan:

@@ -21,7 +21,7 @@ def teardown(seen: Observed) -> Plan:
         return Plan((LET_GO,))
     if seen.cluster.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
-        return Plan(status=_going(seen, why), failure=seen.cluster.error)
+        return Plan(status=_terminating(seen, why), failure=seen.cluster.error)
     if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
@@ -30,14 +30,14 @@ def teardown(seen: Observed) -> Plan:
     running = [pod for pod in seen.pods if not seen.is_pickers(pod)]
     if workloads or running:
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
-        return Plan(steps, _going(seen, f"waiting for {counted(len(running), 'pod')} to end"))
+        return Plan(steps, _terminating(seen, f"waiting for {counted(len(running), 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
-        return Plan(steps, _going(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
+        return Plan(steps, _terminating(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
     return Plan((LET_GO,))
 
 
-def _going(seen: Observed, why: str) -> ModelReplicaStatus:
+def _terminating(seen: Observed, why: str) -> ModelReplicaStatus:
     return status((Ready.DELETING.condition(seen.now, message=why),))

@@ -163,7 +163,7 @@ def _deletions(of: Example) -> Iterator[Sequence[DeleteResource]]:
     while True:
         seen = Inventory(tuple(found), EPOCH)
         decision = decide(
-            Situation(Account("", "", ""), of.owner, (), of.kinds, seen, (), {}, "process", EPOCH, going=True)
+            Situation(Account("", "", ""), of.owner, (), of.kinds, seen, (), {}, "process", EPOCH, terminating=True)
         )
         steps = [step for step in decision.steps if isinstance(step, DeleteResource)]
         assert len(steps) == len(decision.steps)
