@@ -32,7 +32,7 @@ WAITED_FOR: Final = 1200.0  # whoever has not asked for so long waits no more
 
 Place = tuple[ResourceType, Key, frozenset[str] | None]
 Subject = tuple[ResourceType, Key]
-"""An object of the hub that names an original."""
+"""An object of the hub that names the referenced one."""
 
 log = structlog.get_logger()
 
@@ -124,7 +124,7 @@ class ReferencedObjects:
                 async with self._asking.setdefault(place, asyncio.Lock()):
                     known = await self._read(place)
             except ClientError as error:
-                log.debug("original not read", resource=str(place[0]), error=error.reason)
+                log.debug("referenced object not read", resource=str(place[0]), error=error.reason)
                 continue
             there = [who for who, (_, needed) in one.asked.items() if not _lacks(known.manifest, needed)]
             for who in there:

@@ -59,7 +59,7 @@ CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(Model
 STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
 
 
-def _guarded(secret: Manifest) -> tuple[bool, ...]:
+def _has_finalizer(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
@@ -74,7 +74,7 @@ INDEXES: Indexes = {
     REPLICAS: {"cluster": placed_on},
     of(ModelCache): {"cluster": staged_on},
     ENDPOINTS: {"cluster": _cluster_of},
-    SECRET: {"guarded": _guarded},
+    SECRET: {"finalizer": _has_finalizer},
 }
 
 
@@ -216,14 +216,14 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     if clusters is None or secrets is None or own is None:
         return Secrets()
     mine = secrets.get(Key(names.SYSTEM_NAMESPACE, own.name))
-    # One that is being deleted and is not guarded goes: no finalizer can be added any more.
-    kept = mine is not None and (not is_terminating(mine) or True in _guarded(mine))
+    # One that is being deleted and has no finalizer goes: no finalizer can be added any more.
+    kept = mine is not None and (not is_terminating(mine) or True in _has_finalizer(mine))
     users, used = clusters.by("kubeconfig", own.name), clusters.values("kubeconfig")
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
         terminating=bool(mine and kept and is_terminating(mine)),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
-        unneeded=tuple(sorted(key for key in secrets.keys_by("guarded", value=True) if key.name not in used)),
+        unneeded=tuple(sorted(key for key in secrets.keys_by("finalizer", value=True) if key.name not in used)),
     )
 
 

@@ -268,11 +268,11 @@ def test_how_a_release_stands(case: Case) -> None:
         runs={KEY: case.run} if case.run else {},
         workloads=case.workloads,
     )
-    (standing,) = judge([PART], seen)
+    (status,) = judge([PART], seen)
 
-    assert (standing.state, standing.step, standing.message) == (case.state, case.step, case.said)
-    assert standing.requeue_after == (pytest.approx(case.requeue_after) if case.requeue_after else None)
-    assert standing.runs == any(one.status == "deployed" for one in case.history)
+    assert (status.state, status.step, status.message) == (case.state, case.step, case.said)
+    assert status.requeue_after == (pytest.approx(case.requeue_after) if case.requeue_after else None)
+    assert status.runs == any(one.status == "deployed" for one in case.history)
 
 
 def test_what_failed_on_a_cluster_that_was_away_is_tried_again_as_soon_as_it_is_back() -> None:

@@ -1022,7 +1022,7 @@ def test_of_nodes_and_slices_only_what_counts_is_kept() -> None:
     }
 
 
-def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
+def test_kubeconfigs_have_our_finalizer_while_a_cluster_names_them() -> None:
     old = Key("modelplane-system", "old")
 
     decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))

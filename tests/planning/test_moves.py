@@ -311,7 +311,7 @@ def test_a_service_that_does_not_follow_holds_a_drain_up_for_some_minutes() -> N
     assert since is not None
     late = replace(seen, now=since)
 
-    assert (seen.standing[other].serving, late.standing[other].serving) == (False, True)
+    assert (seen.live_replicas[other].serving, late.live_replicas[other].serving) == (False, True)
     assert seen.now < since <= seen.now + FOLLOWING
     assert (plan(seen).requeue_after, plan(late).requeue_after) == ((since - seen.now).total_seconds(), None)
 

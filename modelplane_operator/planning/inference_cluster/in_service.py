@@ -87,15 +87,23 @@ def in_service(seen: Observed, there: ClusterState) -> Plan:
         "observed": _observed(seen, there, nodes),
         "orphans": len(there.orphans) if there.orphans is not None else None,
     }
-    guard = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
-    unguard = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
+    add_finalizer = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    remove_finalizers = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
     look = (
         REQUEUE_SOON if there.hardware is None else None
     )  # where there are no nodes, no event tells that they were listed
     sweep = SWEEP if there.orphans is not None else None
     again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
-        (KEEP, *guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *marks(seen, there)),
+        (
+            KEEP,
+            *add_finalizer,
+            *serving.steps,
+            *map(Apply, relay),
+            *misleading(seen, relay),
+            *remove_finalizers,
+            *marks(seen, there),
+        ),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in again if at), default=None),
     )

@@ -86,16 +86,16 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The Secrets with kubeconfigs that this cluster is to guard, or to guard no longer."""
+    """The Secrets with kubeconfigs that are to have our finalizer for this cluster, or to lose it."""
 
     mine: Key | None = None
     """The one it names, when that is there and can be kept."""
     terminating: bool = False
-    """Whether that is being deleted, and is there only because it is guarded."""
+    """Whether that is being deleted, and is there only because it has our finalizer."""
     theirs: bool = False
     """Whether another cluster names it too."""
     unneeded: tuple[Key, ...] = ()
-    """Those that are guarded and that no cluster names any more."""
+    """Those that have our finalizer and that no cluster names any more."""
 
 
 @dataclass(frozen=True, slots=True)

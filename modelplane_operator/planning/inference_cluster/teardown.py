@@ -111,8 +111,8 @@ def _abandoned(seen: Observed) -> Plan:
 def _emptied(seen: Observed) -> Plan:
     """Say that nothing is left there and, once that was said, let go.
 
-    The kubeconfig may go as soon as it is not guarded any more, before the cluster does: who is killed in between could
-    not look there again.
+    The kubeconfig may go as soon as it has no finalizer of ours any more, before the cluster does: who is killed in
+    between could not look there again.
     """
     return replace(
         _leaving(seen, "UninstallServingStack", [], f"nothing is left on {seen.named}"), requeue_after=REQUEUE_SOON
@@ -133,8 +133,8 @@ def _end_stack(seen: Observed) -> tuple[Step, ...]:
 
 def _let_go(seen: Observed) -> tuple[Step, ...]:
     mine = seen.secrets.mine
-    unguard = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
-    return (*_end_stack(seen), *unguard, LET_GO)
+    remove_finalizer = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *remove_finalizer, LET_GO)
 
 
 def _leaving(

@@ -63,7 +63,7 @@ def decide(seen: Observed) -> Course:
         grace=seen.grace,
     )
     returning = frozenset(changed) if decision.missing else frozenset[Key]()
-    paced = moves(dict.fromkeys(disturbed), forced, seen.standing, budget, now=seen.now, returning=returning)
+    paced = moves(dict.fromkeys(disturbed), forced, seen.live_replicas, budget, now=seen.now, returning=returning)
     return Course(decision, target, wanted, changed, surge, paced)
 
 

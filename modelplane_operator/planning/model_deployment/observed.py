@@ -69,7 +69,7 @@ class Observed:
         return {key_of(one): one for one in self.endpoints}
 
     @cached_property
-    def standing(self) -> Mapping[Key, LiveReplica]:
+    def live_replicas(self) -> Mapping[Key, LiveReplica]:
         """The same as a rollout sees them.
 
         One serves when it answers and, if any route leads to the deployment, when one leads to it: but a service that

@@ -53,7 +53,7 @@ def _copy(seen: Observed, source: CopySource) -> str:
 
 def _lost(seen: Observed) -> Mapping[CopySource, str]:
     """What the engines name and the hub does not have, or not whole: in words."""
-    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.referenced}
+    there = {(referenced["kind"], referenced["metadata"]["name"]): referenced for referenced in seen.around.referenced}
     return {
         source: words
         for source in sources(seen.replica)
@@ -61,10 +61,10 @@ def _lost(seen: Observed) -> Mapping[CopySource, str]:
     }
 
 
-def _lack(source: CopySource, original: Manifest | None) -> str:
-    if original is None:
+def _lack(source: CopySource, referenced: Manifest | None) -> str:
+    if referenced is None:
         return f"no {source.kind} {source.name}"
-    gone = source.needed - {*section(original, "data"), *section(original, "binaryData")}
+    gone = source.needed - {*section(referenced, "data"), *section(referenced, "binaryData")}
     keys = f"key{'s' if len(gone) > 1 else ''} {', '.join(sorted(gone))}"
     return f"no {keys} in {source.kind} {source.name}" if gone else ""
 

@@ -73,18 +73,18 @@ def too_much(replica: ModelReplica, found: Iterable[Manifest]) -> str:
     return f"{size / MIB:.1f} MiB, and {MOST / MIB:g} MiB are allowed" if size > MOST else ""
 
 
-def _copy(replica: ModelReplica, source: CopySource, original: Manifest) -> Manifest:
+def _copy(replica: ModelReplica, source: CopySource, referenced: Manifest) -> Manifest:
     whole = source.use == "PullSecret"
     return {
         "apiVersion": "v1",
         "kind": source.kind,
         "metadata": on_cluster(replica, names.copied(replica.metadata.name, source.use, source.name)),
         # A type demands keys that may not be among those we copy, so only the whole keeps it.
-        **({"type": original.get("type", "Opaque") if whole else "Opaque"} if source.kind == "Secret" else {}),
+        **({"type": referenced.get("type", "Opaque") if whole else "Opaque"} if source.kind == "Secret" else {}),
         **{
-            field: {key: value for key, value in original[field].items() if whole or key in source.keys}
+            field: {key: value for key, value in referenced[field].items() if whole or key in source.keys}
             for field in ("data", "binaryData")
-            if field in original
+            if field in referenced
         },
     }
 
