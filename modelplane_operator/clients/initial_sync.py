@@ -12,7 +12,7 @@ from modelplane_operator.clients.watches import Watches
 
 INITIAL_SYNCS = 16  # clusters that one process gets to know at once: a thousand would all run into their deadlines
 INITIAL_SYNC_SECONDS = 10.0  # then the next one's turn begins, whatever this one still has to say
-LOOK_AGAIN = 0.05
+POLL_INTERVAL = 0.05
 
 
 @dataclass(slots=True)
@@ -50,4 +50,4 @@ class InitialSync:
                     contact = prober.health.last_contact
                     if self.watches.synced and contact is not None and contact >= began:
                         return
-                    await asyncio.sleep(LOOK_AGAIN)
+                    await asyncio.sleep(POLL_INTERVAL)

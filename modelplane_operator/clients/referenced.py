@@ -25,7 +25,7 @@ MOST: Final = 64 * MIB  # of what is kept
 KEPT: Final = ("apiVersion", "kind", "type")
 DATA: Final = ("data", "binaryData")
 
-AGAIN: Final = 5.0  # seconds until what is missing is read again
+RETRY_AFTER: Final = 5.0  # seconds until what is missing is read again
 ROUND: Final = 1.0
 IN_A_ROUND: Final = 20  # reads: a tenant may name thousands of Secrets that are not there
 WAITED_FOR: Final = 1200.0  # whoever has not asked for so long waits no more
@@ -116,7 +116,7 @@ class ReferencedObjects:
             one.asked = {who: asked for who, asked in one.asked.items() if asked[0] > now - WAITED_FOR}
             if not one.asked:
                 del self._missing[place]
-        due = [place for place, one in self._missing.items() if now - one.looked >= AGAIN]
+        due = [place for place, one in self._missing.items() if now - one.looked >= RETRY_AFTER]
         for place in _in_turn(due)[:IN_A_ROUND]:
             one = self._missing.pop(place)
             one.looked, self._missing[place] = now, one  # at the end

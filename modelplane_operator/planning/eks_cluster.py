@@ -13,7 +13,7 @@ from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
-from modelplane_operator.planning.clouds.decide import SOON
+from modelplane_operator.planning.clouds.decide import REQUEUE_SOON
 from modelplane_operator.planning.clouds.preflight import PreflightResult, QuotaRequirement, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
@@ -67,7 +67,7 @@ def plan(seen: Observed) -> Plan:
     try:
         facts = _facts(seen, known)
         if facts is None:
-            return Plan(requeue_after=SOON)
+            return Plan(requeue_after=REQUEUE_SOON)
         if facts != known:
             return keep(EKS, seen, facts=facts)
         cards = {one.instance_type: one.efa for one in facts.machines}

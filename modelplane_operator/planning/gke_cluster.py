@@ -13,7 +13,7 @@ from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
-from modelplane_operator.planning.clouds.decide import SOON
+from modelplane_operator.planning.clouds.decide import REQUEUE_SOON
 from modelplane_operator.planning.clouds.preflight import PreflightResult, QuotaRequirement, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.gke import (
@@ -60,7 +60,7 @@ def plan(seen: Observed) -> Plan:
         return towards(GKE, seen, account, (), facts=known)
     if known is None:
         project = seen.cluster.spec.project or seen.project
-        return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=SOON)
+        return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=REQUEUE_SOON)
     try:
         wanted = resources(seen.cluster, _facts(known.project, seen.seen))
     except CannotMake as error:

@@ -38,7 +38,7 @@ from modelplane_operator.rendering.llm_inference import render_in_fleet, render_
 from modelplane_operator.rendering.model_memory import MemoryRequirement, memory_need
 
 AT_ONCE: Final = 0.1  # what was only written down is made
-LOOK_AGAIN: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
+REQUEUE_AFTER: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
 AT_REST: Final = 60.0
 INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
 
@@ -106,13 +106,13 @@ def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
         words = f"In {target}: {state.error}"
         judged = _unanswered(target, state).condition(now, message=words)
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, words))
-        return Plan(status=told, requeue_after=LOOK_AGAIN)
+        return Plan(status=told, requeue_after=REQUEUE_AFTER)
     wanted = render_on_cluster(inference, token=state.token)
     kinds = {*map(type_of, wanted), DEPLOYMENT, VLLM_RUNTIME}
     if taken := [f"{one['kind']} {key_of(one)}" for one in state.others if type_of(one) in kinds]:
         words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
         judged = ModelReady.NAME_TAKEN.condition(now, message=words)
-        return Plan(status=_status(seen, known, judged), requeue_after=LOOK_AGAIN)
+        return Plan(status=_status(seen, known, judged), requeue_after=REQUEUE_AFTER)
     doubt = f"; anybody on the way there can take its place: {state.unverified}" if state.unverified else ""
     resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}{doubt}")
     if target not in known:
@@ -126,7 +126,7 @@ def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
     if inference.spec.runtime == "VLLMRuntime" and not state.runtimes:
         words = f"The cluster does not know VLLMRuntimes: {INSTALL}"
         lacking = RuntimeAvailable.NOT_INSTALLED.condition(now, message=words)
-        return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), LOOK_AGAIN)
+        return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), REQUEUE_AFTER)
     steps: list[Step] = [KEEP, *(Apply(one, state.cluster) for one in wanted)]
     steps += prune(state.children, wanted, owner=_uid(seen), cluster=state.cluster)
     left = _still_there(seen, old)
@@ -142,7 +142,7 @@ def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
     host = inference.spec.ingress_host
     url = f"http://{host}" if host and ingress else None
     told = status.model_copy(update={"url": url, "replicas": replicas(engine)})
-    return Plan(tuple(steps), told, AT_REST if at_rest else LOOK_AGAIN)
+    return Plan(tuple(steps), told, AT_REST if at_rest else REQUEUE_AFTER)
 
 
 def _unanswered(target: Location, state: ClusterState) -> TargetResolved:
@@ -189,7 +189,7 @@ def _fleet(seen: Observed) -> Plan:
         "replicas": section(deployment, "status", "replicas").get("ready"),
         "memory_per_gpu": f"{need.per_gpu}Gi",
     }
-    return Plan(tuple(steps), status.model_copy(update=told), LOOK_AGAIN if left else None)
+    return Plan(tuple(steps), status.model_copy(update=told), REQUEUE_AFTER if left else None)
 
 
 def memory_words(inference: LLMInference, need: MemoryRequirement | None) -> str:
@@ -220,7 +220,7 @@ def _teardown(seen: Observed) -> Plan:
     stuck = _stuck(seen, left)
     told = Ready.DELETING.condition(seen.now, message=stuck or words)
     status = LLMInferenceStatus(locations=left, conditions=(told,))
-    return Plan(tuple(steps), status, LOOK_AGAIN if stuck else AT_ONCE * 10)
+    return Plan(tuple(steps), status, REQUEUE_AFTER if stuck else AT_ONCE * 10)
 
 
 def _still_there(seen: Observed, places: Iterable[Location]) -> tuple[Location, ...]:

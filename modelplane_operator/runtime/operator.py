@@ -53,7 +53,7 @@ from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
 REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
-LOOK_AGAIN = 0.2  # for the hub's first lists
+POLL_INTERVAL = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
 OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until the hub is asked again for kinds that it lacks
@@ -168,7 +168,7 @@ class Operator:
             if self.hub.synced and self.missing != said:
                 said = self.missing
                 log.error("definitions missing", kinds=_listed(said), remedy=REMEDY)
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
         log.info("hub seen", objects=sum(one.count for one in self.hub.informers))
         self._hub_seen.set()
 

@@ -256,7 +256,7 @@ def until(look: Callable[[], str], what: str, seconds: float = 60.0) -> str:
     while not (found := look()):
         if time.monotonic() > deadline:
             raise KindError(f"waited {seconds:g} s for {what}, in vain")
-        time.sleep(LOOK_AGAIN)
+        time.sleep(POLL_INTERVAL)
     return found
 
 

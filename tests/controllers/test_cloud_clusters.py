@@ -18,7 +18,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.controllers import cloud_accounts, eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
+from modelplane_operator.controllers.cloud_clusters import CLUSTERS, EKS, LASTS, RETRY_AFTER, Tokens
 from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.cloud import Account, Endpoint
@@ -182,7 +182,7 @@ async def test_credentials_that_are_missing_are_told_and_asked_for_again(world: 
     world.say(NAME, None, _cluster(ENDPOINT))
     await world.tokens.renew()
     assert world.fleet.known == {}, "not before a while"
-    world.clock[0] += AGAIN
+    world.clock[0] += RETRY_AFTER
     await world.tokens.renew()
     assert "berlin" in world.fleet.known
     assert world.known.why("berlin") is None

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 TEAM = "team"
 COPIES = ("-n", f"modelplane-{TEAM}")
-SOON = 300.0  # eight charts, on a machine that has other things to do
+DEADLINE = 300.0  # eight charts, on a machine that has other things to do
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def comes(hub: Hub) -> None:
     hub.apply(CLASS)
     hub.apply(cluster("worker-1"))
     hub.says("worker-1", "BackendReady", "Installing: ServingStack modelplane-system/worker-1-serving-stack-")
-    hub.says("worker-1", "Ready", "Available", seconds=SOON)
+    hub.says("worker-1", "Ready", "Available", seconds=DEADLINE)
     status = (hub.get("ic", "worker-1") or {})["status"]
     (stack,) = json.loads(hub.kubectl("get", "servingstack", "-A", "-ojson"))["items"]
     assert status["gateway"]["address"] == stack["status"]["gateway"]["address"]
@@ -141,9 +141,9 @@ def goes(hub: Hub) -> None:
         "worker-1",
         "Ready",
         "Deleting: The software of cluster worker-1 is being uninstalled: ServingStack",
-        seconds=SOON,
+        seconds=DEADLINE,
     )
-    hub.until(lambda: hub.get("ic", "worker-1") is None, "the cluster to go", seconds=SOON)
+    hub.until(lambda: hub.get("ic", "worker-1") is None, "the cluster to go", seconds=DEADLINE)
     assert hub.kubectl("get", "servingstack", "-A", "-oname") == ""
 
 
@@ -177,7 +177,7 @@ def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings
         hub.apply(ALONE)
         hub.until(lambda: "Secret modelplane-system/worker-1 does not exist" in conditions(hub), "what is missing")
         hub.secret("worker-1")
-        hub.until(lambda: '"reason":"Available"' in conditions(hub), "the stack to be ready", seconds=SOON)
+        hub.until(lambda: '"reason":"Available"' in conditions(hub), "the stack to be ready", seconds=DEADLINE)
         hub.kubectl("delete", "servingstack", "alone", "-n", SYSTEM, f"--timeout={SOON:g}s")
     assert namespaces(hub) == before
 

@@ -25,7 +25,7 @@ from modelplane_operator.api.shared import CacheStatus
 from modelplane_operator.kube.cloud import Account, Call, Inventory, Kind, Offer, Outcome, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
-from modelplane_operator.planning.clouds.decide import AT_REST, LAG, SOON, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.decide import AT_REST, LAG, REQUEUE_SOON, Situation, decide, may_let_go
 from modelplane_operator.planning.clouds.preflight import PreflightResult
 from modelplane_operator.planning.plan import LET_GO, Plan
 
@@ -104,7 +104,7 @@ def towards(
     """The next calls. `before`: what the cloud says of what is not made yet. `facts`: what the status of this cloud's
     clusters says beside what all say."""
     if seen.seen is None:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     last: CloudStatus | None = seen.cluster.status
     before = replace(before or PreflightResult(), begun=_has_begun(of, seen, seen.seen))
     decision = decide(
@@ -139,7 +139,7 @@ def towards(
         **facts,
     )
     left = (since + seen.lag - seen.now).total_seconds()
-    return Plan(decision.steps, status, requeue_after=max(left, SOON) if is_gone else decision.again)
+    return Plan(decision.steps, status, requeue_after=max(left, REQUEUE_SOON) if is_gone else decision.again)
 
 
 def _has_begun(of: Clouds, seen: Observed[Any], found: Inventory) -> bool:

@@ -44,7 +44,7 @@ FRESH = timedelta(seconds=30)
 FAILED_STAYS = timedelta(seconds=120)
 """How long what was made in vain stays to be looked at, before another is made in its place."""
 STALLED = 3  # times what it usually takes
-SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
+REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
 YOUNG = timedelta(minutes=1)
 
 HELD = "waits for what Ready says"
@@ -265,7 +265,7 @@ class _Deciding:
         left = self._of.lag - (self._of.seen.as_of(record.kind) - (made.at if made else record.since + HOLDS))
         if left > timedelta():
             words = "a call was made, or may have been, whose effect is not seen yet"
-            return _Turn(record.model_copy(update={"message": words}), wait=min(left.total_seconds(), SOON))
+            return _Turn(record.model_copy(update={"message": words}), wait=min(left.total_seconds(), REQUEUE_SOON))
         return _Turn(fresh, wait=0.0)
 
     def _strangers(self, wanted: Wanted) -> str:
@@ -353,7 +353,7 @@ class _Deciding:
     def _look_again(self, record: CloudResource) -> float:
         if record.state == "Ready":
             return AT_REST
-        return SOON if self._of.now - record.since < YOUNG else STEADY
+        return REQUEUE_SOON if self._of.now - record.since < YOUNG else STEADY
 
     def _from_when_it_could_go_on(self, record: CloudResource) -> CloudResource:
         """As long as it waits for others, it takes no time itself."""

@@ -14,9 +14,9 @@ from dataclasses import replace
 from modelplane_operator.api.inference_cluster import ClusterReady
 from modelplane_operator.planning.inference_cluster.in_service import in_service
 from modelplane_operator.planning.inference_cluster.observed import (
-    AGAIN,
     CHILDREN,
     ON_HUB,
+    REQUEUE_AFTER,
     REQUEUE_SOON,
     ClusterState,
     Observed,
@@ -68,7 +68,7 @@ def _reached(seen: Observed) -> Plan:
         words = (
             f"the operator lacks a permission on {seen.named}: {seen.forbidden}; apply the access manifest there again"
         )
-        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=AGAIN)
+        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=REQUEUE_AFTER)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return only_once(seen, seen.there) or in_service(seen, seen.there)

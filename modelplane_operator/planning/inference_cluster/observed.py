@@ -36,7 +36,9 @@ ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)
 
 REQUEUE_SOON = 0.5  # until a connection that has just begun has seen everything
 SWEEP = 300.0  # until we look again for what nobody owns
-AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served, a permission that is given
+REQUEUE_AFTER = (
+    15.0  # until we look again for what no event tells of: an API that is not served, a permission that is given
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import SECRET, ResourceType
-from modelplane_operator.planning.inference_cluster.observed import AGAIN, ClusterState, Observed
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_AFTER, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.registered import mark_of
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step
@@ -57,7 +57,7 @@ def unless_ours(seen: Observed, serving: ClusterServing) -> ClusterServing:
         "of its own"
     )
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
-    return replace(serving, ready=refused, address=None, again=AGAIN)
+    return replace(serving, ready=refused, address=None, again=REQUEUE_AFTER)
 
 
 def has_stack(seen: Observed, there: ClusterState) -> bool:
@@ -108,7 +108,7 @@ def own_gateway(seen: Observed, there: ClusterState) -> ClusterServing:
     if missing := _missing_software(there):
         words = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
         return ClusterServing(
-            BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN
+            BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=REQUEUE_AFTER
         )
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None

@@ -19,8 +19,8 @@ from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import (
-    AGAIN,
     CHILDREN,
+    REQUEUE_AFTER,
     REQUEUE_SOON,
     ClusterState,
     Observed,
@@ -151,4 +151,4 @@ def _leaving(
     judged = (Ready.DELETING.condition(seen.now, message=said),)
     deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
     status = status_of(seen, resolved_pools(seen), judged, deletion=deletion)
-    return Plan(steps, status, requeue_after=AGAIN)
+    return Plan(steps, status, requeue_after=REQUEUE_AFTER)
