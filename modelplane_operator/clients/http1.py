@@ -15,7 +15,7 @@ from modelplane_operator.clients.resolver import OwnThreads
 from modelplane_operator.clients.sockets import NewSocket
 from modelplane_operator.clients.transport import CONNECT_SECONDS, CONNECTIONS, NotHttp, Outgoing, Response
 
-IDLE_SECONDS = 45.0  # a connection is kept from one beat to the next: TLS costs more than all that a beat asks
+IDLE_SECONDS = 45.0  # a connection is kept from one probe to the next: TLS costs more than all that a probe asks
 
 
 class Http1:

@@ -23,7 +23,7 @@ from modelplane_operator.planning.inference_cluster.observed import (
     Registered,
     Secrets,
 )
-from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.out_of_reach import unreachable, waiting
 from modelplane_operator.planning.inference_cluster.provisioned import provisioned
 from modelplane_operator.planning.inference_cluster.registered import only_once
 from modelplane_operator.planning.inference_cluster.renewal import renewal
@@ -63,7 +63,7 @@ def _reached(seen: Observed) -> Plan:
     if not seen.connected and seen.kubeconfig is not None:
         return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
     if seen.unreachable is not None:
-        return silent(seen, seen.unreachable)
+        return unreachable(seen, seen.unreachable)
     if seen.forbidden is not None:
         words = (
             f"the operator lacks a permission on {seen.named}: {seen.forbidden}; apply the access manifest there again"
