@@ -48,7 +48,7 @@ from modelplane_operator.rendering.model_replica import BUDGETS, CannotRender, C
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.weights import Target, selected, weighted
 from modelplane_operator.runtime.operator import Operator, assemble
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.settings import Settings
 
@@ -170,7 +170,7 @@ def _world(size: int) -> tuple[list[bytes], World]:
     for number in range(max(size * PER_CLUSTER // REPLICAS, 1)):
         model = ModelDeployment.parse(_stored(scene.deployment(number, replicas=REPLICAS), numbers))
         endpoints = list[ModelEndpoint]()
-        for placement in schedule(ask(model), fleet, now=NOW).new:
+        for placement in schedule(placement_request(model), fleet, now=NOW).new:
             cluster = next(one for one in clusters if one.key.name == placement.cluster)
             replica = _stored(render_replica(model, placement, cluster), numbers)
             for cluster_, one in _of_replica(replica, numbers):

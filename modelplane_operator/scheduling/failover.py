@@ -11,34 +11,40 @@ from modelplane_operator.scheduling.cluster import ClusterPhase, ClusterView
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Displaced, Lost
-from modelplane_operator.scheduling.requirement import Ask
+from modelplane_operator.scheduling.requirement import PlacementRequest
 
 
 def lost(
-    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
+    request: PlacementRequest,
+    staying: Iterable[Replica],
+    namesakes: Iterable[Replica],
+    infos: Mapping[str, ClusterInfo],
+    now: datetime,
 ) -> tuple[tuple[Replica, Lost], ...]:
     """The replicas to give up, each as soon as there is a place for another."""
-    if ask.failover is None:
+    if request.failover is None:
         return ()
     given_up = sum(
-        replica.owner == ask.owner and replica.terminating and _is_unwell(infos.get(replica.cluster))
+        replica.owner == request.owner and replica.terminating and _is_unwell(infos.get(replica.cluster))
         for replica in namesakes
     )
     overdue = [
         (replica, Lost(cluster.unhealthy_since))
         for replica in staying
         if (cluster := infos[replica.cluster].cluster).unhealthy_since is not None
-        and (due := _due(replica, cluster, ask.failover.after)) is not None
+        and (due := _due(replica, cluster, request.failover.after)) is not None
         and due <= now
     ]
-    return tuple(overdue[: max(ask.failover.most - given_up, 0)])
+    return tuple(overdue[: max(request.failover.most - given_up, 0)])
 
 
-def next_loss(ask: Ask, staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime) -> datetime | None:
+def next_loss(
+    request: PlacementRequest, staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
+) -> datetime | None:
     """When the next replica will be overdue, if nothing changes until then."""
-    if ask.failover is None:
+    if request.failover is None:
         return None
-    dues = (_due(replica, infos[replica.cluster].cluster, ask.failover.after) for replica in staying)
+    dues = (_due(replica, infos[replica.cluster].cluster, request.failover.after) for replica in staying)
     return min((due for due in dues if due is not None and due > now), default=None)
 
 

@@ -78,7 +78,7 @@ class Failover:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlacementRequest:
     """A deployment, as the scheduler sees it."""
 
     owner: ReplicaOwner
@@ -105,11 +105,11 @@ class NoCache(Enum):
     NOT_FOUND = "there is none"
 
 
-def ask(
+def placement_request(
     deployment: ModelDeployment,
     cache: ModelCache | NoCache = NoCache.NOT_READ,
     devices: frozenset[Device] = frozenset(),
-) -> Ask:
+) -> PlacementRequest:
     """Read a deployment, and the cache if it names one; what cannot be used becomes a problem. Never raises.
 
     `devices` are those of the fleet: what it takes to ask them all is bounded.
@@ -124,7 +124,7 @@ def ask(
     else:
         engines = tuple(_engine(engine, problems) for engine in spec.engines)
     clusters = _cached(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
-    return Ask(
+    return PlacementRequest(
         owner=ReplicaOwner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
         requirement=Requirement(

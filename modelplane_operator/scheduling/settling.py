@@ -10,7 +10,7 @@ from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
 from modelplane_operator.scheduling.placement import Replica, charges, larger
 from modelplane_operator.scheduling.reasons import Outdated, Refused
-from modelplane_operator.scheduling.requirement import Ask, EngineRequirement, Requirement
+from modelplane_operator.scheduling.requirement import EngineRequirement, PlacementRequest, Requirement
 from modelplane_operator.scheduling.survey import Fit, fit, gathers, placed, unhosted
 
 Engines = tuple[EnginePlacement, ...]
@@ -37,9 +37,9 @@ class Settled:
         )
 
 
-def settle(ask: Ask, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo]) -> Settled:
+def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo]) -> Settled:
     """Give every replica its present shape where there is room for it; the others are held as they are."""
-    if not ask.readable:
+    if not request.readable:
         return Settled((), tuple(Held(replica, None) for replica in staying), infos)
     room = dict(infos)
     kept: dict[Key, Placement] = {}
@@ -53,7 +53,7 @@ def settle(ask: Ask, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo
     # Those that need no more than they have come first: they are sure of their nodes.
     waiting: list[Replica] = []
     for replica in staying:
-        pinned = _pinned(ask.requirement, replica, room[replica.cluster])
+        pinned = _pinned(request.requirement, replica, room[replica.cluster])
         if pinned is not None and _needs_no_more(pinned, replica):
             keep(replica, pinned)
         else:
@@ -61,7 +61,7 @@ def settle(ask: Ask, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo
     while True:
         still: list[tuple[Replica, Refused]] = []
         for replica in waiting:
-            match _refitted(ask.requirement, replica, room[replica.cluster]):
+            match _refitted(request.requirement, replica, room[replica.cluster]):
                 case tuple() as engines:
                     keep(replica, engines)
                 case refused:

@@ -14,7 +14,7 @@ from modelplane_operator.kube.words import sentence
 from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.prose import summary
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from scripts.browser import Tab, browser
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, request, taint
@@ -163,7 +163,7 @@ def _a_fleet() -> Iterator[Any]:
         known.observe_cluster(one)
     for name, asked, replicas, where in wanted:
         model = deployment(engine(asked), name=name, uid=name, replicas=replicas, labels=where)
-        decision = schedule(ask(model), known, now=EPOCH)
+        decision = schedule(placement_request(model), known, now=EPOCH)
         for placement in decision.new:
             one = ModelReplica.parse(stored(render_replica(model, placement, None)))
             known.observe_replica(one)

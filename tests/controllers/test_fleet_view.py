@@ -15,7 +15,7 @@ from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -43,7 +43,7 @@ class Hub:
         self.informers[type_].gone(key, f"uid-of-{key.name}")
 
     def places(self, deployment: ModelDeployment) -> list[str]:
-        decision = schedule(ask(deployment), self.view.model, now=self.now)
+        decision = schedule(placement_request(deployment), self.view.model, now=self.now)
         return [placement.cluster for placement in decision.new]
 
 
@@ -56,7 +56,7 @@ def hub() -> Hub:
 
 def test_a_replica_has_its_nodes_from_the_moment_it_is_written_until_it_is_gone(hub: Hub) -> None:
     deployment, other = b.deployment(), b.deployment(name="other", uid="other")
-    [placement] = schedule(ask(deployment), hub.view.model, now=hub.now).new
+    [placement] = schedule(placement_request(deployment), hub.view.model, now=hub.now).new
     replica = b.written(deployment, placement)
 
     assert hub.places(other) == ["a"]

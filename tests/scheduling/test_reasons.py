@@ -47,7 +47,7 @@ from modelplane_operator.scheduling.reasons import (
     UnknownPools,
     Unlike,
 )
-from modelplane_operator.scheduling.requirement import NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -65,7 +65,7 @@ def decide(
         fleet.observe_cluster(cluster)
     for replica in replicas:
         fleet.observe_replica(replica)
-    return schedule(ask(deployment, cache), fleet, now=NOW)
+    return schedule(placement_request(deployment, cache), fleet, now=NOW)
 
 
 def without_pools(cluster: InferenceCluster) -> InferenceCluster:
@@ -330,7 +330,7 @@ def test_the_nearest_device_is_one_of_the_domain_that_is_asked_for(selector: str
 def test_a_cluster_that_does_not_answer_says_so() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(b.cluster("a"), unreachable_since=NOW)
-    decision = schedule(ask(b.deployment()), fleet, now=NOW)
+    decision = schedule(placement_request(b.deployment()), fleet, now=NOW)
 
     assert decision.refusals == (Refusal(1, "a", ClusterUnreachable()),)
 

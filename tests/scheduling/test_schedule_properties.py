@@ -32,7 +32,7 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Tainted,
 )
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fit, answer
 from tests.support import builders as b
@@ -61,7 +61,7 @@ class World:
     def decide(
         self, deployment: ModelDeployment, staged: frozenset[str] = frozenset(), coming: frozenset[str] = frozenset()
     ) -> Decision:
-        return schedule(replace(ask(deployment), staged=staged, coming=coming), self.fleet, now=NOW)
+        return schedule(replace(placement_request(deployment), staged=staged, coming=coming), self.fleet, now=NOW)
 
     def after(self, deployment: ModelDeployment, decision: Decision) -> World:
         """The world once the decision is carried out, and before anything that goes is gone."""
@@ -158,7 +158,7 @@ def test_weights_that_are_there_change_where_replicas_go_and_never_how_many(
 
 
 def fits(deployment: ModelDeployment, info: ClusterInfo) -> bool:
-    return isinstance(answer(ask(deployment).requirement, info), Fit)
+    return isinstance(answer(placement_request(deployment).requirement, info), Fit)
 
 
 @EXAMPLES
@@ -243,7 +243,7 @@ def test_scaling_down_keeps_a_subset(history: tuple[World, ModelDeployment], rep
 @given(histories())
 def test_victims_are_taken_one_by_one(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
-    asked = ask(deployment)
+    asked = placement_request(deployment)
     mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.terminating]
     infos = {r.cluster: info for r in mine if (info := world.fleet.info(r.cluster)) is not None}
     left = list(mine)

@@ -11,11 +11,13 @@ from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.prose import reason, remedy
 from modelplane_operator.scheduling.reasons import Spare
-from modelplane_operator.scheduling.requirement import Ask
+from modelplane_operator.scheduling.requirement import PlacementRequest
 from modelplane_operator.scheduling.survey import Fit, answer
 
 
-def every_cluster(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[ClusterAnswer, ...]:
+def every_cluster(
+    asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
+) -> tuple[ClusterAnswer, ...]:
     infos = {name: info for name in sorted(snapshot.cluster) if (info := fleet.info(name)) is not None}
     for placement in decision.new:
         infos[placement.cluster] = infos[placement.cluster].charged(charges(placement.engines))

@@ -84,7 +84,7 @@ def _waiting(snapshot: Snapshot) -> set[Key]:
 def _outcome(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> DeploymentOutcome:
     course = decide(_observed(deployment, snapshot, fleet))
     decision = course.decision
-    told = fixes(snapshot.ask(deployment, fleet), decision, fleet, snapshot)
+    told = fixes(snapshot.placement_request(deployment, fleet), decision, fleet, snapshot)
     outcome = DeploymentOutcome(
         namespace=deployment.key.namespace,
         name=deployment.key.name,

@@ -14,7 +14,7 @@ from modelplane_operator.planning.rollout import Budget, Moves, moves
 from modelplane_operator.rendering.model_deployment import render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.reasons import ClusterGone, ClusterTerminating, Forced, Tainted
-from modelplane_operator.scheduling.requirement import Ask, ask
+from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
 DEFAULT_ROLLOUT = Rollout()
@@ -67,8 +67,8 @@ def decide(seen: Observed) -> Course:
     return Course(decision, target, wanted, changed, surge, paced)
 
 
-def _asked(seen: Observed) -> Ask:
-    asked = ask(seen.deployment, seen.cache, seen.fleet.devices)
+def _asked(seen: Observed) -> PlacementRequest:
+    asked = placement_request(seen.deployment, seen.cache, seen.fleet.devices)
     return replace(asked, replicas=min(asked.replicas, seen.replica_count)) if seen.frozen else asked
 
 
@@ -84,7 +84,7 @@ def _emptying(decision: Decision, seen: Observed) -> Decision:
 _EMPTYING = (ClusterGone, ClusterTerminating, Tainted, Forced)
 
 
-def _with_more(asked: Ask, more: int) -> Ask:
+def _with_more(asked: PlacementRequest, more: int) -> PlacementRequest:
     return replace(asked, replicas=asked.replicas + more)
 
 
