@@ -143,7 +143,7 @@ class Scene:
             await asyncio.sleep(seconds)
 
     async def known(self, one: Operator, clusters: int) -> None:
-        """Wait until the operator has got to know so many workload clusters."""
+        """Wait until so many workload clusters are synced."""
         known = 0.0
         while known < clusters:
             await asyncio.sleep(0.5)

@@ -59,7 +59,7 @@ class Connection:
         share: Share | None = None,
         refuse: Refuse = unrefused,
     ) -> None:
-        """`slots`: how many are got to know at once; the clusters of a fleet share them.
+        """`slots`: how many have their initial sync at once; the clusters of a fleet share them.
 
         `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
 

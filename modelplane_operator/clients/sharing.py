@@ -26,7 +26,7 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import LEASE
 
 GIVE_BACK_SECONDS = 10.0  # that a stop takes for it at most; whatever is left others take when it is over
-AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to get to know them
+AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to list what is there
 
 Write = Callable[[], Awaitable[None]]
 

@@ -30,7 +30,7 @@ def look(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
         why = (
             f"cluster {cluster.name} does not answer: {cluster.error}"
             if cluster.error
-            else "cluster is being got to know"
+            else "cluster has not been listed yet"
         )
         told = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
         told = settled(told).model_copy(update={"message": why[:1000]}) if cluster.error else told

@@ -1,4 +1,4 @@
-"""A cluster says what models can count on, keeps what it last knew, and goes from behind."""
+"""A cluster says what models can count on, keeps what it last knew, and is torn down in order."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Where charts can be installed, a ServingStack of ours makes the gateway and all that it needs. Elsewhere, and where we
 have made the gateway already, we make it ourselves, of the Envoy Gateway that is there.
 
-It goes from behind: replicas first, which are placed elsewhere once it is being deleted; then their objects there, then
-the gateway and what it needs, then our finalizer. Nothing is decided about a cluster that does not answer.
+It is torn down in this order: replicas, which are placed elsewhere once it is being deleted; their objects there; the
+gateway and what it needs; our finalizer. Nothing is decided about a cluster that does not answer.
 """
 
 from __future__ import annotations

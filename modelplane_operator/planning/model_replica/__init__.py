@@ -1,7 +1,7 @@
 """One replica: its objects on its cluster, how it does there, and how it goes.
 
-A replica goes from behind: its pods end first and finish what they answer, while the route still leads to them; then
-the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
+A replica is torn down in this order: its pods end and finish what they answer, while the route still leads to them;
+then the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
 """
 
 from __future__ import annotations
