@@ -111,11 +111,11 @@ class Scene:
     async def leading(self, one: Operator) -> None:
         await asyncio.to_thread(wait_until_leading, one)
 
-    def seen(self, path: str, *, afar: bool = False) -> Seen:
+    def seen(self, path: str, *, remote: bool = False) -> Seen:
         """What there is of a type on the hub, or on the API server of the workload clusters."""
         known = self._seen.get(path)
         if known is None:
-            known = self._seen[path] = Seen(self.world if afar else self.hub, path, self.workload.check)
+            known = self._seen[path] = Seen(self.world if remote else self.hub, path, self.workload.check)
             self._watching.append(self._group.create_task(known.mirror.run(), name=f"mirror {path}"))
         return known
 
@@ -296,8 +296,8 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         files = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
         envoy = [next(files["envoy-gateway-crds"].glob(f"*_{kind}.yaml")) for kind in OF_ENVOY]
         near = seed.definitions(ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
-        afar = seed.definitions(files["gateway-api-crds"], *envoy, Path(LEADER_WORKER_SET))
-        await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, afar))
+        remote = seed.definitions(files["gateway-api-crds"], *envoy, Path(LEADER_WORKER_SET))
+        await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, remote))
         collecting = _collect_garbage(server, folder)
         stack.callback(collecting.end)
         authority, (port,) = Authority.new(), free_ports(1)

@@ -50,7 +50,7 @@ class Scene:
         informer.heard = None if self.unreachable is None else clock - self.unreachable
         watch = SimpleNamespace(informer=informer, failing=self.failing)
         hub: Any = SimpleNamespace(health=self.health, watches=[watch])
-        queue = Queue[str](lambda key: ("ns", "lane"), lambda: 0.5)
+        queue = Queue[str](lambda key: ("ns", "cluster"), lambda: 0.5)
         workers = Workers(queue, never, 1)
         if self.running is not None:
             queue.add("running", clock - self.running)

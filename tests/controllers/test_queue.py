@@ -19,7 +19,7 @@ PACE = QueuePace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, lo
 
 
 def place(key: str) -> tuple[str, str]:
-    """`namespace/lane/name`."""
+    """`namespace/concurrency key/name`."""
     namespace, concurrency_key, _ = key.split("/")
     return namespace, concurrency_key
 

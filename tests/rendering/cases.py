@@ -71,13 +71,13 @@ def _kind(documents: Sequence[Manifest], *kinds: str) -> list[Manifest]:
 
 def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     seen = _seen(documents)
-    surroundings = Context(
+    context = Context(
         namespace_uid=seen["namespaceUid"],
         serves=frozenset(seen["serves"]),
         referenced=tuple(_kind(documents, "Secret", "ConfigMap")),
         isolation=Isolation.model_validate(seen.get("isolation", {})),
     )
-    found = render_model_replica(ModelReplica.parse(documents[0]), surroundings)
+    found = render_model_replica(ModelReplica.parse(documents[0]), context)
     return [{"cause": str(found.cause), "message": found.message}] if isinstance(found, CannotRender) else found
 
 
