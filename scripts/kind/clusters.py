@@ -30,7 +30,7 @@ PASSING = (
     *("apiservices", "certificatesigningrequests", "componentstatuses", "controllerrevisions", "csinodes", "endpoints"),
     *("endpointslices", "events", "ipaddresses", "leases", "pods", "replicasets", "resourceslices"),
 )
-NODES_SECONDS, BRING_SECONDS, LOOK_AGAIN = 180, 600, 0.5
+NODES_SECONDS, BRING_SECONDS, POLL_INTERVAL = 180, 600, 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings
         hub.until(lambda: "Secret modelplane-system/worker-1 does not exist" in conditions(hub), "what is missing")
         hub.secret("worker-1")
         hub.until(lambda: '"reason":"Available"' in conditions(hub), "the stack to be ready", seconds=DEADLINE)
-        hub.kubectl("delete", "servingstack", "alone", "-n", SYSTEM, f"--timeout={SOON:g}s")
+        hub.kubectl("delete", "servingstack", "alone", "-n", SYSTEM, f"--timeout={DEADLINE:g}s")
     assert namespaces(hub) == before
 
 

@@ -36,7 +36,7 @@ def helped(subject: ModelDeployment, *clusters: InferenceCluster) -> list[str]:
     """What would give its replicas a place."""
     found = hub(*clusters, deployments=[subject])
     fleet = found.fleet()
-    return [*map(str, fixes(found.ask(subject, fleet), found.decide(subject, fleet), fleet, found))]
+    return [*map(str, fixes(found.placement_request(subject, fleet), found.decide(subject, fleet), fleet, found))]
 
 
 # One decision ---------------------------------------------------------------------------------------------------------
