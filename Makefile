@@ -98,8 +98,8 @@ crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the model
 bench: setup  ## Measure against targets and floors; writes docs/performance.md and build/bench.json
 	$(BIN)/python -m benchmarks
 
-golden: setup  ## Rewrite the expected outputs of golden tests: read the diff before you commit it
-	$(BIN)/pytest --quiet -m "" --golden-update
+golden: setup  ## Rewrite the expected outputs of pure tests: read the diff before you commit it (the others: docs/testing.md)
+	$(BIN)/pytest --quiet --golden-update $$(grep -rlw --include='test_*.py' golden tests)
 
 image image-push: IMAGE ?= modelplane-operator:dev
 image: image-files  ## Build the operator's image (IMAGE=name:tag, BASE_IMAGE=a Python 3.11 or newer)

@@ -17,6 +17,7 @@ from localfleet.kubeclient import connect
 from modelplane_operator.logs import FOR_EYES
 from tests.support import groups
 from tests.support.api import Api, State
+from tests.support.golden import Golden
 from tests.support.manifests import ROOT
 
 # `make check` takes twenty examples, `make test` the usual hundred. In CI they are the same ones in every run, so that
@@ -38,7 +39,7 @@ MARKS = ("fleet", "faults", "oracle")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--golden-update", action="store_true", help="rewrite the expected outputs of golden tests")
+    parser.addoption("--golden-update", action="store_true", help="rewrite expected outputs; no other test runs")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -49,7 +50,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests come in any order, but those that share what takes long to set up come together.
 
     One that needs programs and does not say so would have `make check` wait until they are built.
@@ -59,7 +60,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             mark.name for mark in item.iter_markers()
         }:
             raise pytest.UsageError(f"{item.nodeid} needs programs: mark it with one of {', '.join(MARKS)}")
+    if config.getoption("--golden-update"):
+        rewriting = {item: "golden" in getattr(item, "fixturenames", ()) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not rewriting[item]])
+        items[:] = filter(rewriting.get, items)
     groups.sort(items)
+
+
+@pytest.fixture(scope="session")
+def golden(pytestconfig: pytest.Config) -> Golden:
+    """The only way to expected outputs in files, so that --golden-update forgets none."""
+    return Golden(update=pytestconfig.getoption("--golden-update"))
 
 
 @pytest.hookimpl(wrapper=True)

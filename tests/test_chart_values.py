@@ -11,7 +11,7 @@ import yaml
 
 from modelplane_operator.settings import Settings
 from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, rendered
-from tests.support.golden import assert_golden
+from tests.support.golden import Golden
 from tests.support.manifests import ROOT
 
 Manifest = dict[str, Any]
@@ -215,12 +215,12 @@ ALL = (
 
 @pytest.mark.parametrize(("name", "values"), [("default", ()), ("everything", ALL)])
 async def test_what_helm_makes_of_the_chart_is_what_was_reviewed(
-    name: str, values: tuple[str, ...], pytestconfig: pytest.Config
+    name: str, values: tuple[str, ...], golden: Golden
 ) -> None:
     chosen = [f"--set={value}" for value in ("crds.enabled=false", ANYWHERE, *values)]
     said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen)
 
-    assert_golden(GOLDEN / f"{name}.yaml", said, pytestconfig)
+    golden.holds(GOLDEN / f"{name}.yaml", said)
 
 
 async def test_lint_has_nothing_to_say() -> None:

@@ -77,6 +77,23 @@ def test_a_path_that_a_page_names_is_there(page: Path, path: str) -> None:
     assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), page
 
 
+FILES = [
+    f"/{file.relative_to(ROOT)}"
+    for folder in [*ROOT.glob(".github"), *map(ROOT.joinpath, FOLDERS.split("|"))]
+    for file in folder.rglob("*.*")
+] + [f"/{file.name}" for file in ROOT.glob("*.*")]
+OF_READERS = {"credentials.json"}
+"""Files that a page's reader has."""
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), said(GUIDES, r"`(?!build/)([\w./-]*\w\.(?:js|json|md|py|toml|tpl|txt|ya?ml))`")
+)
+def test_a_file_that_a_page_names_is_somewhere_in_the_tree(page: Path, name: str) -> None:
+    """Tables leave out the folder that their page or the row before names."""
+    assert name in OF_READERS or any(file.endswith(f"/{name}") for file in FILES), page
+
+
 @pytest.mark.parametrize(("page", "target"), said(GUIDES, r"(?:`|\$ |^)make ([a-z][a-z0-9-]*)"))
 def test_a_make_target_is_there(page: Path, target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), page

@@ -40,6 +40,13 @@ def test_a_package_that_decides_loads_nothing_that_reaches_the_world(package: st
     assert {name.partition(".")[0] for name in loaded} & WORLD == set()
 
 
+def test_the_architecture_tells_the_layers_of_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["type"] == "layers")
+
+    assert f"\n{'  >  '.join(layers)}\n" in (ROOT / "docs/architecture.md").read_text()
+
+
 def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
@@ -60,14 +67,13 @@ def test_no_module_is_longer_than_four_hundred_lines() -> None:
 
 
 def test_no_test_module_imports_from_another() -> None:
-    """What two of them need is in `tests/support`; three are left that lend to others."""
-    lenders = {"test_chart", "test_gateways", "test_permissions"}
+    """What two of them need is in `tests/support`."""
     found = {
         name
         for file in (ROOT / "tests").rglob("*.py")
         for name in re.findall(r"^(?:from|import) tests\.(?:\w+\.)*(test_\w+)", file.read_text(), flags=re.MULTILINE)
     }
-    assert found <= lenders
+    assert found == set()
 
 
 def test_what_runs_controllers_knows_no_kind() -> None:

@@ -45,7 +45,7 @@ from tests.support.vllm import DEFINITION
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 POOLS = "inferencepools.inference.networking.k8s.io"
 OPTIONS: Manifest = {

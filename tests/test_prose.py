@@ -63,6 +63,13 @@ def test_our_word_for_a_thing_is_in_the_glossary() -> None:
     assert [word for word in OURS.values() if word not in glossary] == []
 
 
+def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
+    words = re.findall(r"^\| (?!Word |-)(.+?) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+
+    assert len(words) > 20
+    assert words == sorted(words, key=str.lower)
+
+
 SHELL = [
     pytest.param(page, block, id=f"{page.relative_to(ROOT)} {number}")
     for page in GUIDES

@@ -14,9 +14,9 @@ from localfleet import binaries
 from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
+from tests.support.chart import rendered
 from tests.support.manifests import ROOT
 from tests.support.policies import hold_to, obeyed
-from tests.test_chart import rendered
 
 Manifest = dict[str, Any]
 

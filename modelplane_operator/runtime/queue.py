@@ -162,11 +162,16 @@ class _FairQueue(Generic[K]):
 
 @dataclass(slots=True)
 class Queue(Generic[K]):
-    """The keys of one kind. `place` tells a key's namespace and concurrency key, `chance` gives numbers from 0 to 1."""
+    """The keys of one kind. `place` tells a key's namespace and concurrency key, `chance` gives numbers from 0 to 1.
+
+    So many `workers` run them, of which one concurrency key takes up to `limit`: one alone when half of them are taken,
+    or a few clusters that hang would have them all.
+    """
 
     place: Callable[[K], tuple[str, Hashable]]
     chance: Callable[[], float]
     limit: int = 4
+    workers: int = 16
     pace: QueuePace = field(default_factory=QueuePace)
     routine: int = 12
     _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
@@ -210,10 +215,11 @@ class Queue(Generic[K]):
         """The key whose turn it is, which then runs until `done`; None when none may run now."""
         self._ripen(now)
         self._asked += 1
+        scarce = 2 * self.running >= self.workers
         for why in self._turns():
             if why is _Why.ROUTINE and self._looking_again >= self.routine:
                 continue
-            is_full = self._is_taken if why is _Why.ROUTINE else self._is_full
+            is_full = self._is_taken if scarce or why is _Why.ROUTINE else self._is_full
             if (key := self._due[why].take(is_full)) is not None:
                 item = self._items[key]
                 self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1

@@ -140,7 +140,7 @@ class Actor:
                 return False
 
     async def _confirm(self) -> None:
-        """See for ourselves that the object is still there; raises Conflict when it is terminating and we had not heard.
+        """See for ourselves that the object is still there; raises Conflict when it is terminating and nobody told us.
 
         What was made for it goes with it, and while our watch lags we would make that again as often as it is deleted.
         """

@@ -169,7 +169,9 @@ def runner(
             return key.namespace, ""
 
     routine = max(1, workers - PER_CONCURRENCY_KEY)
-    queue = Queue[Key](place, chance, limit=PER_CONCURRENCY_KEY, pace=pace or QueuePace(), routine=routine)
+    queue = Queue[Key](
+        place, chance, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or QueuePace(), routine=routine
+    )
     serial = Serial() if controller.serial else None
 
     async def run(key: Key) -> Outcome:

@@ -234,14 +234,16 @@ def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "its class lists the device as Synthetic: list it as DRA"
         case Split():
             return "a pool for the whole engine, or selectors that one pool meets"
-        case NoMatch(miss=TooFewDevices() | Contended()):
-            return "ask for fewer devices per pod"
         case NoMatch(miss=Unlike()):
             return "`modelplane hardware` tells what may be asked for"
+        case NoMatch():
+            return "ask for fewer devices per pod"
         case LabelDiffers(key):
             return f"label the cluster, or select without {key}"
-        case _:
+        case ClusterTerminating() | Spare():
             return ""
+        case _:
+            assert_never(why)
 
 
 def _nearest(found: Refusal) -> str:

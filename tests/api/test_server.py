@@ -15,7 +15,7 @@ import yaml
 from modelplane_operator.api import KINDS, InferenceCluster, LLMInference, ModelDeployment, crd
 from tests.api.contract import rich
 from tests.support.api import Api, named
-from tests.support.golden import assert_golden
+from tests.support.golden import Golden
 from tests.support.manifests import EXAMPLES, ROOT, Manifest, change, load
 
 pytestmark = pytest.mark.fleet
@@ -56,7 +56,7 @@ def _without_defaults(stored: object, written: object) -> object:
             return stored
 
 
-async def test_columns_are_printed(api: Api, request: pytest.FixtureRequest) -> None:
+async def test_columns_are_printed(api: Api, golden: Golden) -> None:
     printed: list[str] = []
     for kind in KINDS:
         manifest = named(rich()[kind.definition.kind], "columns")
@@ -66,7 +66,7 @@ async def test_columns_are_printed(api: Api, request: pytest.FixtureRequest) -> 
         printed += [f"$ kubectl get {kind.definition.short}", *_aligned(table), ""]
         await api.delete(stored)
 
-    assert_golden(Path(__file__).parent / "golden/columns.txt", "\n".join(printed), request.config)
+    golden.holds(Path(__file__).parent / "golden/columns.txt", "\n".join(printed))
 
 
 def _aligned(table: str) -> list[str]:

@@ -18,6 +18,7 @@ from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from scripts.browser import Tab, browser
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, request, taint
+from tests.support.golden import Golden
 from tests.support.manifests import ROOT, change
 from tests.support.observed import placed, stored
 from tests.support.page import Page, page
@@ -125,7 +126,7 @@ async def test_without_the_token_it_says_what_to_open(tab: Tab, served: Page) ->
     tab.complaints.clear()  # the browser tells of answers that are refusals
 
 
-async def test_the_pictures_of_the_docs_can_be_taken(tab: Tab, pytestconfig: pytest.Config) -> None:
+async def test_the_pictures_of_the_docs_can_be_taken(tab: Tab, golden: Golden) -> None:
     """With --golden-update they are written to docs/images."""
     async with page(A_FLEET) as served:
         pictures: dict[str, bytes] = {}
@@ -141,7 +142,7 @@ async def test_the_pictures_of_the_docs_can_be_taken(tab: Tab, pytestconfig: pyt
         await tab.open("about:blank")
     for name, content in pictures.items():
         assert content.startswith(b"\x89PNG")
-        if pytestconfig.getoption("--golden-update"):
+        if golden.update:
             (ROOT / f"docs/images/{name}.png").write_bytes(content)
 
 

@@ -97,6 +97,30 @@ def test_a_lane_that_hangs_holds_up_only_itself() -> None:
     assert [keys.take(0.0) for _ in range(4)] == ["a/hanging/0", "b/hanging/1", "a/lively/1", None]
 
 
+def test_nine_lanes_that_hang_leave_workers_to_others() -> None:
+    keys = queue()
+    for lane in range(9):
+        for number in range(5):
+            keys.add(f"a/hanging-{lane}/{number}", 0.0)
+    hanging = list(iter(lambda: keys.take(0.0), None))
+
+    keys.add("b/lively/1", 0.0)
+    assert keys.take(0.0) == "b/lively/1"
+    assert len(hanging) < keys.workers
+
+
+def test_a_lane_takes_several_workers_while_half_of_them_are_free() -> None:
+    keys = queue()
+    for number in range(5):
+        keys.add(f"a/x/{number}", 0.0)
+        keys.add(f"a/y/{number}", 0.0)
+        keys.add(f"b/z/{number}", 0.0)
+
+    taken = Counter(place(key)[1] for key in iter(lambda: keys.take(0.0), None) if key)
+    assert sum(taken.values()) == keys.workers // 2
+    assert min(taken.values()) >= 2
+
+
 def test_keys_that_wait_for_no_cluster_wait_for_each_other_only_where_workers_are_short() -> None:
     keys = queue(limit=2)
     for number in range(5):

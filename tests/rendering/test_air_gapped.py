@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
@@ -17,7 +15,7 @@ from modelplane_operator.rendering.inference_gateway.software import (
     METALLB_VERSION,
 )
 from modelplane_operator.rendering.serving_stack import STACK
-from tests.support.golden import assert_golden
+from tests.support.golden import Golden
 from tests.support.manifests import ROOT
 
 PAGE = ROOT / "docs" / "air-gapped.md"
@@ -61,11 +59,11 @@ def images() -> str:
     )
 
 
-def test_the_page_lists_every_chart_and_image(pytestconfig: pytest.Config) -> None:
+def test_the_page_lists_every_chart_and_image(golden: Golden) -> None:
     text = PAGE.read_text()
     for name, table in (("charts", charts()), ("images", images())):
         between = re.compile(f"<!-- {name} -->\n.*<!-- end of {name} -->", re.DOTALL)
         assert between.search(text)
         text = between.sub(f"<!-- {name} -->\n{table}\n<!-- end of {name} -->", text)
 
-    assert_golden(PAGE, text, pytestconfig)
+    golden.holds(PAGE, text)

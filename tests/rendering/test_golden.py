@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.rendering.cases import CASES, render
-from tests.support.golden import assert_golden
+from tests.support.golden import Golden
 
 
 class _Readable(yaml.SafeDumper):
@@ -29,7 +29,7 @@ _Readable.add_representer(str, _text)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name.removesuffix('.in.yaml')}")
-def test_golden(case: Path, pytestconfig: pytest.Config) -> None:
+def test_golden(case: Path, golden: Golden) -> None:
     found = yaml.dump_all(render(case), Dumper=_Readable, sort_keys=False, width=120)
 
-    assert_golden(case.with_name(case.name.replace(".in.", ".out.")), found, pytestconfig)
+    golden.holds(case.with_name(case.name.replace(".in.", ".out.")), found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import get_args
 
 import pytest
 
@@ -38,6 +39,7 @@ from modelplane_operator.scheduling.reasons import (
     NotReady,
     Outdated,
     Reason,
+    Refused,
     Scattered,
     Spare,
     Split,
@@ -249,6 +251,11 @@ CASES = [
         "label region is absent, eu is asked for",
     ),
 ]  # fmt: skip
+
+
+def test_each_refusal_has_a_case() -> None:
+    """But for a cluster that does not answer, whose test is below."""
+    assert {type(case.reason) for case in CASES} == {*get_args(Refused)} - {ClusterUnreachable}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

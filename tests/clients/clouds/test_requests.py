@@ -32,7 +32,7 @@ from modelplane_operator.rendering.clusters.eks.plan import Facts
 from modelplane_operator.rendering.clusters.gke import kinds as gke_kinds
 from modelplane_operator.rendering.clusters.of_inference_cluster import render_infrastructure
 from tests.support.builders import EPOCH
-from tests.support.golden import assert_golden
+from tests.support.golden import Golden
 from tests.support.manifests import ROOT, Manifest, load
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -176,19 +176,19 @@ def _deletions(of: Example) -> Iterator[Sequence[DeleteResource]]:
         found = [one for one in found if (one.kind, one.id) not in gone and of.kinds[one.kind].goes_with not in kinds]
 
 
-def test_the_example_is_made_by_these_requests(example: Example, pytestconfig: pytest.Config) -> None:
+def test_the_example_is_made_by_these_requests(example: Example, golden: Golden) -> None:
     told = [{"key": key, **request} for key, request in _creations(example)]
 
-    assert_golden(GOLDEN / f"{example.name}-requests.yaml", _yaml(told), pytestconfig)
+    golden.holds(GOLDEN / f"{example.name}-requests.yaml", _yaml(told))
 
 
-def test_the_example_is_deleted_by_these_requests_in_this_order(example: Example, pytestconfig: pytest.Config) -> None:
+def test_the_example_is_deleted_by_these_requests_in_this_order(example: Example, golden: Golden) -> None:
     told = [
         {"side by side": [{"key": step.found.key, **example.delete(step.found)} for step in steps]}
         for steps in _deletions(example)
     ]
 
-    assert_golden(GOLDEN / f"{example.name}-deletions.yaml", _yaml(told), pytestconfig)
+    golden.holds(GOLDEN / f"{example.name}-deletions.yaml", _yaml(told))
 
 
 def _yaml(told: Sequence[Manifest]) -> str:
