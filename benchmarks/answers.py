@@ -27,12 +27,12 @@ from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.answers.documents import Outcomes
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
-from modelplane_operator.planning.answers.questions import Answer, asked
+from modelplane_operator.planning.answers.questions import QuestionAnswer, asked
 from modelplane_operator.planning.answers.schema import document
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
 from modelplane_operator.rendering.model_deployment import render_replica
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
 TIMES = 5
@@ -68,31 +68,35 @@ def answers(size: int) -> Iterator[Figure]:
         return lambda before: Outcomes(forecast(before, change(before, where), clusters=frozenset((where,))))
 
     questions: tuple[tuple[str, Callable[[Snapshot], object], dict[str, object]], ...] = (
-        ("why of a model that runs", lambda one: why(runs, (), one), {"ask": "Why", "modelDeployment": runs.key.name}),
+        (
+            "why of a model that runs",
+            lambda one: why(runs, (), one),
+            {"placement_request": "Why", "modelDeployment": runs.key.name},
+        ),
         (
             "why of a model without a place",
             lambda one: why(waits, (), one),
-            {"ask": "Why", "modelDeployment": waits.key.name},
+            {"placement_request": "Why", "modelDeployment": waits.key.name},
         ),
         (
             "plan of one replica more",
             applied(scaled(runs, REPLICAS + 1)),
-            {"ask": "Plan", "modelDeployment": runs.key.name, "replicas": REPLICAS + 1},
+            {"placement_request": "Plan", "modelDeployment": runs.key.name, "replicas": REPLICAS + 1},
         ),
-        ("plan of a file with two models", applied(*new), {"ask": "Plan", "manifest": file}),
-        ("plan of a drain", moved(drained), {"ask": "Plan", "drain": where}),
-        ("plan without a cluster", moved(without), {"ask": "Plan", "without": where}),
+        ("plan of a file with two models", applied(*new), {"placement_request": "Plan", "manifest": file}),
+        ("plan of a drain", moved(drained), {"placement_request": "Plan", "drain": where}),
+        ("plan without a cluster", moved(without), {"placement_request": "Plan", "without": where}),
     )
     yield Figure("B19", size, "read all objects", _median(seen), "ms")
     clients, fleet = _watched(listed)
     for what, of_reading, spec in questions:
         asked_for = {"metadata": {"namespace": runs.key.namespace}, "spec": spec}
 
-        def of_operator(manifest: dict[str, Any] = asked_for) -> Answer:
+        def of_operator(manifest: dict[str, Any] = asked_for) -> QuestionAnswer:
             question = asked(manifest)
             return looked_up(question, stored(question, fleet, clients, None), None)
 
-        if of_operator().document != document(str(spec["ask"]), of_reading(again())):
+        if of_operator().document != document(str(spec["placement_request"]), of_reading(again())):
             raise AssertionError(f"the operator answers something else: {what}")
         yield Figure("B19", size, what, _median(lambda one=of_reading: one(again())), "ms")
         yield Figure("B19", size, f"{what}, with reading", _median(lambda one=of_reading: one(seen())), "ms")
@@ -126,7 +130,7 @@ def _listed(size: int) -> tuple[bytes, bytes, bytes]:
     fleet, replicas = observed(clusters), list[ModelReplica]()
     models = [*generator.models(max(size * 5 // REPLICAS, 1), replicas=REPLICAS, kinds=40)]
     for model in models:
-        for placement in schedule(ask(model), fleet, now=NOW).new:
+        for placement in schedule(placement_request(model), fleet, now=NOW).new:
             replicas.append(ModelReplica.parse(render_replica(model, placement, None)))
             fleet.observe_replica(replicas[-1])
     models.append(generator.deployment("no-place", generator.memory(1000), replicas=3))

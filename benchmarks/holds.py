@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.live.operator import Operator, operator, wait_until_leading
 from benchmarks.live.scene import SYSTEM, UNTHROTTLED, namespace
 from benchmarks.report import ROOT
-from benchmarks.worst import Worst, surroundings, worst
+from benchmarks.worst import Worst, prerequisites, worst
 from localfleet import binaries, seed
 from localfleet.apiserver import ApiServer, api_server
 from localfleet.kubeclient import ApiError, KubeClient, Manifest, connect
@@ -51,7 +51,7 @@ async def holds(
     """What the API server takes of the worst objects, and what they cost the operator, the most expensive first."""
     for name in (SPACE, SYSTEM):
         await hub.request("POST", "/api/v1/namespaces", namespace(name))
-    for one in surroundings(SPACE):
+    for one in prerequisites(SPACE):
         await _store(hub, one)
 
     async def takes(manifest: Manifest) -> bool:

@@ -24,7 +24,7 @@ import orjson
 
 from benchmarks import fleet_generator as generator
 from benchmarks.live import scene
-from benchmarks.live.sites import counts, pod_status, route
+from benchmarks.live.workload_clusters import counts, pod_status, route
 from benchmarks.report import Figure
 from benchmarks.schedule import NOW, REPLICAS, observed
 from modelplane_operator.api import ModelDeployment, ModelEndpoint, ModelReplica, ModelService
@@ -48,7 +48,7 @@ from modelplane_operator.rendering.model_replica import BUDGETS, CannotRender, C
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.weights import Target, selected, weighted
 from modelplane_operator.runtime.operator import Operator, assemble
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.settings import Settings
 
@@ -170,13 +170,13 @@ def _world(size: int) -> tuple[list[bytes], World]:
     for number in range(max(size * PER_CLUSTER // REPLICAS, 1)):
         model = ModelDeployment.parse(_stored(scene.deployment(number, replicas=REPLICAS), numbers))
         endpoints = list[ModelEndpoint]()
-        for placement in schedule(ask(model), fleet, now=NOW).new:
-            site = next(one for one in clusters if one.key.name == placement.cluster)
-            replica = _stored(render_replica(model, placement, site), numbers)
+        for placement in schedule(placement_request(model), fleet, now=NOW).new:
+            cluster = next(one for one in clusters if one.key.name == placement.cluster)
+            replica = _stored(render_replica(model, placement, cluster), numbers)
             for cluster_, one in _of_replica(replica, numbers):
                 world[cluster_][type_of(one)].append(one)
             fleet.observe_replica(ModelReplica.parse(replica))
-            gateway = site.status.gateway.address if site.status and site.status.gateway else ""
+            gateway = cluster.status.gateway.address if cluster.status and cluster.status.gateway else ""
             endpoint = _stored(render_endpoint(model, placement, gateway or ""), numbers)
             for one in _of_endpoint(endpoint, gateway or "", numbers):
                 world[""][type_of(one)].append(one)
@@ -200,8 +200,8 @@ def _of_replica(replica: Manifest, numbers: Iterator[int]) -> Iterator[tuple[str
         elif type_of(one) == DEPLOYMENT:
             one["status"] = {"observedGeneration": 1, **counts(1, 1)}
     pods = [_pod(one, numbers) for one in children if type_of(one) == DEPLOYMENT]
-    site = model_replica.ClusterState()
-    seen = model_replica.Observed(read, site, AROUND, tuple(children), tuple(pods), None, (), Lifecycle(), NOW)
+    state = model_replica.ClusterState()
+    seen = model_replica.Observed(read, state, AROUND, tuple(children), tuple(pods), None, (), Lifecycle(), NOW)
     status = model_replica.plan(seen).status
     yield "", _ready(replica, *(status.conditions if status else ()))
     for one in (*children, *pods):
@@ -209,12 +209,12 @@ def _of_replica(replica: Manifest, numbers: Iterator[int]) -> Iterator[tuple[str
 
 
 def _of_endpoint(endpoint: Manifest, gateway: str, numbers: Iterator[int]) -> Iterator[Manifest]:
-    read, site = ModelEndpoint.parse(endpoint), model_endpoint.Site(gateway)
+    read, state = ModelEndpoint.parse(endpoint), model_endpoint.ClusterState(gateway)
     backend = parse_url(read.spec.url)
     if not isinstance(backend, Backend):
         raise TypeError(backend.message)
     children = tuple(_stored(one, numbers) for one in traefik.render_endpoint(read, backend))
-    seen = model_endpoint.Observed(read, children, traefik, Reach(), True, None, 0.0, (), NOW, site)  # noqa: FBT003
+    seen = model_endpoint.Observed(read, children, traefik, Reach(), True, None, 0.0, (), NOW, state)  # noqa: FBT003
     status = model_endpoint.plan(seen).status
     told = _ready(endpoint, *(status.conditions if status else ()))
     yield {**told, "status": {**(status.to_manifest() if status else {}), **told["status"]}}

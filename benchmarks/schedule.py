@@ -22,7 +22,7 @@ from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.requirement import Ask, ask
+from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.selectors import cel
 
@@ -31,7 +31,7 @@ SAMPLES = 300
 REPLICAS = 10  # of each deployment
 
 
-def decide(asked: Ask, fleet: FleetModel) -> Decision:
+def decide(asked: PlacementRequest, fleet: FleetModel) -> Decision:
     """Decide and explain, as a reconcile does."""
     decision = schedule(asked, fleet, now=NOW)
     prose.summary(decision)
@@ -45,7 +45,7 @@ def observed(objects: Sequence[InferenceCluster]) -> FleetModel:
     return fleet
 
 
-def placed(model: ModelDeployment, asked: Ask, fleet: FleetModel) -> tuple[Decision, float]:
+def placed(model: ModelDeployment, asked: PlacementRequest, fleet: FleetModel) -> tuple[Decision, float]:
     """Decide, and see what was written for it; in how many seconds, without those of rendering and parsing."""
     begin = thread_time()
     decision = decide(asked, fleet)
@@ -94,7 +94,7 @@ def one_replica(size: int) -> Iterator[Figure]:
 
 def _one_replica(size: int, kind: str, fleet: FleetModel, selectors: tuple[str, ...]) -> Iterator[Figure]:
     models = [generator.deployment(f"{kind} {number}", *selectors) for number in range(SAMPLES + 1)]
-    asks = [ask(model) for model in models]
+    asks = [placement_request(model) for model in models]
     cold = timed(lambda: decide(asks[SAMPLES], fleet))
     times: list[float] = []
     for model, asked in zip(models[:SAMPLES], asks[:SAMPLES], strict=True):
@@ -132,7 +132,7 @@ def _placed(size: int, *, mixed: bool, kinds: int) -> tuple[FleetModel, dict[str
     fleet = observed(list(generator.clusters(size, mixed=mixed, nodes=8)))
     count = max(size * (5 if size <= 1000 else 2) // REPLICAS, 1)
     wanted = {model.metadata.name: model for model in generator.models(count, replicas=REPLICAS, kinds=kinds)}
-    asks = [ask(model) for model in wanted.values()]
+    asks = [placement_request(model) for model in wanted.values()]
     gc.collect()
     before = memory()
     new, seconds = 0, 0.0
@@ -162,7 +162,7 @@ def lost_clusters(size: int) -> Iterator[Figure]:
         gone = set(names[5::10] if name == "a region" else names[: max(int(size * share), 1)])
         lost = {r.key for model in wanted for r in fleet.replicas("bench", model) if r.cluster in gone}
         affected = [
-            ask(model)
+            placement_request(model)
             for key, model in wanted.items()
             if any(replica.cluster in gone for replica in fleet.replicas("bench", key))
         ]
@@ -184,7 +184,7 @@ def lost_clusters(size: int) -> Iterator[Figure]:
 def cold_start(size: int) -> Iterator[Figure]:
     """From objects as they come over the wire to the first decision, and what the fleet takes in memory."""
     manifests = [cluster.to_manifest() for cluster in generator.clusters(size, mixed=True)]
-    asked = ask(next(generator.models(1, replicas=REPLICAS, kinds=1)))
+    asked = placement_request(next(generator.models(1, replicas=REPLICAS, kinds=1)))
     gc.collect()
     before = memory()
     begin = thread_time()

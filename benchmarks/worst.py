@@ -216,7 +216,7 @@ def _alone(name: str) -> Mapping[str, str]:
 CLUSTERS, DEVICES, ENDPOINTS = 32, 8, 300
 
 
-def surroundings(namespace: str) -> Iterator[Manifest]:
+def prerequisites(namespace: str) -> Iterator[Manifest]:
     """A fleet with all sorts of devices, said to be there and never looked at, and endpoints that a service selects."""
     plain = _plain("InferenceCluster")
     for number in range(CLUSTERS):

@@ -19,7 +19,7 @@ from modelplane_operator import setting_values as values
 from modelplane_operator.api import names
 from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
 from modelplane_operator.clients.lease import Times
-from modelplane_operator.clients.limits import MIB, Limits
+from modelplane_operator.clients.limits import MIB, ServerLimits
 from modelplane_operator.kube.errors import KubeconfigError
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.images import Images
@@ -41,7 +41,7 @@ OTLP = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP_PROTOCOL = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
-_LIMITS = Limits()
+_LIMITS = ServerLimits()
 
 
 class SettingsError(ValueError):
@@ -136,7 +136,7 @@ class Settings:
     traefik_account: str = _option(
         "",
         values.optional_dns_label,
-        "the account in traefik-system that Traefik has; empty: its chart makes one, with its rights",
+        "the account in traefik-system that Traefik has; empty: its chart makes one, with its permissions",
     )
     tenant_namespaces: tuple[str, ...] = _option(
         (),
@@ -252,9 +252,9 @@ class Settings:
         return Lifecycle(int(self.engine_startup), int(drain), int(self.engine_grace))
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ServerLimits:
         """How much one workload cluster may say."""
-        return Limits(
+        return ServerLimits(
             self.cluster_answer_size,
             self.cluster_page_size,
             self.cluster_list_size,

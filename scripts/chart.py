@@ -31,7 +31,7 @@ def rendered(helm: Path, namespace: str) -> Sequence[Manifest]:
 
 
 def without_pods(manifests: Sequence[Manifest], namespace: str, webhook: str) -> Sequence[Manifest]:
-    """The accounts, their rights and all of admission, behind the namespace that Helm would make for them.
+    """The accounts, their permissions and all of admission, behind the namespace that Helm would make for them.
 
     `webhook`: the URL at which the hub's API server asks the operator, as no Service leads to it.
     """

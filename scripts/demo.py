@@ -62,7 +62,7 @@ STACKS = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{SYSTEM}/servi
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOT_FOUND, TOO_MANY_REQUESTS = 404, 429
 DEADLINE = 180.0
-LOOK_AGAIN = 0.2
+POLL_INTERVAL = 0.2
 STOP_SECONDS = 15.0
 
 Say = Callable[[str], None]
@@ -250,7 +250,7 @@ class Hub:
             except ApiError as error:
                 if error.status != TOO_MANY_REQUESTS or time.monotonic() > deadline:
                     raise
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def install(self, definitions: Sequence[Manifest]) -> None:
         """Apply definitions of kinds and wait until they are served; kubectl would take ten times as long."""
@@ -262,7 +262,7 @@ class Hub:
         while not all([holds(await self.client.request("GET", where), "Established") for where in paths]):
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {DEADLINE:g} s in vain for the hub to serve our kinds")
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def ready(self, say: Say, plural: str, *names: str, namespace: str = "") -> None:
         """Wait until all of them are Ready, and say what is in the way."""
@@ -276,7 +276,7 @@ class Hub:
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {DEADLINE:g} s in vain: {said}\nThe operator's log: {self.operator.log}")
             self.operator.check()
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def installing(self) -> str:
         """How far the software of the clusters is; empty when all of it is there."""
@@ -361,7 +361,7 @@ async def first_reply(url: str, say: Say) -> Reply:
                 say(said := news)
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {DEADLINE:g} s for an answer from {url}: {said}") from error
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
 
 
 # The demo ------------------------------------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ async def fill_cache(fleet: Fleet, hub: Hub, say: Say) -> None:
                 say(said := news)
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {DEADLINE:g} s in vain for the cache: kubectl describe mc -n {NAMESPACE}")
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 def definitions() -> Sequence[Manifest]:

@@ -38,7 +38,7 @@ STORAGE = {
     "provisioner": "localfleet.dev/volumes",
 }
 OWN = "modelplane.ai/owner-kind=ModelCache"
-LOOK_AGAIN = 0.2
+POLL_INTERVAL = 0.2
 
 
 async def filled(fleet: Fleet, worker: str, client: KubeClient, home: str, over: Callable[[], Any]) -> None:
@@ -47,7 +47,7 @@ async def filled(fleet: Fleet, worker: str, client: KubeClient, home: str, over:
     while not pod:
         if await over():
             return
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
         found = await client.request("GET", pods, params={"labelSelector": OWN})
         alive = [one for one in found["items"] if _phase(one) in {"Pending", "Running"}]
         pod = next(iter(alive), pod)
@@ -59,7 +59,7 @@ async def filled(fleet: Fleet, worker: str, client: KubeClient, home: str, over:
     with TemporaryDirectory() as folder:
         word = await asyncio.to_thread(_hydrated, fleet, worker, pod, Path(folder))
     while _phase(pod) == "Pending":
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
         pod = await client.request("GET", place)
     await client.request("PATCH", f"{place}/status", _ended(pod, word), content_type=STRATEGIC_MERGE)
 

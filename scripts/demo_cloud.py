@@ -182,7 +182,7 @@ async def later(hub: demo.Hub, deadline: float, note: str) -> None:
     hub.operator.check()
     if time.monotonic() > deadline:
         raise demo.DemoError(f"waited {MOST:g} s in vain: {note}\nThe operator's log: {hub.operator.log}")
-    await asyncio.sleep(demo.LOOK_AGAIN)
+    await asyncio.sleep(demo.POLL_INTERVAL)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from benchmarks import report
-from benchmarks.live.sites import Feed
+from benchmarks.live.workload_clusters import Feed
 from benchmarks.report import Figure
 from tests.controllers import virtual_time
 from tests.support.manifests import ROOT

@@ -1,4 +1,4 @@
-"""The chart: a real server takes it, and with the rights that it gives the operator can do all of its work."""
+"""The chart: a real server takes it, and with the permissions that it gives the operator can do all of its work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from modelplane_operator.api import KINDS
 from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
 from tests.support.api import Api
-from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, rendered, rights
+from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, permissions, rendered
 from tests.support.manifests import ROOT
 from tests.support.processes import REAL, eventually, operating
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.fleet
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OWN = "hubGateway.traefik=false"
-"""Without the rights for the hub gateway's charts, which would hide that one of the others is missing."""
+"""Without the permissions for the hub gateway's charts, which would hide that one of the others is missing."""
 BY_ENVOY_GATEWAY = "hubGateway.envoyGateway=true"
 DIGEST = f"sha256:{'0f' * 32}"
 EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", f"image.digest={DIGEST}", "extraEnv[0].name=A")
@@ -232,7 +232,7 @@ async def test_namespaces_of_tenants_are_all_or_named(said: str) -> None:
 
 async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tmp_path: Path) -> None:
     """The operator's own kinds at work on the examples, as the chart's service account."""
-    granted = yaml.safe_dump_all(await rights(OWN))
+    granted = yaml.safe_dump_all(await permissions(OWN))
     await server.kubectl("apply", "--server-side", "-f", "-", stdin=granted)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(await as_operator(server))

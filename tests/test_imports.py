@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -85,3 +86,36 @@ def test_what_runs_controllers_knows_no_kind() -> None:
         for name in (*(asked.module or "").split("."), *(one.name for one in asked.names))
     }
     assert named & kinds == set()
+
+
+ONE_NAME = {
+    "Observed": "what was seen for a plan: of each kind its own",
+    "ClusterState": "what was seen of the cluster that a plan is about: of each kind its own",
+    "Condition": "one that we write into a status, and one that is read of somebody else's object",
+    "ModelReady": "a condition's type, of each kind its own",
+    "RoutingReady": "a condition's type, of each kind its own",
+    "Failover": "of a ModelDeployment, as a user writes it and as the scheduler reads it",
+    "Taint": "of an InferenceCluster, as a user writes it and as the scheduler reads it",
+    "Toleration": "of a ModelDeployment, as a user writes it and as the scheduler reads it",
+    "GoogleCloudStorage": "a source of weights, and the hydrator's way to fetch them",
+    "HuggingFace": "a source of weights, and the hydrator's way to fetch them",
+    "S3": "a source of weights, and the hydrator's way to fetch them",
+    "Credentials": "of a cloud's account: how a user names them, and what each cloud's twin module makes of them",
+    "Facts": "what only the cloud can say: twins for EKS and GKE",
+    "Look": "a list of what a cloud has: twins for EKS and GKE",
+    "Session": "twins for EKS and GKE, and what of EKS's a list of it needs",
+    "Request": "a call to an API server, and one to AWS",
+    "Call": "a request that was made, and a function in a selector's tree",
+    "Frame": "of HTTP/2, and of a selector that is evaluated",
+}
+"""Classes of one name, and what each of them is. Whoever adds to it has looked for another name first."""
+
+
+def test_a_class_has_its_name_for_itself() -> None:
+    found = Counter(
+        node.name
+        for module in (ROOT / "modelplane_operator").rglob("*.py")
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, classes in found.items() if classes > 1} == set(ONE_NAME)

@@ -1,4 +1,4 @@
-"""A tenant names what is another's: the operator, with the chart's own rights, does not even ask for it.
+"""A tenant names what is another's: the operator, with the chart's own permissions, does not even ask for it.
 
 The objects are stored as if it were before their names had patterns. Today API servers refuse them, each by its field.
 """

@@ -1,4 +1,4 @@
-"""The operator with the rights that docs/permissions.md lists: it is refused nothing, and needs what it has.
+"""The operator with the permissions that docs/permissions.md lists: it is refused nothing, and needs what it has.
 
 What it asks for is read in the audit logs of the API servers, where a request stands as RBAC judges it.
 """
@@ -20,16 +20,16 @@ from tests.support.manifests import ROOT
 from tests.support.permissions import (
     ACCESS,
     CLOUDS,
-    HUB_RIGHTS,
-    LLM_RIGHTS,
+    HUB_PERMISSIONS,
+    LLM_PERMISSIONS,
     OF_STACKS,
     ON_CLUSTERS,
     ON_HUB,
     OURS,
+    PERMISSIONS,
     QUICK,
-    RIGHTS,
     TEAM,
-    Right,
+    Permission,
     accounts,
     as_operator,
     asked,
@@ -205,8 +205,8 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
 
     on_hub, on_cluster = audited.audit("hub"), audited.audit("worker-1")
     assert (refused(on_hub, ON_HUB), refused(on_cluster, ON_CLUSTERS), "orbidden" in log) == ([], [], False)
-    assert idle(on_hub, ON_HUB, HUB_RIGHTS | LLM_RIGHTS, IDLE_ON_HUB) == []
-    assert idle(on_cluster, ON_CLUSTERS, RIGHTS | LLM_RIGHTS, IDLE) == []
+    assert idle(on_hub, ON_HUB, HUB_PERMISSIONS | LLM_PERMISSIONS, IDLE_ON_HUB) == []
+    assert idle(on_cluster, ON_CLUSTERS, PERMISSIONS | LLM_PERMISSIONS, IDLE) == []
 
 
 def is_kept_in(hub: Hub) -> None:
@@ -319,19 +319,19 @@ def with_storage() -> Manifest:
 def picks(hub: Hub) -> None:
     """The cluster turns out to know InferencePools, and its gateway, a Traefik here, to route to none."""
     hub.kubectl("apply", "-f-", documents=POOL_DEFINITION, on="worker-1")
-    wait_for(hub, Right("list", POOLS))
+    wait_for(hub, Permission("list", POOLS))
     hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA)]))
     for verb in ("create", "delete"):
-        wait_for(hub, Right(verb, POOLS, names.remote_namespace(TEAM)))
+        wait_for(hub, Permission(verb, POOLS, names.remote_namespace(TEAM)))
 
 
-def wait_for(hub: Hub, right: Right) -> None:
-    """Wait until the operator has used a right on the cluster."""
-    hub.until(lambda: (right, True) in used(hub), f"the operator to {right}")
+def wait_for(hub: Hub, permission: Permission) -> None:
+    """Wait until the operator has used a permission on the cluster."""
+    hub.until(lambda: (permission, True) in used(hub), f"the operator to {permission}")
 
 
-def used(hub: Hub) -> set[tuple[Right, bool]]:
-    return {(right, 200 <= code < 300) for right, code in asked(hub.fleet.audit("worker-1"), ON_CLUSTERS)}
+def used(hub: Hub) -> set[tuple[Permission, bool]]:
+    return {(permission, 200 <= code < 300) for permission, code in asked(hub.fleet.audit("worker-1"), ON_CLUSTERS)}
 
 
 def curious() -> Manifest:

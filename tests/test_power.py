@@ -1,4 +1,4 @@
-"""What a stolen token of the operator's account gives on the hub, with the chart's own rights on a real API server."""
+"""What a stolen token of the operator's account gives on the hub, with the chart's permissions on a real API server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.support.api import Api
-from tests.support.chart import NAMESPACE, rights
+from tests.support.chart import NAMESPACE, permissions
 from tests.support.manifests import Manifest
 from tests.support.policies import obeyed
 
@@ -31,17 +31,17 @@ async def hub(api: Api) -> Api:
 
 @dataclass(slots=True)
 class Hub:
-    """The hub, and what rights it has given the chart's account: they stay while the next test asks for the same."""
+    """The hub, and what it permits the chart's account: that stays while the next test asks for the same."""
 
     api: Api
     granted: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
 
     async def given(self, *values: str) -> Api:
-        """The hub while the account has the rights that go with these values of the chart."""
+        """The hub while the account has the permissions that go with these values of the chart."""
         if values not in self.granted:
             for text in self.granted.values():
                 await self.api.kubectl("delete", "-f", "-", stdin=text)
-            rendered = yaml.safe_dump_all(one for one in await rights(*values) if one["kind"] != "Namespace")
+            rendered = yaml.safe_dump_all(one for one in await permissions(*values) if one["kind"] != "Namespace")
             await self.api.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
             await obeyed(self.api)
             self.granted = {values: rendered}

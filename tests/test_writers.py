@@ -473,7 +473,7 @@ async def test_whoever_has_all_rights_in_a_namespace_makes_no_clusters_by_the_op
         manifest = named(manifest, "mine", namespace=TEAM)
 
         refused = await guarded.applied(manifest, by=owner)
-        assert "needs the right to create InferenceClusters" in refused
+        assert "needs the permission to create InferenceClusters" in refused
         assert await guarded.applied(manifest, by=platform) == ""
         status = ("patch", kind, "mine", "-n", TEAM, "--subresource=status", "--type=merge", "-p", '{"status":{}}')
-        assert "needs the right to create InferenceClusters" in await guarded.said(*status, by=owner)
+        assert "needs the permission to create InferenceClusters" in await guarded.said(*status, by=owner)

@@ -273,7 +273,7 @@ async def _deaths(door: Door, changes: int) -> AsyncIterator[Figure]:
     await scene.apply([scenes.service(0), scenes.deployment(0, replicas=2, team=TEAM)])
     await scene.until_ready("modeldeployments", 1)
     await _answered(door, "model-00000")
-    pods = scene.seen(PODS, afar=True)
+    pods = scene.seen(PODS, remote=True)
     await pods.until("both pods", lambda found: len(found) == 2)
     endpoints = scene.ours("modelendpoints")
     seconds: list[float] = []

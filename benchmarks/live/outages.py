@@ -90,7 +90,7 @@ async def failover(size: int) -> AsyncIterator[Figure]:
                 ready = await scene.until_ready("modeldeployments", 2)
                 await scene.quiet(second)
                 made = {name for _, name in replicas.mirror.objects}
-                workloads = scene.seen(WORKLOADS, afar=True)
+                workloads = scene.seen(WORKLOADS, remote=True)
                 await workloads.until("the workloads", lambda found: len(found) >= size + 1)
                 there = len(workloads.mirror.objects)
         yield Figure(

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from benchmarks.live import scene as scenes
 from benchmarks.live.floor import floor
 from benchmarks.live.scene import Scene
-from benchmarks.live.sites import counts, pod_status
+from benchmarks.live.workload_clusters import counts, pod_status
 from benchmarks.report import Figure, percentile
 from localfleet.kubeclient import MERGE, Key, Manifest
 
@@ -59,7 +59,10 @@ async def applied(size: int, deployments: int) -> AsyncIterator[Figure]:
         await _direct(scene)
         with scene.operator() as one:
             await scene.brought_up(one, 1)
-            replicas, workloads = FirstSeen(scene.ours("modelreplicas")), FirstSeen(scene.seen(DEPLOYMENTS, afar=True))
+            replicas, workloads = (
+                FirstSeen(scene.ours("modelreplicas")),
+                FirstSeen(scene.seen(DEPLOYMENTS, remote=True)),
+            )
             began: dict[str, float] = {}
             before = one.usage()
             for batch in range(batches):
@@ -94,7 +97,7 @@ async def fan_in(size: int, rate: float) -> AsyncIterator[Figure]:
     """Of as many models as clusters, 25 replicas each, the pods of half turn ready, so many a second."""
     replicas = 25
     async with scenes.scene(clusters=size) as scene:
-        pods = scene.seen(PODS, afar=True)
+        pods = scene.seen(PODS, remote=True)
         with scene.operator() as one:
             await scene.brought_up(one, size, deployments=size, replicas=replicas)
             count = min(size // 2 or 1, MODELS)
@@ -181,7 +184,7 @@ async def paced(calls: Sequence[Callable[[], Awaitable[None]]], rate: float) -> 
 async def churn(size: int, seconds: float, clusters: int = 200) -> AsyncIterator[Figure]:
     """So many changes a second in the status of workloads that mean nothing to anybody; nothing follows from them."""
     async with scenes.scene(clusters=clusters) as scene:
-        workloads = scene.seen(DEPLOYMENTS, afar=True)
+        workloads = scene.seen(DEPLOYMENTS, remote=True)
         with scene.operator() as one:
             await scene.brought_up(one, clusters, deployments=max(clusters // 4, 1), replicas=4)
             keys = list(workloads.mirror.objects)
@@ -216,7 +219,7 @@ async def neighbour(size: int, rounds: int) -> AsyncIterator[Figure]:
         await _direct(scene)
         with scene.operator() as one:
             await scene.brought_up(one, 1)
-            workloads = FirstSeen(scene.seen(DEPLOYMENTS, afar=True))
+            workloads = FirstSeen(scene.seen(DEPLOYMENTS, remote=True))
             number, worst = 0, list[float]()
             for what in ("alone", "beside a deployment that never rests"):
                 began: dict[str, float] = {}

@@ -4,8 +4,9 @@
         with scene.operator() as operator:
             await scene.until_ready("inferenceclusters", 100)
 
-The hub is a real API server with our definitions; a second one plays all workload clusters (`sites.py`). All that is
-said of the operator is true of its own process alone: the servers and the players have others.
+The hub is a real API server with our definitions; a second one plays all workload clusters
+(`workload_clusters.py`). All that is said of the operator is true of its own process alone: the servers and the players
+have others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import aiohttp
 
 from benchmarks import fleet_generator as generator
 from benchmarks.live.operator import Operator, operator, wait_until_leading
-from benchmarks.live.sites import unlimited
+from benchmarks.live.workload_clusters import unlimited
 from benchmarks.report import ROOT
 from localfleet import binaries, seed
 from localfleet.apiserver import ApiServer, api_server, free_ports
@@ -97,7 +98,7 @@ class Scene:
     hub: KubeClient
     world_server: ApiServer
     world: KubeClient
-    sites: Running
+    workload: Running
     sites_url: str
     _kubeconfig: Callable[[str], str]
     _group: asyncio.TaskGroup
@@ -110,11 +111,11 @@ class Scene:
     async def leading(self, one: Operator) -> None:
         await asyncio.to_thread(wait_until_leading, one)
 
-    def seen(self, path: str, *, afar: bool = False) -> Seen:
+    def seen(self, path: str, *, remote: bool = False) -> Seen:
         """What there is of a type on the hub, or on the API server of the workload clusters."""
         known = self._seen.get(path)
         if known is None:
-            known = self._seen[path] = Seen(self.world if afar else self.hub, path, self.sites.check)
+            known = self._seen[path] = Seen(self.world if remote else self.hub, path, self.workload.check)
             self._watching.append(self._group.create_task(known.mirror.run(), name=f"mirror {path}"))
         return known
 
@@ -142,7 +143,7 @@ class Scene:
             await asyncio.sleep(seconds)
 
     async def known(self, one: Operator, clusters: int) -> None:
-        """Wait until the operator has got to know so many workload clusters."""
+        """Wait until so many workload clusters are synced."""
         known = 0.0
         while known < clusters:
             await asyncio.sleep(0.5)
@@ -295,8 +296,8 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         files = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
         envoy = [next(files["envoy-gateway-crds"].glob(f"*_{kind}.yaml")) for kind in OF_ENVOY]
         near = seed.definitions(ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
-        afar = seed.definitions(files["gateway-api-crds"], *envoy, Path(LEADER_WORKER_SET))
-        await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, afar))
+        remote = seed.definitions(files["gateway-api-crds"], *envoy, Path(LEADER_WORKER_SET))
+        await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, remote))
         collecting = _collect_garbage(server, folder)
         stack.callback(collecting.end)
         authority, (port,) = Authority.new(), free_ports(1)
@@ -325,12 +326,12 @@ UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight
 def _play(
     server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int, gateway: str | None
 ) -> Running:
-    identity, pem = authority.server("127.0.0.1"), folder / "sites.pem"
+    identity, pem = authority.server("127.0.0.1"), folder / "workload.pem"
     pem.write_bytes(identity.certificate + identity.key)
-    argv: list[Any] = [sys.executable, "-m", "benchmarks.live.sites", f"--kubeconfig={world.kubeconfig}"]
+    argv: list[Any] = [sys.executable, "-m", "benchmarks.live.workload_clusters", f"--kubeconfig={world.kubeconfig}"]
     argv += [f"--certificate={pem}", f"--port={port}"]
     argv.append(f"--gateway={gateway}" if gateway else f"--hub={server.kubeconfig}")
-    return start(Command("sites", argv, folder / "sites.log", {"PYTHONPATH": str(ROOT)}))
+    return start(Command("workload", argv, folder / "workload.log", {"PYTHONPATH": str(ROOT)}))
 
 
 def _collect_garbage(server: ApiServer, folder: Path) -> Running:

@@ -12,7 +12,7 @@ from modelplane_operator.api.conditions import WARNING, ConditionType, Ready, Sy
 from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.engines import DeviceCount
 from modelplane_operator.api.model import Model, Rule, list_map, must, needed
-from modelplane_operator.api.shared import Attribute, Claim
+from modelplane_operator.api.shared import Attribute, ClaimMode
 
 
 class Accelerator(Model):
@@ -137,7 +137,7 @@ class ClassDevice(Model):
 
     name: String63
     """Name of the device in this class, for example `gpu`."""
-    claim: Claim = "DRA"
+    claim: ClaimMode = "DRA"
     """`DRA`: pods claim it from the cluster. `Synthetic`: it only guides placement, nothing is claimed."""
     driver: String253
     """DRA driver of the device, for example `gpu.nvidia.com`. Attribute and capacity keys without a domain belong to

@@ -7,11 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
-from modelplane_operator.api.bounds import (
-    TAINTS,
-    AnyTaintKey,
-    TaintValue,
-)
+from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, TaintValue
 from modelplane_operator.api.cluster_origin import ClusterOrigin
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.crossplane import ClusterSpec
@@ -21,7 +17,7 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
 from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
-from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect
+from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect
 
 # What it offers -------------------------------------------------------------------------------------------------------
 
@@ -82,7 +78,7 @@ class PublishedDevice(Model):
 
     name: Annotated[str, Field(max_length=63)]
     """Name of the device in its class."""
-    claim: Claim | None = None
+    claim: ClaimMode | None = None
     """Whether pods claim it, or it only guides placement."""
     driver: Annotated[str, Field(max_length=253)]
     """DRA driver of the device."""
@@ -207,7 +203,7 @@ class ClusterReady(ConditionType):
     INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
     PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
-    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a right; the message names it.", WARNING
+    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a permission; the message names it.", WARNING
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used.", WARNING
     UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (

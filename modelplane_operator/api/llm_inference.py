@@ -125,7 +125,7 @@ class TargetResolved(ConditionType):
         WARNING,
     )
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The Secret's kubeconfig cannot be used; see why.", WARNING
-    FORBIDDEN = "Forbidden", "False", "The account by which it is reached lacks a right there; see which.", WARNING
+    FORBIDDEN = "Forbidden", "False", "The account by which it is reached lacks a permission there; see which.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer, or not yet; see why.", WARNING
     NOT_NEEDED = "NotNeeded", "True", "The operator chooses the cluster: `placement: Fleet`."
     CONNECTING = "Connecting", "Unknown", "The cluster was not asked yet.", STEP

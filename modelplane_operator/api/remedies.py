@@ -43,7 +43,7 @@ _ABANDON = "Bring the way there back, or let go of what is there with the annota
 REMEDIES: Mapping[ConditionType, Remedy] = {
     # of all kinds
     conditions.Synced.RECONCILE_ERROR: Remedy(
-        "Read what the message repeats: mostly a right that is missing, or an API server that refuses."
+        "Read what the message repeats: mostly a permission that is missing, or an API server that refuses."
     ),
     conditions.Synced.QUARANTINED: Remedy(
         "Read the log of the operator's container that died; another value of the annotation modelplane.ai/retry "
@@ -253,7 +253,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     # clusters that clouds make
     clouds.CredentialsValid.NOT_ACCEPTED: Remedy(
-        "Write good credentials into the Secret, or give them the right that the cloud's words name.", "eks.md"
+        "Write good credentials into the Secret, or give them the permission that the cloud's words name.", "eks.md"
     ),
     clouds.CredentialsValid.ANOTHER_ACCOUNT: Remedy(
         "Write credentials of the account that the message names into the Secret."
@@ -288,7 +288,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a kubeconfig that can be used into the Secret."),
     inferences.TargetResolved.FORBIDDEN: Remedy(
-        "Give the account the rights in the namespace that the message names.",
+        "Give the account the permissions in the namespace that the message names.",
         "llminference.md#deploying-to-a-cluster-of-your-own",
     ),
     inferences.TargetResolved.UNREACHABLE: Remedy("Mend the way to the cluster that the message names."),

@@ -17,12 +17,19 @@ import yaml
 
 from modelplane_operator.cli.asking import answered
 from modelplane_operator.cli.completion import clusters
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
 from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Others, Outcome, Outcomes, Why
+from modelplane_operator.planning.answers.documents import (
+    AllHardware,
+    DeploymentOutcome,
+    Hardware,
+    Others,
+    Outcomes,
+    Why,
+)
 from modelplane_operator.planning.answers.schema import read
 
 ANSWERS: Final = "Available"  # the reason of Ready while all replicas answer
@@ -53,7 +60,7 @@ def why(
     repeated(show, watch=watch)
 
 
-def _why(target: Target, key: Key, output: Format) -> Why:
+def _why(target: HubTarget, key: Key, output: Format) -> Why:
     wide = output is Format.WIDE
     if not wide and (said := answered(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None:
         return read(Why, said)
@@ -121,7 +128,7 @@ def plan(
 
 
 def _planned(
-    target: Target,
+    target: HubTarget,
     where: Key,
     file: Path | None,
     documents: Sequence[dict[str, Any]],
@@ -162,7 +169,7 @@ def _documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
     return [{**one, "metadata": {"namespace": namespace, **(one.get("metadata") or {})}} for one in wanted]
 
 
-def show_plan(outcomes: Iterable[Outcome], others: Others | None = None) -> None:
+def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = None) -> None:
     out, any_ = console(), False
     for one in outcomes:
         if any_:
@@ -207,7 +214,7 @@ def hardware(
         out.print(f"  [bold]{text(one.inference_class)}, {text(one.device)}[/]: {text(one.selector)}")
 
 
-def _hardware(target: Target, namespace: str | None) -> Sequence[Hardware]:
+def _hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardware]:
     own = namespace or target.namespace
     if (said := answered(target, own, ask="Hardware")) is not None:
         return read(AllHardware, said).items

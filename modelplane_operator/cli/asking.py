@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.clients.access import Access
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.planning.answers.documents import QUESTION
@@ -18,7 +18,7 @@ SECONDS: Final = 3.0  # without an operator the command then reads the hub itsel
 MOST: Final = 1024 * 1024  # bytes of an answer; API servers take less from a webhook
 
 
-def answered(target: Target, namespace: str, **spec: object) -> Any:
+def answered(target: HubTarget, namespace: str, **spec: object) -> Any:
     """What the operator answers; None where it does not, whyever."""
     if target.access.proxy or target.access.server_name:
         return None

@@ -22,7 +22,7 @@ class ChatError(FailedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChatAnswer:
     """What came, and when."""
 
     model: str
@@ -39,7 +39,7 @@ def chat(
     key: str | None,
     on_text: Callable[[str], None],
     now: Callable[[], float],
-) -> Told:
+) -> ChatAnswer:
     """Have `on_text` told every piece as it comes; raises ChatError."""
     try:
         return asyncio.run(_chat(address.rstrip("/"), prompt, model, key, on_text, now))
@@ -54,7 +54,7 @@ async def _chat(
     key: str | None,
     on_text: Callable[[str], None],
     now: Callable[[], float],
-) -> Told:
+) -> ChatAnswer:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=True) as session:
@@ -68,7 +68,7 @@ async def _chat(
                     first = now() if first is None else first
                     pieces += 1
                     on_text(piece)
-        return Told(chosen, pieces, first, now())
+        return ChatAnswer(chosen, pieces, first, now())
 
 
 async def _model(session: aiohttp.ClientSession, address: str) -> str:

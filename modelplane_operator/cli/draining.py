@@ -20,7 +20,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import Conflict
 from modelplane_operator.kube.objects import Key, Manifest, entries
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.documents import Outcome
+from modelplane_operator.planning.answers.documents import DeploymentOutcome
 from modelplane_operator.planning.answers.forecast import DRAINED, drained, forecast
 
 LOOK_SECONDS = 2.0
@@ -81,7 +81,7 @@ class Drain:
     empty: bool
     replicas: int | None
     """So many are there; None where nobody has looked since."""
-    moves: tuple[Outcome, ...]
+    moves: tuple[DeploymentOutcome, ...]
     """What becomes of those that were there."""
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.output import FailedError, No
 from modelplane_operator.clients.asking import question
 from modelplane_operator.clients.kube import Kube, connect
@@ -24,7 +24,7 @@ from modelplane_operator.planning.answers.snapshot import Snapshot
 T = TypeVar("T")
 
 
-def ask(target: Target, question: Callable[[Kube], Awaitable[T]]) -> T:
+def ask(target: HubTarget, question: Callable[[Kube], Awaitable[T]]) -> T:
     """Connect, ask, and disconnect; raises ClientError."""
 
     async def run() -> T:

@@ -176,7 +176,7 @@ def register(
     ask(hub(kubeconfig, context), lambda kube: _written(kube, name, text_, objects))
     if output.is_structured:
         joined = tuple(Joined(one.name, one.description, tuple(one.nodes)) for one in pools)
-        structured("Register", Registered(name, joined), output)
+        structured("Register", Registration(name, joined), output)
         return
     for pool in pools:
         out.print(text(f"pool {pool.name}: {counted(len(pool.nodes), 'node')} with {pool.description}"))
@@ -193,7 +193,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registration:
     """The document of a cluster that was registered."""
 
     cluster: str

@@ -10,7 +10,7 @@ from typing import Any, Final
 from modelplane_operator.api import Kind
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.hub import ask
-from modelplane_operator.cli.kubeconfig import Target, target
+from modelplane_operator.cli.kubeconfig import HubTarget, target
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import ClientError
 
@@ -27,7 +27,7 @@ def names(kind: Kind, given: Mapping[str, Any], incomplete: str) -> Sequence[str
         return ()
 
 
-async def _listed(kube: Kube, kind: Kind, given: Mapping[str, Any], found: Target, incomplete: str) -> Sequence[str]:
+async def _listed(kube: Kube, kind: Kind, given: Mapping[str, Any], found: HubTarget, incomplete: str) -> Sequence[str]:
     before, slash, _ = incomplete.partition("/")
     namespaced = of(kind).namespaced
     namespace = (before if slash else given.get("namespace") or found.namespace) if namespaced else ""

@@ -28,7 +28,7 @@ PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "to
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HubTarget:
     """A hub, and the namespace that is meant when none is named."""
 
     access: Access
@@ -36,13 +36,15 @@ class Target:
     context: str
 
 
-def target(kubeconfig: Path | None, context: str | None, environment: Mapping[str, str] = os.environ) -> Target:
+def target(kubeconfig: Path | None, context: str | None, environment: Mapping[str, str] = os.environ) -> HubTarget:
     """What kubectl would talk to; raises KubeconfigError."""
     files = _files(kubeconfig, environment)
     if not files:
         host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         if host and (SERVICE_ACCOUNT / "token").exists():
-            return Target(in_cluster(host, port or "443"), (SERVICE_ACCOUNT / "namespace").read_text().strip(), "pod")
+            return HubTarget(
+                in_cluster(host, port or "443"), (SERVICE_ACCOUNT / "namespace").read_text().strip(), "pod"
+            )
         raise KubeconfigError("there is no kubeconfig: name one by --kubeconfig or KUBECONFIG")
     config = _merged(files)
     name = context or config["current-context"]
@@ -60,7 +62,7 @@ def target(kubeconfig: Path | None, context: str | None, environment: Mapping[st
         "users": [{"name": "it", "user": user}],
     }
     access = read_kubeconfig(yaml.safe_dump(reduced), folder=Path("/"), plain_http=True)
-    return Target(access, chosen.get("namespace") or "default", name)
+    return HubTarget(access, chosen.get("namespace") or "default", name)
 
 
 def _files(chosen: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:

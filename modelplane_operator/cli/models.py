@@ -13,7 +13,7 @@ import typer
 
 from modelplane_operator.api import ModelDeployment, ModelService
 from modelplane_operator.api.types import of
-from modelplane_operator.cli.chat import Told, chat
+from modelplane_operator.cli.chat import ChatAnswer, chat
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, hub, place
 from modelplane_operator.cli.output import No, console, text
@@ -51,7 +51,7 @@ def ask_model(
         out.print(text(piece) if piece.strip() else legible(piece), end="", soft_wrap=True)
         sys.stdout.flush()
 
-    spoken: Told = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
+    spoken: ChatAnswer = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
     out.print("")
     first = f"first token after {spoken.first - began:.2f} s, " if spoken.first is not None else ""
     sys.stderr.write(f"{legible(spoken.model)}: {first}all {spoken.pieces} pieces after {spoken.last - began:.2f} s\n")

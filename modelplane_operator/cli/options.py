@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from modelplane_operator.cli.completion import models
-from modelplane_operator.cli.kubeconfig import Target, target
+from modelplane_operator.cli.kubeconfig import HubTarget, target
 from modelplane_operator.cli.output import Format, No
 from modelplane_operator.kube.words import legible
 
@@ -48,11 +48,11 @@ def repeated(show: Callable[[], None], *, watch: bool) -> None:
     show()
 
 
-def hub(kubeconfig: Path | None, context: str | None) -> Target:
+def hub(kubeconfig: Path | None, context: str | None) -> HubTarget:
     return target(kubeconfig, context)
 
 
-def place(name: str, namespace: str | None, found: Target) -> tuple[str, str]:
+def place(name: str, namespace: str | None, found: HubTarget) -> tuple[str, str]:
     """Namespace and name; NAMESPACE/NAME says both."""
     before, slash, after = name.partition("/")
     return (before, after) if slash else (namespace or found.namespace, name)

@@ -15,18 +15,18 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
 from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.planning.answers import hardware as of_fleet
-from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Outcome, Outcomes, Why
+from modelplane_operator.planning.answers.documents import AllHardware, DeploymentOutcome, Hardware, Outcomes, Why
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
 from modelplane_operator.planning.answers.schema import read as read_answer
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why as answer
 
 
-def why(target: Target, key: Key, *, with_clusters: bool) -> Why:
+def why(target: HubTarget, key: Key, *, with_clusters: bool) -> Why:
     async def read(kube: Kube) -> Why:
         deployment = await deployment_of(kube, key)
         services, seen = await objects(kube, ModelService, key.namespace), await snapshot(kube)
@@ -38,7 +38,7 @@ def why(target: Target, key: Key, *, with_clusters: bool) -> Why:
     return ask(target, lambda kube: either(kube, read, asked))
 
 
-def hardware(target: Target, namespace: str) -> Sequence[Hardware]:
+def hardware(target: HubTarget, namespace: str) -> Sequence[Hardware]:
     async def read(kube: Kube) -> Sequence[Hardware]:
         return of_fleet.hardware(await snapshot(kube))
 
@@ -48,7 +48,7 @@ def hardware(target: Target, namespace: str) -> Sequence[Hardware]:
     return ask(target, lambda kube: either(kube, read, asked))
 
 
-def moved(target: Target, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
+def moved(target: HubTarget, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
     """What becomes of the replicas of a cluster that goes, or is drained."""
     cluster = without_ or drain or ""
 
@@ -65,7 +65,7 @@ def moved(target: Target, namespace: str, without_: str | None, drain: str | Non
 
 
 def planned(
-    target: Target, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
+    target: HubTarget, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
 ) -> Outcomes:
     """Of the deployments of a file, or of one that is there with so many replicas."""
 
@@ -80,7 +80,7 @@ def planned(
         if not documents:
             said = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
             return read_answer(Outcomes, said)
-        found = list[Outcome]()
+        found = list[DeploymentOutcome]()
         for one in documents:
             if isinstance(one, ModelDeployment):  # each for itself: what is asked for is not there to be counted on
                 said = await told(

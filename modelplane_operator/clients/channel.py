@@ -13,7 +13,7 @@ from modelplane_operator.clients.http2_connection import NotSpoken
 from modelplane_operator.clients.limits import Share
 from modelplane_operator.clients.resolver import OwnThreads, Refuse
 from modelplane_operator.clients.sockets import Sockets
-from modelplane_operator.clients.transport import Answer, Outgoing
+from modelplane_operator.clients.transport import Outgoing, Response
 from modelplane_operator.kube.errors import KubeconfigError
 
 
@@ -36,7 +36,7 @@ class Channel:
         made = self._http2 = Http2(access, self._resolver, self._sockets.new, share=share, on_broken=self._broken)
         ends.push_async_callback(made.close)
 
-    async def send(self, asking: Outgoing) -> Answer:
+    async def send(self, asking: Outgoing) -> Response:
         """The answer; raises an OSError, an error of aiohttp's, or NotHttp."""
         if self._http2 is not None:
             try:

@@ -20,8 +20,8 @@ from modelplane_operator.clients.access import Access, read_token
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.initial_sync import InitialSync
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import Limits, Share
-from modelplane_operator.clients.prober import Health, OnHealth, Pace, Prober
+from modelplane_operator.clients.limits import ServerLimits, Share
+from modelplane_operator.clients.prober import ConnectionPace, Health, OnHealth, Prober
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.store import Store
@@ -49,17 +49,17 @@ class Connection:
         store: Store,
         *,
         chance: Callable[[], float],
-        pace: Pace | None = None,
+        pace: ConnectionPace | None = None,
         on_call: OnCall = uncounted,
         on_health: OnHealth = lambda _, __: None,
         on_return: OnReturn = lambda _: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
         slots: asyncio.Semaphore | None = None,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         share: Share | None = None,
         refuse: Refuse = unrefused,
     ) -> None:
-        """`slots`: how many are got to know at once; the clusters of a fleet share them.
+        """`slots`: how many have their initial sync at once; the clusters of a fleet share them.
 
         `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
 
@@ -68,7 +68,7 @@ class Connection:
         """
         self.name = name
         self._access = access
-        self._pace = pace or Pace()
+        self._pace = pace or ConnectionPace()
         self._chance = chance
         self._on_call, self._on_return, self._on_unauthorized = on_call, on_return, on_unauthorized
         self._limits, self._share, self._refuse = limits, share, refuse

@@ -40,7 +40,7 @@ from modelplane_operator.clients.releases import content, may_be_a_release, revi
 from modelplane_operator.clients.tracing import begun
 from modelplane_operator.kube.errors import ClientError, Foreign, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.releases import ARCHIVE, Content, Release, Revision, Run, Verb
+from modelplane_operator.kube.releases import ARCHIVE, Release, Revision, RevisionContent, Run, Verb
 from modelplane_operator.kube.resources import SECRET, ResourceType
 
 OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the others waiting
@@ -51,7 +51,7 @@ _VERSION = re.compile(bounds.VERSION)
 log = structlog.get_logger()
 
 
-class Cluster(Protocol):
+class HelmTarget(Protocol):
     """A cluster, as Helm needs it."""
 
     @property
@@ -89,8 +89,8 @@ class Helm:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     _slots: asyncio.Semaphore = field(init=False)
     _slots_by_cluster: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
-    _contents: dict[str, dict[tuple[str, str], Content]] = field(
-        default_factory=dict[str, dict[tuple[str, str], Content]], init=False
+    _contents: dict[str, dict[tuple[str, str], RevisionContent]] = field(
+        default_factory=dict[str, dict[tuple[str, str], RevisionContent]], init=False
     )
 
     def __post_init__(self) -> None:
@@ -107,11 +107,13 @@ class Helm:
         """By release, the run that is under way on a cluster, or was the latest since we began."""
         return {release: run for (where, release), run in self._runs.items() if where == cluster}
 
-    async def contents(self, cluster: Cluster, wanted: Iterable[Revision]) -> Mapping[tuple[Key, int], Content]:
+    async def contents(
+        self, cluster: HelmTarget, wanted: Iterable[Revision]
+    ) -> Mapping[tuple[Key, int], RevisionContent]:
         """What these revisions hold. Each is read once; those that are not asked for are forgotten."""
         known = self._contents.get(cluster.name, {})
-        found: dict[tuple[str, str], Content] = {}
-        answer: dict[tuple[Key, int], Content] = {}
+        found: dict[tuple[str, str], RevisionContent] = {}
+        answer: dict[tuple[Key, int], RevisionContent] = {}
         for revision in wanted:
             identity = (revision.uid, revision.version)
             if (read := known.get(identity)) is None:
@@ -125,7 +127,7 @@ class Helm:
 
     # What can be done -------------------------------------------------------------------------------------------------
 
-    def install(self, cluster: Cluster, release: Release, *, wait: bool) -> None:
+    def install(self, cluster: HelmTarget, release: Release, *, wait: bool) -> None:
         """Begin to install a release, or to bring it to what is asked. `wait`: it fails unless its pods come up."""
 
         async def run(command: HelmCommand) -> None:
@@ -148,7 +150,7 @@ class Helm:
 
         self._begin(cluster, release.key, "install", run, digest=release.digest)
 
-    def rollback(self, cluster: Cluster, release: Key, revision: int) -> None:
+    def rollback(self, cluster: HelmTarget, release: Key, revision: int) -> None:
         """Begin to bring back what a revision was."""
 
         async def run(command: HelmCommand) -> None:
@@ -156,7 +158,7 @@ class Helm:
 
         self._begin(cluster, release, "rollback", run)
 
-    def uninstall(self, cluster: Cluster, release: Key) -> None:
+    def uninstall(self, cluster: HelmTarget, release: Key) -> None:
         """Begin to take a release away."""
 
         async def run(command: HelmCommand) -> None:
@@ -189,7 +191,7 @@ class Helm:
 
     def _begin(
         self,
-        cluster: Cluster,
+        cluster: HelmTarget,
         release: Key,
         verb: Verb,
         work: Callable[[HelmCommand], Awaitable[None]],
@@ -208,7 +210,7 @@ class Helm:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, cluster: Cluster, release: Key, work: Callable[[HelmCommand], Awaitable[None]]) -> None:
+    async def _run(self, cluster: HelmTarget, release: Key, work: Callable[[HelmCommand], Awaitable[None]]) -> None:
         place = (cluster.name, release)
         run, error = self._runs[place], ""
         slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
@@ -234,7 +236,7 @@ class Helm:
             self._runs[place] = replace(run, ended=self.now(), error=error, failures=failures)
         log.info("helm run ended", cluster=cluster.name, release=str(release), verb=run.verb, error=error)
 
-    def _command(self, cluster: Cluster, folder: Path) -> HelmCommand:
+    def _command(self, cluster: HelmTarget, folder: Path) -> HelmCommand:
         kubeconfig = folder / "kubeconfig"
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(write_kubeconfig(cluster.kube.access))
@@ -259,7 +261,7 @@ class Helm:
             case _:
                 return ""
 
-    async def _refuse_strangers(self, cluster: Cluster, release: Release) -> None:
+    async def _refuse_strangers(self, cluster: HelmTarget, release: Release) -> None:
         """Somebody else's release must not become ours; one that the reference made, `mp-CHART`, is taken over."""
         known = revisions(await _records(cluster, release.key)).get(release.key, ())
         if not known or known[0].owner == release.labels.get(labels.OWNER_UID, ""):
@@ -270,7 +272,7 @@ class Helm:
         if (held := (await asyncio.to_thread(content, secret)).chart) != release.chart:
             raise Foreign(f"Helm release {release.key} exists and is of chart {held}; it is left alone")
 
-    async def _look(self, cluster: Cluster, release: Key) -> None:
+    async def _look(self, cluster: HelmTarget, release: Key) -> None:
         """Take in what Helm wrote, as every write of ours is taken in at once."""
         seen = cluster.find(SECRET)
         if seen is None or not seen.bare:
@@ -283,7 +285,7 @@ class Helm:
             seen.gone(key, uid)
 
 
-async def _records(cluster: Cluster, release: Key) -> Sequence[Manifest]:
+async def _records(cluster: HelmTarget, release: Key) -> Sequence[Manifest]:
     """The Secrets of a release, whoever made it."""
     selector = f"owner=helm,name={release.name}"
     return (await cluster.kube.list(SECRET, namespace=release.namespace, selector=selector, bare=True)).items

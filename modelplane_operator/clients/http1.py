@@ -13,9 +13,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.resolver import OwnThreads
 from modelplane_operator.clients.sockets import NewSocket
-from modelplane_operator.clients.transport import CONNECT_SECONDS, CONNECTIONS, Answer, NotHttp, Outgoing
+from modelplane_operator.clients.transport import CONNECT_SECONDS, CONNECTIONS, NotHttp, Outgoing, Response
 
-IDLE_SECONDS = 45.0  # a connection is kept from one beat to the next: TLS costs more than all that a beat asks
+IDLE_SECONDS = 45.0  # a connection is kept from one probe to the next: TLS costs more than all that a probe asks
 
 
 class Http1:
@@ -36,7 +36,7 @@ class Http1:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
         )
 
-    async def send(self, asking: Outgoing) -> Answer:
+    async def send(self, asking: Outgoing) -> Response:
         payload = asking.payload
         try:
             with _closed_meanwhile():

@@ -19,16 +19,16 @@ from yarl import URL
 
 from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.http2_connection import PROTOCOL, Connection
+from modelplane_operator.clients.http2_connection import PROTOCOL, Http2Connection
 from modelplane_operator.clients.limits import Share
 from modelplane_operator.clients.resolver import OwnThreads
 from modelplane_operator.clients.sockets import NewSocket
 from modelplane_operator.clients.transport import (
     CONNECT_SECONDS,
     CONNECTIONS,
-    Answer,
     NotConnected,
     Outgoing,
+    Response,
     Unprocessed,
 )
 
@@ -56,12 +56,12 @@ class Http2:
         self._server_name = access.server_name or self._host.rstrip(".")
         self._resolver, self._new_socket = resolver, new_socket
         self._share, self._on_broken = share, on_broken
-        self._connections: list[Connection] = []
-        self._dialling: asyncio.Task[Connection] | None = None
+        self._connections: list[Http2Connection] = []
+        self._dialling: asyncio.Task[Http2Connection] | None = None
         self._closed = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def send(self, asking: Outgoing) -> Answer:
+    async def send(self, asking: Outgoing) -> Response:
         """The answer; raises NotSpoken, NotHttp or an OSError."""
         pseudo = {
             ":method": asking.method,
@@ -90,7 +90,7 @@ class Http2:
             connection.close()
         self._changed()
 
-    async def _with_room(self, *, stays: bool) -> Connection:
+    async def _with_room(self, *, stays: bool) -> Http2Connection:
         """A connection that takes another stream, as soon as there is one."""
         dialled = 0
         while not self._closed:
@@ -111,7 +111,7 @@ class Http2:
 
     def _refuses(self) -> bool:
         """Whether the server takes no streams at all: more connections would not help."""
-        return any(not one.most and not one.going for one in self._connections)
+        return any(not one.most and not one.draining for one in self._connections)
 
     @contextmanager
     def _in_line(self) -> Generator[asyncio.Future[None]]:
@@ -129,10 +129,10 @@ class Http2:
             if not turn.done():
                 turn.set_result(None)
 
-    def _dial(self) -> asyncio.Task[Connection]:
+    def _dial(self) -> asyncio.Task[Http2Connection]:
         """Make another connection; whoever waits for one raises why there is none."""
 
-        def done(task: asyncio.Task[Connection]) -> None:
+        def done(task: asyncio.Task[Http2Connection]) -> None:
             self._dialling = None
             if not task.cancelled() and task.exception() is None:
                 self._connections.append(task.result())
@@ -142,7 +142,7 @@ class Http2:
         dial.add_done_callback(done)
         return dial
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> Http2Connection:
         loop, addresses = asyncio.get_running_loop(), await self._addresses()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -150,7 +150,7 @@ class Http2:
                     addresses, happy_eyeballs_delay=0.25, interleave=1, socket_factory=self._new_socket
                 )
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._share, self._changed, self._on_broken),
+                    lambda: Http2Connection(self._share, self._changed, self._on_broken),
                     sock=reached,
                     ssl=self._tls,
                     server_hostname=self._server_name,
@@ -162,7 +162,7 @@ class Http2:
                     raise
         except TimeoutError as error:
             raise NotConnected from error
-        if connection.going:
+        if connection.draining:
             raise Unprocessed
         return connection
 

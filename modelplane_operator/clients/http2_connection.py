@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers
-from modelplane_operator.clients.http2_frames import Broken, Code, Frame, Frames, Kind, Setting
+from modelplane_operator.clients.http2_frames import Code, Frame, Frames, FrameType, ProtocolError, Setting
 from modelplane_operator.clients.http2_liveness import Liveness
 from modelplane_operator.clients.http2_stream import STREAM_WINDOW, Stream
 from modelplane_operator.clients.limits import KIB, Bucket, Share
@@ -36,7 +36,7 @@ _OPENING: Final = (
             Setting.MAX_HEADER_LIST_SIZE: http2_headers.LARGEST_HEADERS,
         }
     )
-    + http2.number(Kind.WINDOW_UPDATE, CONNECTION_WINDOW - http2.FIRST_WINDOW)
+    + http2.number(FrameType.WINDOW_UPDATE, CONNECTION_WINDOW - http2.FIRST_WINDOW)
 )
 
 
@@ -55,12 +55,12 @@ class _Block:
     parts: int = 0
 
 
-class Connection(asyncio.Protocol):
+class Http2Connection(asyncio.Protocol):
     """The frames of one connection, and whose they are."""
 
     def __init__(self, share: Share | None, on_change: Callable[[], None], on_broken: Callable[[str], None]) -> None:
         """`on_change`: told when there may be room for another stream, or the connection has ended."""
-        self.going = False
+        self.draining = False
         """Whether the server wants no more requests on it."""
         self.most = 0
         """How many streams the server takes."""
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._updates = NOISE[1]
         """How many WINDOW_UPDATEs the server may send: some for each thing that we send."""
         self._liveness = Liveness(
-            ping=lambda: self.write(http2.frame(Kind.PING, b"\0" * 8)),
+            ping=lambda: self.write(http2.frame(FrameType.PING, b"\0" * 8)),
             dead=lambda: self._fail(Dead()),
             listening=lambda: self._transport is not None and self._transport.is_reading(),
         )
@@ -95,13 +95,13 @@ class Connection(asyncio.Protocol):
     def takes(self, *, stays: bool) -> bool:
         """Whether it has room for another stream. Those that stay leave a quarter of it to the others."""
         room = self.most - (self.most // 4 if stays else 0)
-        return not self.going and not self._liveness.suspect and self.ready.done() and len(self.streams) < room
+        return not self.draining and not self._liveness.suspect and self.ready.done() and len(self.streams) < room
 
     async def send(self, block: bytes, payload: bytes | None) -> Stream:
         """Open a stream with these headers; its answer, as soon as it has begun. Raises an OSError or NotHttp."""
         stream = Stream(self, self._next, self._first_room)
         self._next += 2
-        self.going |= self._next > http2.LARGEST_WINDOW
+        self.draining |= self._next > http2.LARGEST_WINDOW
         self.streams[stream.id] = stream
         try:
             for part in http2.headers(block, stream=stream.id, ends=not payload, largest=self._largest):
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
             self._room -= size
             stream.room -= size
             flags = http2.END_STREAM if sent == len(payload) else 0
-            self.write(http2.frame(Kind.DATA, part, flags=flags, stream=stream.id))
+            self.write(http2.frame(FrameType.DATA, part, flags=flags, stream=stream.id))
         stream.sent = sent == len(payload)
 
     def write(self, data: bytes) -> None:
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
         if not stream.ended:
             self._late += stream.window
             stream.end(BrokenOff())
-            self.write(http2.number(Kind.RST_STREAM, Code.CANCEL, stream=stream.id))
+            self.write(http2.number(FrameType.RST_STREAM, Code.CANCEL, stream=stream.id))
             if not stream.status:
                 self._liveness.gave_up()  # others need not wait where this one has
         self._changed()
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
             for frame in self._frames.read(data):
                 count += 1
                 self._received(frame)
-        except Broken as error:
+        except ProtocolError as error:
             self._fail(NotHttp(f"the answer is not HTTP/2 as it may be: {error}"))
             self._on_broken(str(error))
             return
@@ -202,27 +202,27 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def _received(self, frame: Frame) -> None:
-        if self._block is not None and frame.kind != Kind.CONTINUATION:
-            raise Broken("a header block has no end")
-        if not self.ready.done() and frame.kind != Kind.SETTINGS:
-            raise Broken("its first frame is not SETTINGS")
+        if self._block is not None and frame.kind != FrameType.CONTINUATION:
+            raise ProtocolError("a header block has no end")
+        if not self.ready.done() and frame.kind != FrameType.SETTINGS:
+            raise ProtocolError("its first frame is not SETTINGS")
         match frame.kind:
-            case Kind.DATA:
+            case FrameType.DATA:
                 self._data(frame)
-            case Kind.HEADERS | Kind.CONTINUATION:
+            case FrameType.HEADERS | FrameType.CONTINUATION:
                 self._headers(frame)
-            case Kind.RST_STREAM:
+            case FrameType.RST_STREAM:
                 self._reset(frame)
-            case Kind.SETTINGS:
+            case FrameType.SETTINGS:
                 self._settings(frame)
-            case Kind.PING:
+            case FrameType.PING:
                 self._ping(frame)
-            case Kind.GOAWAY:
+            case FrameType.GOAWAY:
                 self._goaway(frame)
-            case Kind.WINDOW_UPDATE:
+            case FrameType.WINDOW_UPDATE:
                 self._update(frame)
-            case Kind.PUSH_PROMISE:
-                raise Broken("it pushes what nobody asked for")
+            case FrameType.PUSH_PROMISE:
+                raise ProtocolError("it pushes what nobody asked for")
             case _:
                 self._idle_talk()
 
@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
         size, content = len(frame.payload), frame.content()
         self._window -= size
         if self._window < CONNECTION_WINDOW // 2:
-            self.write(http2.number(Kind.WINDOW_UPDATE, CONNECTION_WINDOW - self._window))
+            self.write(http2.number(FrameType.WINDOW_UPDATE, CONNECTION_WINDOW - self._window))
             self._window = CONNECTION_WINDOW
         ends = bool(frame.flags & http2.END_STREAM)
         if not content and not ends:
@@ -239,24 +239,24 @@ class Connection(asyncio.Protocol):
         if stream is None:
             self._late -= size
             if self._late < 0:
-                raise Broken("it goes on with streams that were taken back")
+                raise ProtocolError("it goes on with streams that were taken back")
             return
         if not stream.status:
-            raise Broken("an answer has a body before it has headers")
+            raise ProtocolError("an answer has a body before it has headers")
         stream.take(content, size - len(content))
         if ends:
             self._over(stream)
 
     def _headers(self, frame: Frame) -> None:
-        if frame.kind == Kind.HEADERS:
+        if frame.kind == FrameType.HEADERS:
             self._block = _Block(frame.stream, self._stream(frame), bool(frame.flags & http2.END_STREAM))
         block = self._block
         if block is None or block.id != frame.stream:
-            raise Broken("a header block has no beginning")
-        block.content += frame.content() if frame.kind == Kind.HEADERS else frame.payload
+            raise ProtocolError("a header block has no beginning")
+        block.content += frame.content() if frame.kind == FrameType.HEADERS else frame.payload
         block.parts += 1
         if len(block.content) > http2_headers.LARGEST_HEADERS or block.parts > FEW_PARTS:
-            raise Broken("its headers are too long")
+            raise ProtocolError("its headers are too long")
         if frame.flags & http2.END_HEADERS:
             self._block = None
             self._answer(block)
@@ -267,14 +267,14 @@ class Connection(asyncio.Protocol):
             self._idle_talk()
         elif stream.status:
             if not block.ends:
-                raise Broken("an answer has headers twice")
+                raise ProtocolError("an answer has headers twice")
             self._over(stream)  # by trailers, of which an API server has none
         elif http2_headers.status(fields) >= 200:
             stream.told(fields)
             if block.ends:
                 self._over(stream)
         elif block.ends:
-            raise Broken("an answer ends before it has begun")
+            raise ProtocolError("an answer ends before it has begun")
         else:
             self._idle_talk()
 
@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol):
     def _settings(self, frame: Frame) -> None:
         self._idle_talk()
         if frame.stream or (frame.flags & http2.ACK and frame.payload):
-            raise Broken("SETTINGS are of a stream, or acknowledge what they say")
+            raise ProtocolError("SETTINGS are of a stream, or acknowledge what they say")
         if frame.flags & http2.ACK:
             return
         if not self.ready.done():
@@ -298,15 +298,15 @@ class Connection(asyncio.Protocol):
                 self.most = value
             elif name == Setting.MAX_FRAME_SIZE:
                 if not 16 * KIB <= value < 2**24:
-                    raise Broken("its frames have no size that there is")
+                    raise ProtocolError("its frames have no size that there is")
                 self._largest = min(value, 64 * KIB)
             elif name == Setting.INITIAL_WINDOW_SIZE:
                 grown, self._first_room = value - self._first_room, value
                 for stream in self.streams.values():
                     stream.room += grown
                 if max((value, *(stream.room for stream in self.streams.values()))) > http2.LARGEST_WINDOW:
-                    raise Broken("a window is larger than any")
-        self.write(http2.frame(Kind.SETTINGS, flags=http2.ACK))
+                    raise ProtocolError("a window is larger than any")
+        self.write(http2.frame(FrameType.SETTINGS, flags=http2.ACK))
         if not self.ready.done():
             self.ready.set_result(None)
         self._wake()
@@ -314,16 +314,16 @@ class Connection(asyncio.Protocol):
 
     def _ping(self, frame: Frame) -> None:
         if frame.stream or len(frame.payload) != 8:
-            raise Broken("a PING is not as long as its type is")
+            raise ProtocolError("a PING is not as long as its type is")
         self._idle_talk()
         if not frame.flags & http2.ACK:
-            self.write(http2.frame(Kind.PING, frame.payload, flags=http2.ACK))
+            self.write(http2.frame(FrameType.PING, frame.payload, flags=http2.ACK))
 
     def _goaway(self, frame: Frame) -> None:
         if frame.stream or len(frame.payload) < 8:
-            raise Broken("a GOAWAY is not as long as its type is")
+            raise ProtocolError("a GOAWAY is not as long as its type is")
         self._idle_talk()
-        self.going = True
+        self.draining = True
         last = int.from_bytes(frame.payload[:4]) & http2.LARGEST_WINDOW
         for stream in [one for one in self.streams.values() if one.id > last]:
             self._over(stream, Unprocessed())
@@ -333,41 +333,41 @@ class Connection(asyncio.Protocol):
         more = frame.number() & http2.LARGEST_WINDOW
         self._updates -= 1
         if not more or self._updates < 0:
-            raise Broken("a WINDOW_UPDATE is none, or there are too many")
+            raise ProtocolError("a WINDOW_UPDATE is none, or there are too many")
         if not frame.stream:
             self._room += more
             if self._room > http2.LARGEST_WINDOW:
-                raise Broken("a window is larger than any")
+                raise ProtocolError("a window is larger than any")
             self._wake()
         elif stream := self._stream(frame):
             stream.room += more
             if stream.room > http2.LARGEST_WINDOW:
-                raise Broken("a window is larger than any")
+                raise ProtocolError("a window is larger than any")
             stream.wake()
 
     # -----------------------------------------------------------------------------------------------------------------
 
     def _stream(self, frame: Frame) -> Stream | None:
-        """Whose a frame is; None for a stream that is over. Raises Broken for one that never was."""
+        """Whose a frame is; None for a stream that is over. Raises ProtocolError for one that never was."""
         if not frame.stream % 2 or frame.stream >= self._next:
-            raise Broken("a frame is of a stream that nobody has opened")
+            raise ProtocolError("a frame is of a stream that nobody has opened")
         return self.streams.get(frame.stream)
 
     def _idle_talk(self) -> None:
         """Count a frame that carries nothing."""
         now = self._loop.time()
         if self._noise.take(now) > now:
-            raise Broken("it sends many frames that carry nothing")
+            raise ProtocolError("it sends many frames that carry nothing")
 
     def _over(self, stream: Stream, error: Exception | None = None) -> None:
         stream.end(error)
         self.streams.pop(stream.id, None)
         if not stream.sent and not isinstance(error, Unprocessed):
-            self.write(http2.number(Kind.RST_STREAM, Code.CANCEL, stream=stream.id))
+            self.write(http2.number(FrameType.RST_STREAM, Code.CANCEL, stream=stream.id))
         self._changed()
 
     def _changed(self) -> None:
-        if self.going and not self.streams:
+        if self.draining and not self.streams:
             self.close()
         self._on_change()
 
@@ -377,7 +377,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         """End the connection and all that is under way on it."""
-        self.going = True
+        self.draining = True
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()  # it may be that nobody waits any more

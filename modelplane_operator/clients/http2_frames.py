@@ -16,11 +16,11 @@ FIRST_WINDOW = 65_535  # of each stream and of the connection, until somebody sa
 _HEAD = struct.Struct(">HBBBI")
 
 
-class Broken(Exception):  # noqa: N818 - a finding is named for what was found
+class ProtocolError(Exception):
     """The server has sent what is no HTTP/2, or more than it was allowed to."""
 
 
-class Kind(IntEnum):
+class FrameType(IntEnum):
     """Types of frames."""
 
     DATA = 0
@@ -67,21 +67,21 @@ class Frame(NamedTuple):
     payload: bytes
 
     def content(self) -> bytes:
-        """The payload of DATA or HEADERS without padding and priority; raises Broken."""
+        """The payload of DATA or HEADERS without padding and priority; raises ProtocolError."""
         begin, padding = 0, 0
         if self.flags & PADDED:
             begin, padding = 1, self.payload[0] if self.payload else 0
-        if self.kind == Kind.HEADERS and self.flags & PRIORITISED:
+        if self.kind == FrameType.HEADERS and self.flags & PRIORITISED:
             begin += 5
         end = len(self.payload) - padding
         if end < begin:
-            raise Broken("a frame has more padding than there is of it")
+            raise ProtocolError("a frame has more padding than there is of it")
         return self.payload[begin:end] if begin or padding else self.payload
 
     def number(self) -> int:
-        """What a WINDOW_UPDATE or a RST_STREAM says; raises Broken."""
+        """What a WINDOW_UPDATE or a RST_STREAM says; raises ProtocolError."""
         if len(self.payload) != 4:
-            raise Broken("a frame is not as long as its type is")
+            raise ProtocolError("a frame is not as long as its type is")
         return int.from_bytes(self.payload)
 
 
@@ -95,7 +95,7 @@ class Frames:
         self._needed = _HEAD.size
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """All frames that are whole with these bytes; raises Broken."""
+        """All frames that are whole with these bytes; raises ProtocolError."""
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed:  # to look at all that came before for each byte would cost its square
@@ -110,7 +110,7 @@ class Frames:
             high, low, kind, flags, stream = _HEAD.unpack_from(data, begin)
             length = high << 8 | low
             if length > LARGEST_FRAME:
-                raise Broken(f"a frame has {length} bytes")
+                raise ProtocolError(f"a frame has {length} bytes")
             self._needed += length
             if end - begin < self._needed:
                 break
@@ -120,7 +120,7 @@ class Frames:
         self._rest += data[begin:]
 
 
-def frame(kind: Kind, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -> bytes:
+def frame(kind: FrameType, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -> bytes:
     """A frame as it is sent."""
     length = len(payload)
     return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
@@ -128,27 +128,27 @@ def frame(kind: Kind, payload: bytes = b"", *, flags: int = 0, stream: int = 0) 
 
 def settings(said: Mapping[Setting, int]) -> bytes:
     """What we tell the server about us."""
-    return frame(Kind.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in said.items()))
+    return frame(FrameType.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in said.items()))
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """What the server tells us, in its order; raises Broken."""
+    """What the server tells us, in its order; raises ProtocolError."""
     if len(payload) % 6:
-        raise Broken("SETTINGS are not as long as their type is")
+        raise ProtocolError("SETTINGS are not as long as their type is")
     return struct.iter_unpack(">HI", payload)  # pyright: ignore[reportReturnType]
 
 
-def number(kind: Kind, value: int, *, stream: int = 0) -> bytes:
+def number(kind: FrameType, value: int, *, stream: int = 0) -> bytes:
     """A WINDOW_UPDATE, or a RST_STREAM."""
     return frame(kind, value.to_bytes(4), stream=stream)
 
 
 def headers(block: bytes, *, stream: int, ends: bool, largest: int) -> Iterator[bytes]:
     """A header block as the frames that it takes; none may come between them."""
-    kind, flags = Kind.HEADERS, END_STREAM if ends else 0
+    kind, flags = FrameType.HEADERS, END_STREAM if ends else 0
     while True:
         part, block = block[:largest], block[largest:]
         yield frame(kind, part, flags=flags | (0 if block else END_HEADERS), stream=stream)
         if not block:
             return
-        kind, flags = Kind.CONTINUATION, 0
+        kind, flags = FrameType.CONTINUATION, 0

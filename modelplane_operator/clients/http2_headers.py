@@ -13,7 +13,7 @@ from hpack import HPACKDecodingError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from modelplane_operator.clients.http2_frames import Broken
+from modelplane_operator.clients.http2_frames import ProtocolError
 from modelplane_operator.clients.limits import KIB
 
 LARGEST_HEADERS = 16 * KIB  # of an answer, as sent and as read; those of an API server have less than one
@@ -51,21 +51,21 @@ def _write_length(written: bytearray, length: int) -> None:
 
 
 def read_block(block: bytes, names: Container[str] = READ) -> Mapping[str, str]:
-    """Those headers of an answer, the last where one is there twice; raises Broken.
+    """Those headers of an answer, the last where one is there twice; raises ProtocolError.
 
     What nobody looks at is passed over as it is: to decode it would be most of the work of reading an answer.
     """
     try:
         return {name: _text(value) for name, value in _fields(block) if name in names}
     except (IndexError, UnicodeDecodeError, HPACKDecodingError) as error:
-        raise Broken("a header block cannot be read") from error
+        raise ProtocolError("a header block cannot be read") from error
 
 
 def status(fields: Mapping[str, str]) -> int:
-    """The status of an answer; raises Broken."""
+    """The status of an answer; raises ProtocolError."""
     said = fields.get(":status", "")
     if len(said) != 3 or not (said.isascii() and said.isdigit()) or said[0] == "0":
-        raise Broken("an answer has no status")
+        raise ProtocolError("an answer has no status")
     return int(said)
 
 
@@ -81,7 +81,7 @@ def _fields(block: bytes) -> Iterator[tuple[str, str | bytes]]:
         elif first & 0xE0 == 0x20:
             room, at = _number(block, at, 5)
             if room or size:
-                raise Broken("a table of headers is asked for, or begins among headers")
+                raise ProtocolError("a table of headers is asked for, or begins among headers")
             continue
         else:
             index, at = _number(block, at, 6 if first & 0x40 else 4)
@@ -92,13 +92,13 @@ def _fields(block: bytes) -> Iterator[tuple[str, str | bytes]]:
             value, at = _literal(block, at)
         size += len(name) + len(value) + _OVERHEAD
         if size > LARGEST_HEADERS:
-            raise Broken("the headers of an answer are too long")
+            raise ProtocolError("the headers of an answer are too long")
         yield name, value
 
 
 def _known(index: int) -> tuple[str, str]:
     if not 0 < index <= len(_KNOWN):
-        raise Broken("a header is named by an entry of a table that is not kept")
+        raise ProtocolError("a header is named by an entry of a table that is not kept")
     return _KNOWN[index - 1]
 
 
@@ -115,7 +115,7 @@ def _number(block: bytes, at: int, prefix: int) -> tuple[int, int]:
         value += (more & 0x7F) << shift
         if more < 0x80:
             return value, at
-    raise Broken("a number in a header block has no end")
+    raise ProtocolError("a number in a header block has no end")
 
 
 def _literal(block: bytes, at: int) -> tuple[bytes, int]:
@@ -123,7 +123,7 @@ def _literal(block: bytes, at: int) -> tuple[bytes, int]:
     length, begin = _number(block, at, 7)
     end = begin + length
     if end > len(block):
-        raise Broken("a header ends beyond its block")
+        raise ProtocolError("a header ends beyond its block")
     return block[at : at + 1] + block[begin:end], end
 
 

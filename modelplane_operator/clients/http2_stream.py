@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers
-from modelplane_operator.clients.http2_frames import Broken, Kind
+from modelplane_operator.clients.http2_frames import FrameType, ProtocolError
 from modelplane_operator.clients.limits import KIB
 from modelplane_operator.clients.transport import BrokenOff
 
@@ -26,7 +26,7 @@ class Inflating(Protocol):
     def flush(self) -> bytes: ...
 
 
-class Owner(Protocol):
+class StreamOwner(Protocol):
     """The connection, as far as its streams know it."""
 
     def write(self, data: bytes) -> None: ...
@@ -52,7 +52,7 @@ class Stream:
         "window",
     )
 
-    def __init__(self, connection: Owner, number: int, room: int) -> None:
+    def __init__(self, connection: StreamOwner, number: int, room: int) -> None:
         self.id = number
         self.status = 0
         self.sent = False
@@ -131,7 +131,7 @@ class Stream:
     def take(self, data: bytes, padding: int) -> None:
         self.window -= len(data) + padding
         if self.window < 0:
-            raise Broken("a stream has more than its window")
+            raise ProtocolError("a stream has more than its window")
         if data:
             self._chunks.append(data)
             self.wake()
@@ -147,7 +147,7 @@ class Stream:
         """Let the server send as much again, now and then."""
         self._owed += size
         if self._owed >= STREAM_WINDOW // 2 and not self.ended:
-            self._connection.write(http2.number(Kind.WINDOW_UPDATE, self._owed, stream=self.id))
+            self._connection.write(http2.number(FrameType.WINDOW_UPDATE, self._owed, stream=self.id))
             self.window += self._owed
             self._owed = 0
 

@@ -16,7 +16,7 @@ import aiohttp
 from yarl import URL
 
 from modelplane_operator.clients.resolver import OwnThreads
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.answer import GatewayAnswer
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
@@ -34,7 +34,7 @@ _WORDS_OF_GATEWAYS = {b"", b"404 page not found"}  # Envoy's, and Traefik's
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ServiceAddress:
     """How a service is asked."""
 
     address: str
@@ -55,7 +55,7 @@ class Way:
 class _Unreached:
     first: float
     last: float
-    answer: Answer
+    answer: GatewayAnswer
 
 
 @dataclass(slots=True)
@@ -68,12 +68,12 @@ class Asker:
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )
 
-    async def ask(self, way: Way) -> Answer:
+    async def ask(self, way: ServiceAddress) -> GatewayAnswer:
         """What a service answers, or the gateway in its stead. Does not raise."""
         before = self._unreached.get(way.gateway)
         if before and self.now() - before.last < UNREACHED_SECONDS:
             return before.answer
-        answer = Answer()
+        answer = GatewayAnswer()
         for path in PATHS:
             answer = await self._get(way, path)
             if not answer.unrouted:
@@ -85,12 +85,12 @@ class Asker:
             self._unreached[way.gateway] = _Unreached(known.first if known else now, now, answer)
         return answer
 
-    def is_unreachable(self, way: Way) -> bool:
+    def is_unreachable(self, way: ServiceAddress) -> bool:
         """Whether the gateway has taken nobody's connection for a while."""
         known = self._unreached.get(way.gateway)
         return known is not None and known.last - known.first >= PATIENCE
 
-    async def _get(self, way: Way, path: str) -> Answer:
+    async def _get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
         url = URL.build(scheme=way.scheme, host=way.address, port=way.port, path=f"{way.prefix}{path}", encoded=True)
         headers = {"Host": _authority(way), "User-Agent": "modelplane-operator"}
         session = aiohttp.ClientSession(
@@ -106,30 +106,30 @@ class Asker:
             async with session, asked as response:
                 return await _read(response)
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-            return Answer(lack=_words(error), connected=False)
+            return GatewayAnswer(lack=_words(error), connected=False)
         except aiohttp.ServerDisconnectedError:
-            return Answer(lack="closes the connection without an answer")  # as an endpoint may have it do
+            return GatewayAnswer(lack="closes the connection without an answer")  # as an endpoint may have it do
         except TimeoutError:
-            return Answer(lack=f"gives no answer within {ANSWER_SECONDS:g} s")
+            return GatewayAnswer(lack=f"gives no answer within {ANSWER_SECONDS:g} s")
         except aiohttp.ClientOSError:
-            return Answer(lack="breaks the connection off")
+            return GatewayAnswer(lack="breaks the connection off")
         except (aiohttp.ClientError, ValueError):
-            return Answer(lack="gives an answer that is no HTTP")
+            return GatewayAnswer(lack="gives an answer that is no HTTP")
 
 
-def _authority(way: Way) -> str:
+def _authority(way: ServiceAddress) -> str:
     host = f"[{way.host}]" if ":" in way.host else way.host
     return host if way.port == DEFAULT_PORTS[way.scheme] else f"{host}:{way.port}"
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
+async def _read(response: aiohttp.ClientResponse) -> GatewayAnswer:
     match response.status:
         case 401:
-            return Answer(401, key_missing=_code(await _beginning(response)) == MISSING_KEY)
+            return GatewayAnswer(401, key_missing=_code(await _beginning(response)) == MISSING_KEY)
         case 404 if _like_a_gateways(response.headers):
-            return Answer(404, unrouted=(await _beginning(response)).strip() in _WORDS_OF_GATEWAYS)
+            return GatewayAnswer(404, unrouted=(await _beginning(response)).strip() in _WORDS_OF_GATEWAYS)
         case status:
-            return Answer(status)
+            return GatewayAnswer(status)
 
 
 def _like_a_gateways(headers: Mapping[str, str]) -> bool:

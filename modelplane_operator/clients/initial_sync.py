@@ -1,4 +1,4 @@
-"""Getting to know a cluster: when its turn has come, and again whenever somebody else may have written there."""
+"""The initial sync of a cluster: when its turn has come, and again whenever somebody else may have written there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from modelplane_operator.clients.prober import Prober
 from modelplane_operator.clients.watches import Watches
 
-INITIAL_SYNCS = 16  # clusters that one process gets to know at once: a thousand would all run into their deadlines
+INITIAL_SYNCS = 16  # clusters that one process lists at once: a thousand would all run into their deadlines
 INITIAL_SYNC_SECONDS = 10.0  # then the next one's turn begins, whatever this one still has to say
-LOOK_AGAIN = 0.05
+POLL_INTERVAL = 0.05
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class InitialSync:
     _asked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def ask(self) -> None:
-        """Have it got to know once more."""
+        """Have it synced once more."""
         self._asked.set()
 
     async def run(self, begin: Callable[[], Awaitable[None]], look_again: Callable[[], None]) -> None:
@@ -50,4 +50,4 @@ class InitialSync:
                     contact = prober.health.last_contact
                     if self.watches.synced and contact is not None and contact >= began:
                         return
-                    await asyncio.sleep(LOOK_AGAIN)
+                    await asyncio.sleep(POLL_INTERVAL)

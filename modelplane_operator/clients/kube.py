@@ -21,18 +21,11 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.answers import Answers, check_namespace, checked
 from modelplane_operator.clients.errors import from_event, translated
-from modelplane_operator.clients.limits import Limits, Share, shown
+from modelplane_operator.clients.limits import ServerLimits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.transport import CONNECT_SECONDS
-from modelplane_operator.clients.wire import (
-    JSON,
-    OnCall,
-    Request,
-    Wire,
-    open_wire,
-    uncounted,
-)
+from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_wire, uncounted
 from modelplane_operator.kube.errors import Gone, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.ownership import FIELD_MANAGER
@@ -320,11 +313,11 @@ class Kube:
         }
         path = kind.path(key.namespace, key.name)
         answer = await self._ask("delete", "DELETE", kind, path, body)
-        # A server answers with a Status, or with the object as it was (gone) or as it now is (going).
+        # A server answers with a Status, or with the object as it was (gone) or as it now is (terminating).
         if (answer.get("apiVersion"), answer.get("kind")) == ("v1", "Status"):
             return None
         left = checked(answer, kind, key, asked=f"delete {kind} {key.name}")
-        return left if _going(left) else None
+        return left if _is_terminating(left) else None
 
     async def _one(
         self,
@@ -366,7 +359,7 @@ async def connect(
     access: Access,
     *,
     on_call: OnCall = uncounted,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     share: Share | None = None,
     refuse: Refuse = unrefused,
     cluster: str = "",
@@ -376,7 +369,7 @@ async def connect(
     `limits` and `share` bound what the server may say, and how much of our time it gets; `refuse` says which addresses
     are not dialled; `cluster` is its name in traces.
     """
-    async with open_wire(access, on_call, limits or Limits(), share, refuse, cluster=cluster) as wire:
+    async with open_wire(access, on_call, limits or ServerLimits(), share, refuse, cluster=cluster) as wire:
         yield Kube(wire)
 
 
@@ -391,7 +384,7 @@ def _version(manifest: Manifest) -> str:
     return version
 
 
-def _going(manifest: Manifest) -> bool:
+def _is_terminating(manifest: Manifest) -> bool:
     """Whether what a delete answered is still there: something has to be done first, or some seconds to pass."""
     metadata = manifest["metadata"]
     of_a_namespace = section(manifest, "spec").get("finalizers") if manifest["kind"] == "Namespace" else None

@@ -130,7 +130,7 @@ class Lease:
                         await self.renew()
                     self._failing = False
                 except (ClientError, TimeoutError) as error:
-                    self.doubt()
+                    self.invalidate()
                     tell = log.debug if self._failing else log.info
                     tell("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
                     self._failing = True
@@ -142,7 +142,7 @@ class Lease:
         """Take the lease if it is free, or keep it; raises ClientError."""
         await self._attempt()
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Whether it was written, the next look is to tell."""
         self._mine = None
 

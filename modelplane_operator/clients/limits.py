@@ -27,7 +27,7 @@ A_TURN = 8  # events after which others have their turn on the loop
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """How much one API server may say; sizes are in bytes, after inflation."""
 
     answer: int = 4 * MIB
@@ -54,7 +54,7 @@ class Limits:
         return SPARSE_PAGES + 4 * objects // (at_once or self.at_once)
 
 
-OF_HUB = Limits(
+OF_HUB = ServerLimits(
     answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, kept=8 * GIB, at_once=500, cut=True
 )
 """The hub's own: what its users may write is bounded at admission, and without it nothing goes on anyway."""

@@ -35,7 +35,7 @@ LAST_SECONDS = 1.0  # that the end of the process waits for the last batch
 log = structlog.get_logger()
 
 
-def exporter(endpoint: str, identity: str) -> tuple[Tracer, Callable[[], None]]:
+def exporter(endpoint: str, identity: str) -> tuple[OtlpTracer, Callable[[], None]]:
     """What makes spans and sends them there, and how to end it. What the environment says of the resource wins."""
     ours = {"service.name": NAME, "service.version": __version__, "service.instance.id": identity}
     resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
@@ -52,7 +52,7 @@ def exporter(endpoint: str, identity: str) -> tuple[Tracer, Callable[[], None]]:
         last.start()
         last.join(LAST_SECONDS)
 
-    return Tracer(provider.get_tracer(NAME, __version__)), end
+    return OtlpTracer(provider.get_tracer(NAME, __version__)), end
 
 
 class Bounded(HTTPAdapter):
@@ -96,7 +96,7 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracer:
+class OtlpTracer:
     tracer: SdkTracer
 
     def begin(self, name: str, attributes: Attributes, *, parent: Any, remote: bool) -> Traced:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.reflector import WatchPace
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized
 
@@ -44,7 +44,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ConnectionPace:
     """How often a cluster is asked whether it is there, and how long it may take."""
 
     probe_interval: float = 30.0  # between two questions without cause; a watch that breaks off asks at once
@@ -66,7 +66,7 @@ class Prober:
     """Probes one cluster, with one client after the other. `chance` gives numbers from 0 to 1."""
 
     cluster: str
-    pace: Pace
+    pace: ConnectionPace
     now: Callable[[], float]
     chance: Callable[[], float]
     on_health: OnHealth

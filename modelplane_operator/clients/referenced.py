@@ -25,14 +25,14 @@ MOST: Final = 64 * MIB  # of what is kept
 KEPT: Final = ("apiVersion", "kind", "type")
 DATA: Final = ("data", "binaryData")
 
-AGAIN: Final = 5.0  # seconds until what is missing is read again
+RETRY_AFTER: Final = 5.0  # seconds until what is missing is read again
 ROUND: Final = 1.0
 IN_A_ROUND: Final = 20  # reads: a tenant may name thousands of Secrets that are not there
 WAITED_FOR: Final = 1200.0  # whoever has not asked for so long waits no more
 
 Place = tuple[ResourceType, Key, frozenset[str] | None]
 Subject = tuple[ResourceType, Key]
-"""An object of the hub that names an original."""
+"""An object of the hub that names the referenced one."""
 
 log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ class ReferencedObjects:
             one.asked = {who: asked for who, asked in one.asked.items() if asked[0] > now - WAITED_FOR}
             if not one.asked:
                 del self._missing[place]
-        due = [place for place, one in self._missing.items() if now - one.looked >= AGAIN]
+        due = [place for place, one in self._missing.items() if now - one.looked >= RETRY_AFTER]
         for place in _in_turn(due)[:IN_A_ROUND]:
             one = self._missing.pop(place)
             one.looked, self._missing[place] = now, one  # at the end
@@ -124,7 +124,7 @@ class ReferencedObjects:
                 async with self._asking.setdefault(place, asyncio.Lock()):
                     known = await self._read(place)
             except ClientError as error:
-                log.debug("original not read", resource=str(place[0]), error=error.reason)
+                log.debug("referenced object not read", resource=str(place[0]), error=error.reason)
                 continue
             there = [who for who, (_, needed) in one.asked.items() if not _lacks(known.manifest, needed)]
             for who in there:

@@ -52,7 +52,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchPace:
     """How long things may take."""
 
     watch_seconds: int = 300  # then the server ends it, and another server of the same cluster may take the next
@@ -72,7 +72,7 @@ class Reflector:
     informer: Informer
     chance: Callable[[], float]
     namespace: str = ""
-    pace: Pace = Pace()
+    pace: WatchPace = WatchPace()
     on_broken: Callable[[], None] = lambda: None
     """Told when the server does not answer, or breaks off."""
     answers: Callable[[], bool] = lambda: True

@@ -19,7 +19,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.clients.limits import MIB, shown, too_many_values
 from modelplane_operator.kube.errors import Misbehaving, ServerFault
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
-from modelplane_operator.kube.releases import Content, Revision
+from modelplane_operator.kube.releases import Revision, RevisionContent
 
 INFLATED: Final = 16 * MIB
 """What a payload may be: a Secret has at most 1 MiB, and charts and values have some ten times that when inflated."""
@@ -76,11 +76,11 @@ def _revision(secret: Manifest) -> Revision | None:
     )
 
 
-def content(secret: Manifest) -> Content:
+def content(secret: Manifest) -> RevisionContent:
     """Read a revision's payload; raises ServerFault when it is none of Helm's."""
     release = _payload(secret)
     chart, info = _part(_part(release, "chart"), "metadata"), _part(release, "info")
-    return Content(
+    return RevisionContent(
         str(chart.get("name", "")),
         str(chart.get("version", "")),
         dict(_part(release, "config")),

@@ -127,7 +127,7 @@ class Shares:
         if stored:
             self.leases[cluster] = stored
 
-    def doubt(self, now: float) -> None:
+    def invalidate(self, now: float) -> None:
         """The Leases may be those of a backup: others may hold clusters that these say they gave back."""
         self._doubted = now
 

@@ -26,7 +26,7 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import LEASE
 
 GIVE_BACK_SECONDS = 10.0  # that a stop takes for it at most; whatever is left others take when it is over
-AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to get to know them
+AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to list what is there
 
 Write = Callable[[], Awaitable[None]]
 
@@ -149,7 +149,7 @@ class Sharing:
                     await self._move(clusters)
                     self._failing = False
                 except (ClientError, TimeoutError) as error:
-                    self.member.doubt()
+                    self.member.invalidate()
                     tell = log.debug if self._failing else log.info
                     tell("clusters not looked after", held=self.count, error=str(error) or type(error).__name__)
                     self._failing = True
@@ -168,7 +168,7 @@ class Sharing:
         try:
             await self.member.renew()
         except (Conflict, NotFound):  # by hand, or from a backup
-            self.shares.doubt(self.now())
+            self.shares.invalidate(self.now())
             raise
         if (stored := self.member.stored) is not None:
             before, self._version = self._version, _version(stored)
@@ -191,7 +191,7 @@ class Sharing:
 
     def _restored(self, era: int, version: int) -> None:
         self._era, self._version, self._wrote = era, version, version
-        self.shares.doubt(self.now())
+        self.shares.invalidate(self.now())
 
     async def _move(self, clusters: frozenset[str]) -> None:
         if not self.member.held:

@@ -24,7 +24,7 @@ _KEEPALIVE = (
             ("TCP_KEEPCNT", 3),
             ("TCP_USER_TIMEOUT", 10_000),
         )
-        if hasattr(socket, name)  # not everywhere; without them it is the beat that notices
+        if hasattr(socket, name)  # not everywhere; without them it is the probe that notices
     ),
 )
 

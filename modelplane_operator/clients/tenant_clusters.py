@@ -22,7 +22,7 @@ from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.initial_sync import INITIAL_SYNCS
-from modelplane_operator.clients.limits import KIB, MIB, Bucket, Limits, Share
+from modelplane_operator.clients.limits import KIB, MIB, Bucket, ServerLimits, Share
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.store import Store
@@ -38,7 +38,7 @@ REMEMBERED: Final = 256  # readings of kubeconfigs: an LLMInference is looked at
 OF_A_NAMESPACE: Final = 16
 UNUSED: Final = 600.0  # seconds; whoever uses one asks every minute
 ROUND: Final = 60.0
-LIMITS: Final = Limits(answer=2 * MIB, page=2 * MIB, listing=2 * MIB, objects=100, kept=MIB)
+LIMITS: Final = ServerLimits(answer=2 * MIB, page=2 * MIB, listing=2 * MIB, objects=100, kept=MIB)
 EVENTS: Final = 20
 
 

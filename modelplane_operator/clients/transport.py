@@ -26,7 +26,7 @@ class Outgoing:
     """Whether its answer goes on for ever, as that of a watch does."""
 
 
-class Answer(Protocol):
+class Response(Protocol):
     """An answer whose body has not been read."""
 
     status: int
@@ -47,7 +47,7 @@ class Answer(Protocol):
 class Transport(Protocol):
     """Carries requests; raises an OSError, an error of aiohttp's, or NotHttp."""
 
-    async def send(self, asking: Outgoing) -> Answer:
+    async def send(self, asking: Outgoing) -> Response:
         """The answer, as soon as its headers are there."""
         ...
 

@@ -17,10 +17,10 @@ from yarl import URL
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import Channel, open_channel
 from modelplane_operator.clients.errors import pause, refusal, translated
-from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
+from modelplane_operator.clients.limits import KIB, ServerLimits, Share, shown, too_many_values
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.tracing import Attributes, Span, by_http, call
-from modelplane_operator.clients.transport import Answer, NotHttp, Outgoing
+from modelplane_operator.clients.transport import NotHttp, Outgoing, Response
 from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 
 JSON = "application/json"
@@ -71,7 +71,7 @@ class Wire:
         access: Access,
         channel: Channel,
         on_call: OnCall,
-        limits: Limits,
+        limits: ServerLimits,
         share: Share | None,
         *,
         cluster: str = "",
@@ -180,7 +180,7 @@ class Wire:
             raise self.misbehaves(asked, f"an event has more than the {shown(limit)} that are allowed")
         return line
 
-    async def _read(self, response: Answer, limit: int) -> bytes:
+    async def _read(self, response: Response, limit: int) -> bytes:
         """An answer's body up to a limit; what comes beyond shows that there is more, and is not waited for."""
         parts, size = list[bytes](), 0
         while size <= limit and (chunk := await response.chunk()):
@@ -189,7 +189,7 @@ class Wire:
             await self._take(len(chunk), events=A_CHUNK)
         return b"".join(parts)
 
-    async def _refused(self, response: Answer, asked: str) -> ApiError:
+    async def _refused(self, response: Response, asked: str) -> ApiError:
         said = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
         retry_after = pause(response.header("retry-after"), now=datetime.now(UTC))
         return refusal(response.status, said, asked=asked, retry_after=retry_after)
@@ -198,7 +198,7 @@ class Wire:
         if self._share is not None:
             await self._share.take(size, events=events)
 
-    async def _send(self, request: Request, asked: str, *, stays: bool = False) -> Answer:
+    async def _send(self, request: Request, asked: str, *, stays: bool = False) -> Response:
         token = self._identity()
         response = await self._send_as(token, request, asked, stays=stays)
         if response.status == 401 and self.access.token_file:
@@ -208,7 +208,7 @@ class Wire:
                 return await self._send_as(renewed, request, asked, stays=stays)
         return response
 
-    async def _send_as(self, token: str, request: Request, asked: str, *, stays: bool) -> Answer:
+    async def _send_as(self, token: str, request: Request, asked: str, *, stays: bool) -> Response:
         if self.closed:  # whoever asks still held on to a client that is being replaced
             raise Unreachable(f"{request.verb} {request.resource}: the connection was closed")
         headers = {
@@ -266,7 +266,7 @@ class Wire:
 async def open_wire(
     access: Access,
     on_call: OnCall,
-    limits: Limits,
+    limits: ServerLimits,
     share: Share | None = None,
     refuse: Refuse = unrefused,
     *,
@@ -305,7 +305,7 @@ def shallow(text: bytes) -> bytes:
     return b"".join((*kept, text[begin:]))
 
 
-async def _chunk(response: Answer, until: float, silence: float) -> bytes:
+async def _chunk(response: Response, until: float, silence: float) -> bytes:
     """What comes next. Bytes that make no line are silence too, however many, so `until` is the last line's."""
     try:
         async with asyncio.timeout_at(until):

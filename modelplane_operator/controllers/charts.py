@@ -12,9 +12,9 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
 from modelplane_operator.kube.ownership import APPLIED, is_current, marked, owned_fields
-from modelplane_operator.kube.releases import Part, Revision
+from modelplane_operator.kube.releases import Component, Revision
 from modelplane_operator.kube.resources import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, SECRET, STATEFUL_SET
-from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.reading import Cluster
 from modelplane_operator.runtime.reads import A_MOMENT
@@ -26,14 +26,14 @@ EVERYWHERE = ("",)
 
 
 async def look(
-    site: Cluster,
+    remote: Cluster,
     owner: str,
-    parts: Iterable[Part],
+    parts: Iterable[Component],
     clients: Clients,
     *,
     homes: Container[str],
     namespaces: Collection[str] = EVERYWHERE,
-) -> Seen:
+) -> ObservedCharts:
     """How the releases stand that carry this owner's uid, and the pods that they bring, in these namespaces.
 
     `homes`: where the owner's releases can be. Records elsewhere are anybody's, and Helm deletes what a record says.
@@ -41,29 +41,29 @@ async def look(
     helm = clients.helm
     if helm is None:
         raise HelmError("this operator runs no Helm")
-    runs = helm.runs(site.name)  # before its records: of a run that has ended here, those tell what it left
+    runs = helm.runs(remote.name)  # before its records: of a run that has ended here, those tell what it left
     asked = {part.release.key for part in parts}
     # Of a run that has ended since they were read, records would tell nothing.
     ended = frozenset((key, run.ended) for key, run in runs.items() if run.ended)
-    records = await _records(site, owner, clients, namespaces, ended)
+    records = await _records(remote, owner, clients, namespaces, ended)
     history = revisions(record for record in records if key_of(record).namespace in homes)
     asked |= history.keys()
-    return Seen(
-        cluster=site.name,
+    return ObservedCharts(
+        cluster=remote.name,
         now=clients.now(),
         patience=helm.patience,
         history=history,
-        contents=await helm.contents(site, _telling(history)),
+        contents=await helm.contents(remote, _telling(history)),
         runs={key: run for key, run in runs.items() if key in asked},
-        workloads=await _workloads(site, history, clients, namespaces) if history else (),
+        workloads=await _workloads(remote, history, clients, namespaces) if history else (),
     )
 
 
 async def _records(
-    site: Cluster, owner: str, clients: Clients, namespaces: Collection[str], ended: Hashable
+    remote: Cluster, owner: str, clients: Clients, namespaces: Collection[str], ended: Hashable
 ) -> Iterable[Manifest]:
     """Helm's Secrets: seen by the watch where it is one for them, else asked for."""
-    seen = site.find(SECRET)
+    seen = remote.find(SECRET)
     if seen is not None and seen.bare:
         return seen.owned_by(owner)
     selector = f"{labels.OWNER_UID}={owner}"
@@ -75,7 +75,7 @@ async def _records(
             for record in (await kube.list(SECRET, namespace=namespace, selector=selector, bare=True)).items
         ]
 
-    return await clients.reads.of(site, ("records", owner, (*namespaces,), ended), ask, clients.now())
+    return await clients.reads.of(remote, ("records", owner, (*namespaces,), ended), ask, clients.now())
 
 
 def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
@@ -88,7 +88,7 @@ def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
 
 
 async def _workloads(
-    site: Cluster, history: Mapping[Key, tuple[Revision, ...]], clients: Clients, namespaces: Collection[str]
+    remote: Cluster, history: Mapping[Key, tuple[Revision, ...]], clients: Clients, namespaces: Collection[str]
 ) -> tuple[Workload, ...]:
     async def ask(kube: Kube) -> tuple[Workload, ...]:
         found: list[Workload] = []
@@ -102,7 +102,7 @@ async def _workloads(
 
     # Each revision brings pods of its own.
     written = frozenset((one.uid, one.version) for known in history.values() for one in known)
-    return await clients.reads.of(site, ("workloads", written, (*namespaces,)), ask, clients.now())
+    return await clients.reads.of(remote, ("workloads", written, (*namespaces,)), ask, clients.now())
 
 
 def _workload(manifest: Manifest, release: Key) -> Workload:
@@ -113,7 +113,7 @@ def _workload(manifest: Manifest, release: Key) -> Workload:
     return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
 
 
-async def ours(site: Cluster, clients: Clients, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
+async def ours(remote: Cluster, clients: Clients, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
     """Definitions of kinds that are to be applied: those that are missing, and those of ours that say something else.
 
     What somebody else has made stays: theirs may be newer, and some clouds bring them along.
@@ -128,7 +128,7 @@ async def ours(site: Cluster, clients: Clients, definitions: Collection[Manifest
         return ()
     question, now = ("definitions", frozenset(map(key_of, definitions))), clients.now()
     # What is missing is about to be there.
-    return await clients.reads.of(site, question, ask, now, lasts=timedelta(), nothing_lasts=A_MOMENT)
+    return await clients.reads.of(remote, question, ask, now, lasts=timedelta(), nothing_lasts=A_MOMENT)
 
 
 def _differs(live: Manifest | None, definition: Manifest) -> bool:

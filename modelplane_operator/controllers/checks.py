@@ -26,7 +26,7 @@ W = TypeVar("W", bound=Hashable)
 A = TypeVar("A")
 
 AT_REST: Final = 60.0
-SOON: Final = 0.25  # after the first failure; then twice as long each time
+RETRY_AFTER: Final = 0.25  # after the first failure; then twice as long each time
 STEADY: Final = 6  # failures in a row that are no accident: some eight seconds, and more where each takes long
 AT_ONCE: Final = 32
 OF_A_NAMESPACE: Final = 4
@@ -111,4 +111,4 @@ class Checks(Generic[W, A]):
 
     def _pause(self, failures: int) -> float:
         rest = AT_REST * (1 + self.chance() / 4)  # else all that began together stay together
-        return min(SOON * 2.0 ** min(failures - 1, 16), rest) if failures else rest
+        return min(RETRY_AFTER * 2.0 ** min(failures - 1, 16), rest) if failures else rest

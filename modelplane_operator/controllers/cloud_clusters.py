@@ -39,7 +39,7 @@ CLOUDS: Final = tuple(ACCOUNTS)
 _OWN = "default"  # the account where none is named
 LASTS = 600.0  # seconds until another token is made: clouds give them for fifteen minutes and more
 REST = 2.0  # seconds between two looks at what is due
-AGAIN = 15.0  # seconds after a failure
+RETRY_AFTER = 15.0  # seconds after a failure
 REFUSED: Final = Backoff(first=2.0, longest=300.0)
 """After a second refusal in a row: a cluster that does not know who we are refuses each token."""
 
@@ -162,7 +162,7 @@ class Tokens:
 
     def _is_due(self, which: _Which, source: TokenKubeconfig) -> bool:
         now = self.clock()
-        if now - self._failed.get(which, -AGAIN) < AGAIN or not self._is_of_its_cluster(which):
+        if now - self._failed.get(which, -RETRY_AFTER) < RETRY_AFTER or not self._is_of_its_cluster(which):
             return False
         if not self.known.fleet.admits(source.name):
             return False

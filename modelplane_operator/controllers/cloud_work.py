@@ -16,7 +16,7 @@ from modelplane_operator.clients.clouds.view import AT_REST, View
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import CLOUDS, Tokens
-from modelplane_operator.kube.cloud import Offer, Seen
+from modelplane_operator.kube.cloud import Inventory, Offer
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.planning.clouds.cluster import owner_of
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
@@ -101,12 +101,12 @@ class CloudWork:
 
 async def looked(
     view: View, cloud: Cloud, cluster: Resource[Any, Any], at: datetime, *, own: frozenset[str], left: frozenset[str]
-) -> Seen:
+) -> Inventory:
     """What there is on the cloud. `own`: the kinds of a cluster that stays; `left`: those of one that goes."""
-    going = cluster.metadata.deletion_timestamp is not None
+    terminating = cluster.metadata.deletion_timestamp is not None
     records = cluster.status.resources if cluster.status else ()
-    wanted = left if going else own
-    due = wanted if going else unsettled(records) or (frozenset[str]() if records else wanted)
+    wanted = left if terminating else own
+    due = wanted if terminating else unsettled(records) or (frozenset[str]() if records else wanted)
     return await view.look(cloud, owner_of(cluster), wanted, due, at)
 
 

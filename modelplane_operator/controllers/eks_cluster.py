@@ -9,7 +9,7 @@ from modelplane_operator.clients.clouds.eks import account
 from modelplane_operator.controllers.cloud_work import CloudWork, holder, looked
 from modelplane_operator.kube.errors import ClientError, NotFound
 from modelplane_operator.planning.clouds.cluster import owner_of
-from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, plan, unbegun, unknown_machines
+from modelplane_operator.planning.eks_cluster import AwsFacts, Observed, account_of, plan, unbegun, unknown_machines
 from modelplane_operator.rendering.clusters.eks import kinds
 from modelplane_operator.runtime.loop import Clients, Controller
 
@@ -23,7 +23,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
 
     async def observe(cluster: EKSCluster, clients: Clients) -> Observed:
         at = work.at()
-        going = cluster.metadata.deletion_timestamp is not None
+        terminating = cluster.metadata.deletion_timestamp is not None
         known, told, seen, offer = cluster.status.facts if cluster.status else None, None, None, None
         lacking = unknown_machines(cluster)
         error: ClientError | None = None
@@ -34,12 +34,12 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
             return Observed(cluster, error=failed, process=work.process, now=at, missing=isinstance(failed, NotFound))
         try:
             who = await account.principal(cloud.session)
-            if (known is None or lacking) and not going:
+            if (known is None or lacking) and not terminating:
                 said = await account.told(cloud.session, lacking)
-                told = Told(said.zones, said.principal, said.cards, said.offered)
+                told = AwsFacts(said.zones, said.principal, said.cards, said.offered)
             else:
                 seen = await looked(view, cloud, cluster, at, own=OWN, left=ALL)
-                if not going and (pools := unbegun(cluster)):
+                if not terminating and (pools := unbegun(cluster)):
                     machines = {pool.instance_type for pool in pools}
                     blocks = {pool.capacity_block.capacity_reservation_id for pool in pools if pool.capacity_block}
                     offer = await work.offer(cluster, partial(cloud.offered, machines, blocks))

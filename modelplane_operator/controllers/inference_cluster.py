@@ -33,21 +33,22 @@ from modelplane_operator.controllers.hub_gateway import (
     own_hosts,
 )
 from modelplane_operator.controllers.inference_class import class_names
-from modelplane_operator.controllers.on_cluster import (
-    APIS,
-    OF_MODELS,
-    SWEPT,
-    forbidden_on,
-    is_synced,
-    observe_there,
-)
+from modelplane_operator.controllers.on_cluster import APIS, OF_MODELS, SWEPT, forbidden_on, is_synced, observe_there
 from modelplane_operator.controllers.orphans import GAUGE, Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, is_emptied, plan
+from modelplane_operator.planning.inference_cluster import (
+    CHILDREN,
+    ON_HUB,
+    ClusterState,
+    Observed,
+    Secrets,
+    is_emptied,
+    plan,
+)
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
@@ -58,7 +59,7 @@ CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(Model
 STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
 
 
-def _guarded(secret: Manifest) -> tuple[bool, ...]:
+def _has_finalizer(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
@@ -73,7 +74,7 @@ INDEXES: Indexes = {
     REPLICAS: {"cluster": placed_on},
     of(ModelCache): {"cluster": staged_on},
     ENDPOINTS: {"cluster": _cluster_of},
-    SECRET: {"guarded": _guarded},
+    SECRET: {"finalizer": _has_finalizer},
 }
 
 
@@ -113,33 +114,33 @@ def controller(
         replicas = clients.hub.find(REPLICAS)
         placed = tuple(replicas.by("cluster", name)) if replicas else ()
         try:
-            site = clients.fleet(name)
+            remote = clients.fleet(name)
         except Unreachable:
-            site = None
-        forbidden = forbidden_on(site) if site else None
+            remote = None
+        forbidden = forbidden_on(remote) if remote else None
         token, since = tokens.get(name, (None, now))
-        if site and site.token != token:
-            token, since = tokens[name] = site.token, now
+        if remote and remote.token != token:
+            token, since = tokens[name] = remote.token, now
         stack = _stack(cluster, clients.hub)
         # Whatever takes the cluster down may refuse us there first; nothing of it is waited for any more.
         over = cluster.metadata.deletion_timestamp is not None and is_emptied(cluster.status)
-        visible = site is not None and not forbidden and not over and is_synced(site)
+        visible = remote is not None and not forbidden and not over and is_synced(remote)
         there = None
-        if site and visible:
-            registered = await registrations.of(cluster, site, clients, now)
-            there = await observe_there(cluster, site, clients.hub, clients.reads, sweeps, registered, now=now)
+        if remote and visible:
+            registered = await registrations.of(cluster, remote, clients, now)
+            there = await observe_there(cluster, remote, clients.hub, clients.reads, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, placed)),
             there=there,
-            unreachable=site.health.error if site else None,
+            unreachable=remote.health.error if remote else None,
             forbidden=forbidden,
             kubeconfig=known.why(name),
-            connected=site is not None,
-            server=site.server if site else "",
-            unverified=site.unverified if site else "",
+            connected=remote is not None,
+            server=remote.server if remote else "",
+            unverified=remote.unverified if remote else "",
             token=token,
             token_seen=since,
             secrets=_secrets(cluster, clients.hub),
@@ -194,7 +195,7 @@ def _pools_of(replica: Manifest) -> Iterator[str]:
         yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
 
-def _told(there: There | None, stack: Manifest | None) -> Iterator[str]:
+def _told(there: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
     """Where the gateway says to be."""
     gateways = [one for one in there.children if type_of(one) == GATEWAY] if there else []
     told = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
@@ -215,14 +216,14 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     if clusters is None or secrets is None or own is None:
         return Secrets()
     mine = secrets.get(Key(names.SYSTEM_NAMESPACE, own.name))
-    # One that is being deleted and is not guarded goes: no finalizer can be added any more.
-    kept = mine is not None and (not is_terminating(mine) or True in _guarded(mine))
+    # One that is being deleted and has no finalizer goes: no finalizer can be added any more.
+    kept = mine is not None and (not is_terminating(mine) or True in _has_finalizer(mine))
     users, used = clusters.by("kubeconfig", own.name), clusters.values("kubeconfig")
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
         terminating=bool(mine and kept and is_terminating(mine)),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
-        unneeded=tuple(sorted(key for key in secrets.keys_by("guarded", value=True) if key.name not in used)),
+        unneeded=tuple(sorted(key for key in secrets.keys_by("finalizer", value=True) if key.name not in used)),
     )
 
 

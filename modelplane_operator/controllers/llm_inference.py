@@ -15,7 +15,7 @@ from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, sec
 from modelplane_operator.kube.errors import ClientError, Connecting, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
-from modelplane_operator.planning.llm_inference import Observed, Refused, Site, ours, plan
+from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, ours, plan
 from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import Cluster, children, find
@@ -56,7 +56,7 @@ def controller(
             target,
             clients.now(),
             {
-                one: await _site(inference, one, clients, referenced, tenants)
+                one: await _state(inference, one, clients, referenced, tenants)
                 for one in dict.fromkeys((*wanted, *inference.locations))
             },
             tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, homes)),
@@ -87,7 +87,7 @@ async def _target(
     on_hub: Grants,
     *,
     hosts: Grants,
-) -> Location | Refused:
+) -> Location | UnusableTarget:
     """Where it is to be. One that is somewhere stays with what led there, whatever else comes to have that name."""
     name, home, there = inference.spec.provider_config_name or "", inference.key.namespace, inference.target_namespace
     if name == IN_CLUSTER:
@@ -96,7 +96,9 @@ async def _target(
             refused = _host_refused(inference, given, "The hub", "the chart's llmInferences.hostsOnHub")
             return refused or Location(target="Hub", name=name, namespace=there)
         words = f"LLMInferences of namespace {home} may not be in namespace {there} of the hub: the platform team lets "
-        return Refused(TargetResolved.NOT_GRANTED, f"{words}them by {home}={there} in the chart's llmInferences.onHub")
+        return UnusableTarget(
+            TargetResolved.NOT_GRANTED, f"{words}them by {home}={there} in the chart's llmInferences.onHub"
+        )
     before = {one.target for one in inference.locations if one.name == name}
     secret = Key(home, name)
     found = None
@@ -105,16 +107,16 @@ async def _target(
             found = await referenced.find(SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key))
         except Forbidden as error:
             if "Secret" in before:
-                return Refused(TargetResolved.INVALID_KUBECONFIG, f"Secret {secret} cannot be read: {error}")
+                return UnusableTarget(TargetResolved.INVALID_KUBECONFIG, f"Secret {secret} cannot be read: {error}")
     if found is not None:
         try:
             access = await tenants.access(secret, found)
         except KubeconfigError as error:
-            return Refused(TargetResolved.INVALID_KUBECONFIG, str(error))
+            return UnusableTarget(TargetResolved.INVALID_KUBECONFIG, str(error))
         return Location(target="Secret", name=name, server=access.server, namespace=there)
     if "Secret" in before:
         words = f"Secret {secret} does not exist any more: put it back, or name another; what is there stays"
-        return Refused(TargetResolved.NOT_FOUND, words)
+        return UnusableTarget(TargetResolved.NOT_FOUND, words)
     cluster = find(clients.hub, CLUSTERS, Key("", name))
     grants = InferenceCluster.parse(cluster).spec.llm_inferences if cluster else ()
     grant = next((one for one in grants if one.namespace == home and there in one.target_namespaces), None)
@@ -127,10 +129,10 @@ async def _target(
         f"There is no Secret {secret}, and no InferenceCluster {name} that lets namespace {home} have LLMInferences in "
         f"its namespace {there}: the platform team does so in its spec.llmInferences"
     )
-    return Refused(TargetResolved.NOT_GRANTED, words)
+    return UnusableTarget(TargetResolved.NOT_GRANTED, words)
 
 
-def _host_refused(inference: LLMInference, given: Iterable[str], cluster: str, where: str) -> Refused | None:
+def _host_refused(inference: LLMInference, given: Iterable[str], cluster: str, where: str) -> UnusableTarget | None:
     """Why its Ingress would be somebody else's, on a cluster that others share."""
     host, home = inference.spec.ingress_host, inference.key.namespace
     if not host or is_among(host, given):
@@ -138,16 +140,16 @@ def _host_refused(inference: LLMInference, given: Iterable[str], cluster: str, w
     words = (
         f"{cluster} lets LLMInferences of namespace {home} have no host {host}: the platform team does so in {where}"
     )
-    return Refused(TargetResolved.HOST_NOT_GRANTED, words)
+    return UnusableTarget(TargetResolved.HOST_NOT_GRANTED, words)
 
 
-async def _site(
+async def _state(
     inference: LLMInference,
     place: Location,
     clients: Clients,
     referenced: ReferencedObjects,
     tenants: TenantClusters,
-) -> Site:
+) -> ClusterState:
     name = place.name
     try:
         match place.target:
@@ -167,9 +169,11 @@ async def _site(
         token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
         if runtimes and not mine:
             others += await _engine_of_another(kube, Key(place.namespace, inference.key.name), inference.spec.runtime)
-        return Site(name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified)
+        return ClusterState(
+            name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified
+        )
     except ClientError as error:
-        return Site(name, error, connecting=_connecting(clients, name))
+        return ClusterState(name, error, connecting=_connecting(clients, name))
 
 
 def _connecting(clients: Clients, name: str) -> bool:

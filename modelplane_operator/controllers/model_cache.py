@@ -35,7 +35,7 @@ from modelplane_operator.kube.resources import (
     SERVICE_ACCOUNT,
 )
 from modelplane_operator.planning.cache_status import is_meant, is_selected
-from modelplane_operator.planning.cached_cluster import Neighbour, Observed, Site, User
+from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, Observed, User
 from modelplane_operator.planning.model_cache import MOST, plan
 from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
@@ -89,12 +89,12 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
         home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
         uid = home["metadata"]["uid"] if home else ""
-        sites = await _sites(cache, uid, clients)
+        states = await _states(cache, uid, clients)
         secret = await _secret(cache, referenced)
         crowded = _crowded(cache, clients.hub)
         left_out = _left_out(cache, clients.hub)
         return Observed(
-            cache, tuple(sites), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
+            cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
         )
 
     return Controller(
@@ -130,43 +130,43 @@ async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[s
     return {variable: data[key] for variable, key in keys.items() if data.get(key)}
 
 
-async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
+async def _states(cache: ModelCache, uid: str, clients: Clients) -> list[ClusterState]:
     """The clusters that it is meant for, and those that have something of it."""
     known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
-    users, found, manifest = _users(cache, clients.hub), list[Site](), cache.to_manifest()
+    users, found, manifest = _users(cache, clients.hub), list[ClusterState](), cache.to_manifest()
     neighbours = list(_neighbours(cache, clients.hub))
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
-        site = Site(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
-        site = _seen(site, cache, uid, clients)
-        if not (site.meant or site.users or site.children or name in known):
+        state = ClusterState(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
+        state = _seen(state, cache, uid, clients)
+        if not (state.meant or state.users or state.children or name in known):
             continue
         lenders = ((other, content, is_meant(raw, cluster)) for other, content, raw in neighbours)
-        site = _with_sharers(site, cache, lenders, clients)
-        if name in known and site.connected and not site.children and not site.users:
+        state = _with_sharers(state, cache, lenders, clients)
+        if name in known and state.connected and not state.children and not state.users:
             home = names.remote_namespace(cache.key.namespace)
-            site = replace(site, namespace=await _vacant(home, clients.fleet(name), clients.hub))
-        if (claim := claim_of(cache)) and site.connected and site.meant:
-            site = await _with_existing(site, Key(names.remote_namespace(cache.key.namespace), claim), clients)
+            state = replace(state, namespace=await _vacant(home, clients.fleet(name), clients.hub))
+        if (claim := claim_of(cache)) and state.connected and state.meant:
+            state = await _with_existing(state, Key(names.remote_namespace(cache.key.namespace), claim), clients)
         isolation = InferenceCluster.parse(cluster).spec.isolation
-        found.append(replace(site, isolation=isolation or Isolation()))
+        found.append(replace(state, isolation=isolation or Isolation()))
     return sorted(found, key=lambda one: one.name)
 
 
-def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
+def _seen(state: ClusterState, cache: ModelCache, home: str, clients: Clients) -> ClusterState:
     """The same with what is on the cluster."""
     try:
-        there = clients.fleet(site.name)
+        there = clients.fleet(state.name)
     except Connecting:
-        return replace(site, connected=False)
+        return replace(state, connected=False)
     except Unreachable as error:
-        return replace(site, connected=False, error=error)
+        return replace(state, connected=False, error=error)
     if there.health.error or not there.synced:
-        return replace(site, connected=False, error=there.health.error)
+        return replace(state, connected=False, error=there.health.error)
     uid, homes = cache.metadata.uid or "", (names.remote_namespace(cache.key.namespace),)
     return replace(
-        site,
+        state,
         children=tuple(applied(there, CHILDREN, uid, homes)),
         pods=tuple(labelled(there, (POD,), uid, homes)),
         fences=tuple(applied(there, model_replica.FENCES, home, homes)) if home else (),
@@ -174,26 +174,26 @@ def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
 
 
 def _with_sharers(
-    site: Site, cache: ModelCache, neighbours: Iterable[tuple[ModelCache, str, bool]], clients: Clients
-) -> Site:
+    state: ClusterState, cache: ModelCache, neighbours: Iterable[tuple[ModelCache, str, bool]], clients: Clients
+) -> ClusterState:
     """The same with caches that may share volumes with it there, and replicas of those that start from its own."""
-    if not site.connected:
-        return site
-    there, homes = clients.fleet(site.name), (names.remote_namespace(cache.key.namespace),)
+    if not state.connected:
+        return state
+    there, homes = clients.fleet(state.name), (names.remote_namespace(cache.key.namespace),)
     lent = tuple(
         Neighbour(
             other, content, meant, tuple(applied(there, (PERSISTENT_VOLUME_CLAIM,), other.metadata.uid or "", homes))
         )
         for other, content, meant in neighbours
     )
-    replicas, users = clients.hub.find(REPLICAS), {str(one): one for one in site.users}
-    for claim in (one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM):
+    replicas, users = clients.hub.find(REPLICAS), {str(one): one for one in state.users}
+    for claim in (one for one in state.children if type_of(one) == PERSISTENT_VOLUME_CLAIM):
         volume = key_of(claim).name
         for replica in replicas.by("volume", Key(cache.key.namespace, volume)) if replicas else ():
-            if replica["spec"].get("clusterName") == site.name:
+            if replica["spec"].get("clusterName") == state.name:
                 user = User(key_of(replica).name, volume)
                 users[str(user)] = user
-    return replace(site, neighbours=lent, users=tuple(sorted(users.values(), key=str)))
+    return replace(state, neighbours=lent, users=tuple(sorted(users.values(), key=str)))
 
 
 def _neighbours(cache: ModelCache, hub: Cluster) -> Iterator[tuple[ModelCache, str, Manifest]]:
@@ -219,18 +219,18 @@ def _borrows(cache: Manifest) -> bool:
     return bool(lines) and all(one.get("volumeOf") for one in lines)
 
 
-async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
+async def _with_existing(state: ClusterState, claim: Key, clients: Clients) -> ClusterState:
     """The same with a claim that somebody else has made: nothing of theirs is watched."""
 
     def ask(kube: Kube) -> Awaitable[Manifest | None]:
         return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
 
     try:
-        there = clients.fleet(site.name)
+        there = clients.fleet(state.name)
         found = await clients.reads.of(there, ("claim", claim), ask, clients.now())
-        return replace(site, existing=found)
+        return replace(state, existing=found)
     except ClientError as error:
-        return replace(site, connected=False, error=error)
+        return replace(state, connected=False, error=error)
 
 
 async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:

@@ -28,7 +28,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
     SERVICE,
 )
-from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
+from modelplane_operator.planning.model_endpoint import ClusterState, Observed, Outside, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
 from modelplane_operator.rendering.data_plane import DataPlane
@@ -66,14 +66,14 @@ def controller(
         ref = credentials.secret_ref if credentials else None
         secret = (Key(endpoint.key.namespace, ref.name), frozenset((ref.key,))) if ref else None
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
-        site = _site(endpoint, clients.hub)
-        hub = await ranges.find() if site is None else None
+        cluster = _cluster(endpoint, clients.hub)
+        hub = await ranges.find() if cluster is None else None
         of_users = reach.of_users(hub.services, hub.pods, hub.nodes) if hub else reach
         place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
         if places and not place:
             places.forget(endpoint.key)
         gateway = InferenceGateway.parse(front) if front else None
-        ours = known_hosts(gateway, resolver) if gateway and site is None else frozenset[str]()
+        ours = known_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
         return Observed(
             endpoint,
             children,
@@ -86,8 +86,8 @@ def controller(
             recheck=referenced.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
-            site=site,
-            outside=Outside() if site else _outside(endpoint, children, clients.hub, resolver, reach, ours),
+            cluster=cluster,
+            outside=Outside() if cluster else _outside(endpoint, children, clients.hub, resolver, reach, ours),
             reached=places.find(endpoint.key, place) if places and place else None,
         )
 
@@ -123,7 +123,7 @@ def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> Da
     return known or hub_gateway(gateway).plane
 
 
-def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
+def _cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
     """Where the replica of an endpoint is: that of its name, if one deployment owns both."""
     replica = find(hub, REPLICAS, endpoint.key)
     manifest = find(hub, ENDPOINTS, endpoint.key)
@@ -131,8 +131,8 @@ def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
         return None
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
     if cluster is None:
-        return Site(None)
-    return Site(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
+        return ClusterState(None)
+    return ClusterState(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
 
 
 def _owner(manifest: Manifest) -> str:
@@ -205,10 +205,10 @@ def _door(gateway: Manifest) -> tuple[object, ...]:
 def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
     """The endpoints of a route's namespace that wait to be let go."""
     endpoints = hub.find(ENDPOINTS)
-    return map(key_of, endpoints.by("going", key_of(change.latest).namespace) if endpoints else ())
+    return map(key_of, endpoints.by("terminating", key_of(change.latest).namespace) if endpoints else ())
 
 
-def _going(endpoint: Manifest) -> Iterator[str]:
+def _terminating(endpoint: Manifest) -> Iterator[str]:
     if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
@@ -236,6 +236,6 @@ def _namespace(route: Manifest) -> Iterator[str]:
 
 INDEXES: Indexes = {
     CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"going": _going, "outside": _outside_at},
+    ENDPOINTS: {"terminating": _terminating, "outside": _outside_at},
     HTTP_ROUTE: {"namespace": _namespace},
 }

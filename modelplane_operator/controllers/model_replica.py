@@ -110,7 +110,7 @@ WATCHED_REMOTELY = (
     *(Watched(kind, ours=True, bare=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
 )
 """What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;
-what an account of before this version has no right to; and of all else that we make there, what is judged of it."""
+what an account of before this version may not read; and of all else that we make there, what is judged of it."""
 
 
 def controller(
@@ -120,13 +120,13 @@ def controller(
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
-        site, cluster = await _site(name, clients, gateways)
+        state, cluster = await _state(name, clients, gateways)
         around = Context("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
         fences: tuple[Manifest, ...] = ()
         namespace, of_others = None, tuple[str, ...]()
-        if cluster is not None and site.connected:
+        if cluster is not None and state.connected:
             homes = (names.remote_namespace(replica.key.namespace),)
             pods = tuple(labelled(cluster, (POD,), uid, homes))
             children = tuple(applied(cluster, CHILDREN, uid, homes))
@@ -144,12 +144,12 @@ def controller(
                 )
                 fences = _fences(replica, around.namespace_uid, cluster)
             else:
-                site = replace(site, connected=False)  # its namespace has not been seen yet
-        nodes = _unfit(cluster) if cluster is not None and site.connected else ALL_FIT
+                state = replace(state, connected=False)  # its namespace has not been seen yet
+        nodes = _unfit(cluster) if cluster is not None and state.connected else ALL_FIT
         now = clients.now()
         held = _awaited(replica, clients.hub)
         return Observed(
-            replica, site, around, children, pods, namespace, fences, lifecycle, now, nodes, held, of_others
+            replica, state, around, children, pods, namespace, fences, lifecycle, now, nodes, held, of_others
         )
 
     return Controller(
@@ -174,7 +174,7 @@ def controller(
     )
 
 
-async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
+async def _state(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
     known = find(clients.hub, of(InferenceCluster), Key("", name))
     try:
         cluster = clients.fleet(name)

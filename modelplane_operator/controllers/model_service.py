@@ -18,11 +18,11 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint, RoutingReady
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
 from modelplane_operator.api.types import Kind, of, type_of
-from modelplane_operator.clients.hub_gateway import Asker, Way
+from modelplane_operator.clients.hub_gateway import Asker, ServiceAddress
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.errors import Forbidden
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
@@ -59,10 +59,10 @@ KUBE_SYSTEM = Key("", "kube-system")
 Labels = Mapping[str, str]
 
 
-class Route(NamedTuple):
+class ServiceCheck(NamedTuple):
     """What of a service is asked."""
 
-    way: Way
+    way: ServiceAddress
     guarded: bool
     """Whether the gateway is to ask for an API key."""
 
@@ -102,13 +102,13 @@ INDEXES: Indexes = {
 }
 
 
-ServiceChecks = Checks[Route, Answer]
+ServiceChecks = Checks[ServiceCheck, GatewayAnswer]
 
 
 def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted) -> ServiceChecks:
     """What asks services through the gateway."""
 
-    async def ask(route: Route) -> Answer:
+    async def ask(route: ServiceCheck) -> GatewayAnswer:
         return await asker.ask(route.way)
 
     return Checks(
@@ -180,16 +180,16 @@ def controller(
 
 def _asked(
     service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
-) -> Checked[Answer] | None:
+) -> Checked[GatewayAnswer] | None:
     """What requests have met with by the way that is there now; None while there is none."""
     address, models = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
     place = read_url(models) if models else None
     if gateway is None or address is None or not isinstance(place, Backend) or service.metadata.deletion_timestamp:
         asking.forget(service.key)
         return None
-    way = Way(address, place.scheme, place.host, place.port, names.service_path(*service.key))
+    way = ServiceAddress(address, place.scheme, place.host, place.port, names.service_path(*service.key))
     guarded = asked_of(service, hub_gateway(gateway).auth) is not None
-    return asking.find(service.key, Route(way, guarded), _revision(children))
+    return asking.find(service.key, ServiceCheck(way, guarded), _revision(children))
 
 
 def _revision(children: Iterable[Manifest]) -> Hashable:

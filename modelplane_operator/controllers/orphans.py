@@ -40,20 +40,20 @@ class Sweeps:
         default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
     )
 
-    def of(self, site: Cluster, hub: Cluster, now: datetime, called: Iterable[str] = ()) -> tuple[str, ...]:
+    def of(self, remote: Cluster, hub: Cluster, now: datetime, called: Iterable[str] = ()) -> tuple[str, ...]:
         """The names of a cluster's orphans, looked for every few minutes. `called`: its names beside its own."""
-        looked, found = self._found.get(site.name, (None, ()))
+        looked, found = self._found.get(remote.name, (None, ()))
         if looked is None or now - looked >= LASTS:
-            found = tuple(sorted(orphans(site, self.kinds, hub, called)))
-            self._found[site.name] = (now, found)
+            found = tuple(sorted(orphans(remote, self.kinds, hub, called)))
+            self._found[remote.name] = (now, found)
         return found
 
 
-def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: Iterable[str] = ()) -> Iterator[str]:
+def orphans(remote: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: Iterable[str] = ()) -> Iterator[str]:
     """What we applied there whose owner is not on the hub, and namespaces of tenants that nobody needs."""
-    kept = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (site.name, *called)))
+    kept = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (remote.name, *called)))
     for kind in kinds:
-        for one in ours(site.find(kind)):
+        for one in ours(remote.find(kind)):
             lost = key_of(one).name not in kept if kind == NAMESPACE and is_tenants(one) else not _has_owner(one, hub)
             if lost and not is_terminating(one):
                 yield f"{kind.kind} {key_of(one)}"

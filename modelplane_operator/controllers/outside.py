@@ -22,7 +22,7 @@ from modelplane_operator.rendering.backend_url import Backend, Reach, misled, pa
 from modelplane_operator.runtime.world import OnChecked, uncounted
 
 CONNECT_SECONDS: Final = 2.0
-LOOK_AGAIN: Final = 0.2  # whether a name is resolved
+POLL_INTERVAL: Final = 0.2  # whether a name is resolved
 MOST: Final = 4  # of a name's addresses
 
 
@@ -79,7 +79,7 @@ async def _reached(place: Place, resolver: Resolver) -> Reached:
 
 async def _resolved(place: Place, resolver: Resolver) -> Resolved:
     while (found := resolver.find(place.backend.host, place.namespace)) is None:  # noqa: ASYNC110 - it gives up itself
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
     return found
 
 

@@ -57,10 +57,10 @@ class Registrations:
     _unsure: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime], init=False)
     """The same: since when nothing proves either."""
 
-    async def of(self, cluster: InferenceCluster, site: Cluster, clients: Clients, now: datetime) -> Registered:
+    async def of(self, cluster: InferenceCluster, remote: Cluster, clients: Clients, now: datetime) -> Registered:
         """Who else has the cluster, or may have it."""
         hub, reads = clients.hub, clients.reads
-        identity = await reads.of(site, ("identity",), _read, now, lasts=IDENTITY_LASTS, nothing_lasts=LOOK_LASTS)
+        identity = await reads.of(remote, ("identity",), _read, now, lasts=IDENTITY_LASTS, nothing_lasts=LOOK_LASTS)
         name, mine = cluster.metadata.name, cluster.metadata.uid or ""
         others = look_alike(name, identity, hub)
         known = find(hub, CLUSTERS, Key("", name))
@@ -71,18 +71,18 @@ class Registrations:
         later = tuple(sorted(one["metadata"]["uid"] for one in ranked[place + 1 :]))
         unsure = ""
         for one in ranked[:place]:
-            same = await self._same(mine, site, one, clients, now)
+            same = await self._same(mine, remote, one, clients, now)
             if same:
                 return Registered(identity, first=one["metadata"]["name"])
             if same is None and not _has(known):
                 unsure = unsure or one["metadata"]["name"]
         return Registered(identity, unsure=unsure, later=later)
 
-    async def _same(self, mine: str, site: Cluster, other: Manifest, clients: Clients, now: datetime) -> bool | None:
+    async def _same(self, mine: str, remote: Cluster, other: Manifest, clients: Clients, now: datetime) -> bool | None:
         """Whether another one, which is before this one, has the same cluster; None while nothing proves either."""
         theirs = other["metadata"]["uid"]
         pair, key = (mine, theirs), mark_key(theirs)
-        if is_marked(find(site, SECRET, key), mine):
+        if is_marked(find(remote, SECRET, key), mine):
             return True
         marked = _has_marked(other, key, mine, clients.fleet)
         if marked or pair in self._marked:
@@ -91,7 +91,7 @@ class Registrations:
                 return is_marked(await kube.find(SECRET, key), mine)
 
             with suppress(Forbidden):
-                there = await clients.reads.of(site, ("mark", *pair), ask, now, lasts=LOOK_LASTS)
+                there = await clients.reads.of(remote, ("mark", *pair), ask, now, lasts=LOOK_LASTS)
                 (self._marked.add if there else self._marked.discard)(pair)
                 return there
         since = self._unsure.setdefault(pair, now)
@@ -101,13 +101,13 @@ class Registrations:
 def _has_marked(other: Manifest, key: Key, uid: str, fleet: Callable[[str], Cluster]) -> bool | None:
     """Whether another InferenceCluster has written the uid on its cluster; None when nobody can tell."""
     try:
-        site = fleet(other["metadata"]["name"])
+        remote = fleet(other["metadata"]["name"])
     except Unreachable:
         # Where another pod is connected to it, it is about to mark it, and we see that if it is our own cluster, too.
         return False if condition(other, ClusterReady.__name__).is_true else None
-    if not site.health.answers:
+    if not remote.health.answers:
         return None
-    return is_marked(find(site, SECRET, key), uid)
+    return is_marked(find(remote, SECRET, key), uid)
 
 
 async def _read(kube: Kube) -> str:

@@ -18,7 +18,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE
-from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
+from modelplane_operator.planning.serving_stack import CHILDREN, ClusterState, Observed, homes, plan
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
@@ -49,15 +49,15 @@ def controller(
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
         name = cluster_of(stack.to_manifest())
         try:
-            site = clients.fleet(name)
-            unreachable = site.health.error
+            remote = clients.fleet(name)
+            unreachable = remote.health.error
         except Connecting:
-            site, unreachable = None, None
+            remote, unreachable = None, None
         except Unreachable as error:
-            site, unreachable = None, (known.why(name) if known else None) or error
+            remote, unreachable = None, (known.why(name) if known else None) or error
         there = None
-        if site is not None and site.health.answers and site.synced:
-            there = await _there(stack, site, clients, definitions)
+        if remote is not None and remote.health.answers and remote.synced:
+            there = await _there(stack, remote, clients, definitions)
         replicas = clients.hub.find(REPLICAS) if stack.metadata.deletion_timestamp else None
         return Observed(
             stack,
@@ -67,7 +67,7 @@ def controller(
             clients.now().replace(microsecond=0),
             tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
             abandoned=_abandoned(stack, name, clients.hub),
-            unverified=site.unverified if site is not None and name == str(stack.key) else None,
+            unverified=remote.unverified if remote is not None and name == str(stack.key) else None,
             hub=hub_gateway(clients.hub, clients.now()),
             closed=_closed(name, clients.hub),
         )
@@ -88,26 +88,30 @@ def controller(
     )
 
 
-async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitions: tuple[Manifest, ...]) -> There:
+async def _there(
+    stack: ServingStack, remote: Cluster, clients: Clients, definitions: tuple[Manifest, ...]
+) -> ClusterState:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
-    children = tuple(applied(site, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
-    charts = await look(site, uid, wanted, clients, homes=homes(stack))
+    children = tuple(applied(remote, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
+    charts = await look(remote, uid, wanted, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
-    lacking, having = _devices(site, clients.hub) if has_driver and not terminating else ((), ())
-    return There(
+    lacking, having = _devices(remote, clients.hub) if has_driver and not terminating else ((), ())
+    return ClusterState(
         charts=charts,
         children=children,
-        taken=frozenset() if terminating else await _taken(stack, site, clients, children),
-        definitions=() if terminating else await ours(site, clients, definitions),
-        balancers=await _balancers(site, clients, children) if terminating else (),
+        taken=frozenset() if terminating else await _taken(stack, remote, clients, children),
+        definitions=() if terminating else await ours(remote, clients, definitions),
+        balancers=await _balancers(remote, clients, children) if terminating else (),
         no_devices=lacking,
         has_devices=bool(having),
     )
 
 
-async def _taken(stack: ServingStack, site: Cluster, clients: Clients, children: Iterable[Manifest]) -> frozenset[str]:
+async def _taken(
+    stack: ServingStack, remote: Cluster, clients: Clients, children: Iterable[Manifest]
+) -> frozenset[str]:
     """The namespaces that are to be there and are somebody else's."""
     ours = {child["metadata"]["name"] for child in children if child["kind"] == "Namespace"}
     missing = tuple(sorted({manifest["metadata"]["name"] for manifest in render_namespaces(stack)} - ours))
@@ -115,10 +119,10 @@ async def _taken(stack: ServingStack, site: Cluster, clients: Clients, children:
     async def ask(kube: Kube) -> frozenset[str]:
         return frozenset([name for name in missing if await kube.find(NAMESPACE, Key("", name))])
 
-    return await clients.reads.of(site, ("namespaces", missing), ask, clients.now())
+    return await clients.reads.of(remote, ("namespaces", missing), ask, clients.now())
 
 
-async def _balancers(site: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
+async def _balancers(remote: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
     """What Envoy Gateway takes away once the Gateway is gone."""
 
     async def ask(kube: Kube) -> tuple[str, ...]:
@@ -126,21 +130,21 @@ async def _balancers(site: Cluster, clients: Clients, children: Iterable[Manifes
         return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
 
     left = frozenset((child["kind"], child["metadata"]["name"]) for child in children)
-    return await clients.reads.of(site, ("load balancers", left), ask, clients.now())
+    return await clients.reads.of(remote, ("load balancers", left), ask, clients.now())
 
 
-def _devices(site: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _devices(remote: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Pools that have nodes and declare devices to claim: those whose nodes publish none of them, and the others."""
-    cluster = find(hub, CLUSTERS, Key("", site.name))
+    cluster = find(hub, CLUSTERS, Key("", remote.name))
     declared: dict[str, set[str]] = {
         pool["name"]: {device["driver"] for device in entries(pool, "devices") if device.get("claim") != "Synthetic"}
         for pool in entries(cluster or {}, "status", "gpuPools")
     }
     if not any(declared.values()):
         return (), ()
-    pool_of = {node["metadata"]["name"]: labels_of(node)[labels.POOL] for node in site.find(NODE) or ()}
+    pool_of = {node["metadata"]["name"]: labels_of(node)[labels.POOL] for node in remote.find(NODE) or ()}
     published: dict[str, set[str]] = {pool: set() for pool in pool_of.values()}
-    for one in site.find(RESOURCE_SLICE) or ():
+    for one in remote.find(RESOURCE_SLICE) or ():
         if pool := pool_of.get(one["spec"].get("nodeName", "")):
             published[pool].add(one["spec"]["driver"])
     asked = {pool: found for pool in published if (found := declared.get(pool))}

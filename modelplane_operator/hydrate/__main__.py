@@ -24,7 +24,7 @@ from modelplane_operator.hydrate.google_cloud_storage import GOOGLE, GoogleCloud
 from modelplane_operator.hydrate.manifest import Manifest
 from modelplane_operator.hydrate.oci import oci
 from modelplane_operator.hydrate.progress import EVERY, Api, Reporter, last_word
-from modelplane_operator.hydrate.source import Broken, Refused, Source
+from modelplane_operator.hydrate.source import PermanentError, Source, TransientError
 from modelplane_operator.hydrate.staging import Staging
 from modelplane_operator.hydrate.web import Web
 
@@ -47,9 +47,9 @@ def main() -> int:
         reporter.tell(facts)
         last_word(word, json.dumps(facts))
         return 0
-    except Refused as error:
+    except PermanentError as error:
         return _failed(word, str(error), PERMANENT)
-    except Broken as error:
+    except TransientError as error:
         return _failed(word, str(error), PASSING)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _source(asked: argparse.Namespace) -> Source:
-    """What there is to have; raises Refused for what makes no sense."""
+    """What there is to have; raises PermanentError for what makes no sense."""
     patterns = {"allow": tuple(asked.allow), "ignore": tuple(asked.ignore)}
     anywhere = asked.any_address
 

@@ -15,7 +15,17 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from modelplane_operator.hydrate.source import PAGES, Broken, File, Listing, Refused, below, path_of, pinned, selected
+from modelplane_operator.hydrate.source import (
+    PAGES,
+    File,
+    FileListing,
+    PermanentError,
+    TransientError,
+    below,
+    path_of,
+    pinned,
+    selected,
+)
 from modelplane_operator.hydrate.web import Web
 
 GOOGLE: Final = "https://storage.googleapis.com"
@@ -39,11 +49,11 @@ class GoogleCloudStorage:
     _token: tuple[str, float] = field(default=("", 0.0), init=False, repr=False)
     """And until when it holds."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         files = selected(self._listed(), self.allow, self.ignore, self.web.named)
         return pinned(files, self.revision, self.web.named)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o/{quote(file.key, safe='')}"
         self.web.fetch(f"{url}?alt=media&generation={file.version}", file, folder, self._headers())
@@ -62,11 +72,11 @@ class GoogleCloudStorage:
                     if path := path_of(one["name"], self.prefix):
                         yield File(path, int(one["size"]), f"crc32c:{one['crc32c']}", one["name"], one["generation"])
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise Broken(f"{self.web.named} is answered with something else than a list") from error
+                raise TransientError(f"{self.web.named} is answered with something else than a list") from error
             page = str(told.get("nextPageToken") or "")
             if not page:
                 return
-        raise Refused(f"{self.web.named} is a list of more than {PAGES} pages")
+        raise PermanentError(f"{self.web.named} is a list of more than {PAGES} pages")
 
     def _headers(self) -> Mapping[str, str]:
         if not self.credentials:
@@ -84,9 +94,9 @@ class GoogleCloudStorage:
             key = serialization.load_pem_private_key(str(told["private_key"]).encode(), None)
             email = str(told["client_email"])
         except (ValueError, KeyError, TypeError, UnsupportedAlgorithm):
-            raise Refused("the Secret of authSecret has no key of a service account") from None
+            raise PermanentError("the Secret of authSecret has no key of a service account") from None
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise Refused("the Secret of authSecret has no key of a service account")
+            raise PermanentError("the Secret of authSecret has no key of a service account")
         now = int(time.time())
         claims = {"iss": email, "scope": READ_ONLY, "aud": TOKENS, "iat": now, "exp": now + 3600}
         signed = f"{_encoded({'alg': 'RS256', 'typ': 'JWT'})}.{_encoded(claims)}"
@@ -100,7 +110,7 @@ class GoogleCloudStorage:
         try:
             return str(json.loads(content)["access_token"])
         except (ValueError, KeyError, TypeError) as error:
-            raise Broken("Google Cloud gives no token for the service account") from error
+            raise TransientError("Google Cloud gives no token for the service account") from error
 
 
 def _encoded(part: Mapping[str, Any]) -> str:

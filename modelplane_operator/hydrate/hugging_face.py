@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # pyright: ignore[reportUnknownVariableType]
 
-from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, selected
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import client, resumed, wanted, write
 
 # Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
@@ -38,7 +38,7 @@ class HuggingFace:
     token: str | None = field(default=None, repr=False)
     client: httpx.Client = field(default_factory=client)
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         with self._errors():
             found = HfApi(self.endpoint, token=self.token or False).model_info(
                 self.repo, revision=self.revision, files_metadata=True
@@ -49,10 +49,10 @@ class HuggingFace:
         )
         files = selected(every, self.allow, self.ignore, self._named)
         if found.sha is None:
-            raise Broken(f"{self.endpoint} does not say which commit {self._named} is")
-        return Listing(found.sha, files)
+            raise TransientError(f"{self.endpoint} does not say which commit {self._named} is")
+        return FileListing(found.sha, files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         """By the library's addresses and headers, and not by its download: that asks for each file twice, and takes
         twice the processor and four times 10 MB."""
         have = resumed(file, folder)
@@ -77,31 +77,31 @@ class HuggingFace:
         try:
             yield
         except GatedRepoError as error:
-            raise Refused(
+            raise PermanentError(
                 f"{self._named} is gated, and was asked for {asked}; its licence has to be accepted by that account"
             ) from error
         except RevisionNotFoundError as error:
-            raise Refused(f"{self._named} does not exist: name a branch, tag or commit of it") from error
+            raise PermanentError(f"{self._named} does not exist: name a branch, tag or commit of it") from error
         except RepositoryNotFoundError as error:
-            raise Refused(f"{self._named} does not exist or is private, and was asked for {asked}") from error
+            raise PermanentError(f"{self._named} does not exist or is private, and was asked for {asked}") from error
         except HFValidationError as error:
-            raise Refused(f"{self.repo} is no name of a repository") from error
+            raise PermanentError(f"{self.repo} is no name of a repository") from error
         except HfHubHTTPError as error:
             raise self._answered(error, asked) from error
         except OSError as error:
             if error.errno is not None and not isinstance(error, ConnectionError | TimeoutError):
                 raise  # the volume's trouble, and not the hub's
-            raise Broken(f"{self.endpoint} does not answer as it should: {type(error).__name__}") from error
+            raise TransientError(f"{self.endpoint} does not answer as it should: {type(error).__name__}") from error
         except httpx.HTTPError as error:
-            raise Broken(f"{self.endpoint} does not answer: {type(error).__name__}") from error
+            raise TransientError(f"{self.endpoint} does not answer: {type(error).__name__}") from error
 
-    def _answered(self, error: HfHubHTTPError, asked: str) -> Refused | Broken:
+    def _answered(self, error: HfHubHTTPError, asked: str) -> PermanentError | TransientError:
         status = error.response.status_code
         if status in {401, 403}:
-            return Refused(f"{self._named} is refused with {status}; it was asked for {asked}")
+            return PermanentError(f"{self._named} is refused with {status}; it was asked for {asked}")
         if status < 500 and status not in _PASSING:
-            return Refused(f"{self.endpoint} answers {status} to what is asked of {self._named}")
+            return PermanentError(f"{self.endpoint} answers {status} to what is asked of {self._named}")
         wait = error.response.headers.get("Retry-After", "")
-        return Broken(
+        return TransientError(
             f"{self.endpoint} answers {status}", retry_after=float(wait) if wait.isascii() and wait.isdigit() else None
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from modelplane_operator.hydrate.source import CHANGED, Broken, File, Listing, Refused, selected
+from modelplane_operator.hydrate.source import CHANGED, File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import Web
 
 _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}'
@@ -32,18 +32,18 @@ class Manifest:
     headers: Mapping[str, str] | None = None
     """For the server of the manifest, and no other."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         with self.web.get(self.url, self.headers) as response:
             content = self.web.read(response)
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 and found != self.sha256:
-            raise Refused(f"{self.web.named} hashes to {found}, and not to what sha256 says")
+            raise PermanentError(f"{self.web.named} hashes to {found}, and not to what sha256 says")
         if self.revision and self.revision != f"sha256:{found}":
-            raise Refused(f"{self.web.named} {CHANGED}")
+            raise PermanentError(f"{self.web.named} {CHANGED}")
         files = selected(self._files(content), self.allow, self.ignore, self.web.named)
-        return Listing(f"sha256:{found}", files)
+        return FileListing(f"sha256:{found}", files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         same = _origin(file.key) == _origin(self.url)
         self.web.fetch(file.key, file, folder, self.headers if same else None)
@@ -53,11 +53,11 @@ class Manifest:
             told: Any = json.loads(content)
             entries = [(one["path"], one["size"], one["sha256"], one.get("url")) for one in told["files"]]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Refused(f"{self.web.named} {_SHAPE}") from error
+            raise PermanentError(f"{self.web.named} {_SHAPE}") from error
         for path, size, sha256, url in entries:
             known = isinstance(path, str) and type(size) is int and size >= 0 and isinstance(sha256, str)
             if not known or not re.fullmatch("[0-9a-fA-F]{64}", sha256) or not (url is None or isinstance(url, str)):
-                raise Refused(f"{self.web.named} {_SHAPE}")
+                raise PermanentError(f"{self.web.named} {_SHAPE}")
             yield File(path, size, f"sha256:{sha256.lower()}", urljoin(self.url, url or quote(path)))
 
 
@@ -65,5 +65,5 @@ def _origin(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise Broken(f"{url[:100]!r} is no address") from error
+        raise TransientError(f"{url[:100]!r} is no address") from error
     return parts.scheme, parts.netloc

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from modelplane_operator.hydrate.source import Broken, Denied, File, Listing, Refused, selected
+from modelplane_operator.hydrate.source import (
+    AccessDeniedError,
+    File,
+    FileListing,
+    PermanentError,
+    TransientError,
+    selected,
+)
 from modelplane_operator.hydrate.web import Web
 
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -59,7 +66,7 @@ class Registry:
         realm = told.pop("realm", "")
         secure = self.base.startswith("https://")
         if scheme.lower() != "bearer" or not realm.startswith("https://" if secure else ("https://", "http://")):
-            raise Refused(f"{self.web.named} is refused with 401; it was asked for {self.web.asked}")
+            raise PermanentError(f"{self.web.named} is refused with 401; it was asked for {self.web.asked}")
         asked = {name: value for name, value in told.items() if name in {"service", "scope"}}
         url = str(self.web.client.build_request("GET", realm, params=asked).url)
         with self.web.get(url, basic) as response:
@@ -68,7 +75,7 @@ class Registry:
             found = json.loads(content)
             token = found.get("token") or found["access_token"]
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise Broken(f"{self.web.named}: its registry gives no token") from error
+            raise TransientError(f"{self.web.named}: its registry gives no token") from error
         self._authorization = f"Bearer {token}"
 
     def renew(self, path: str) -> None:
@@ -89,25 +96,27 @@ class Oci:
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         manifest, digest = self._manifest(self.wanted)
         try:
             if manifest.get("mediaType") == INDEX or "manifests" in manifest:
                 children = manifest.get("manifests") or ()
                 if len(children) != 1:
                     count = len(children)
-                    raise Refused(f"{self._named} is an index of {count} artifacts: name one of them by its digest")
+                    raise PermanentError(
+                        f"{self._named} is an index of {count} artifacts: name one of them by its digest"
+                    )
                 manifest, digest = self._manifest(str(children[0]["digest"]))
             files = selected(self._files(manifest), self.allow, self.ignore, self._named)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise Refused(f"{self._named} is no manifest of an artifact") from error
-        return Listing(digest, files)
+            raise PermanentError(f"{self._named} is no manifest of an artifact") from error
+        return FileListing(digest, files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
-        except Denied:
+        except AccessDeniedError:
             self.registry.renew(f"blobs/{file.key}")  # a token lasts some minutes, and a large model longer
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
 
@@ -119,13 +128,13 @@ class Oci:
         content = self.registry.read(f"manifests/{wanted}", MANIFESTS)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if wanted.startswith("sha256:") and wanted != digest:
-            raise Broken(f"{self._named} has come with another content than its digest")
+            raise TransientError(f"{self._named} has come with another content than its digest")
         try:
             found = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise Refused(f"{self._named} is no manifest of an artifact") from error
+            raise PermanentError(f"{self._named} is no manifest of an artifact") from error
         if not isinstance(found, dict):
-            raise Refused(f"{self._named} is no manifest of an artifact")
+            raise PermanentError(f"{self._named} is no manifest of an artifact")
         return cast(dict[str, Any], found), digest
 
     def _files(self, manifest: Mapping[str, Any]) -> Iterator[File]:
@@ -135,7 +144,7 @@ class Oci:
             packed = known.get(UNPACK) == "true" or re.search(r"model\..*\.tar", str(layer.get("mediaType")))
             digest = str(layer["digest"])
             if not title or packed or not digest.startswith("sha256:"):
-                raise Refused(
+                raise PermanentError(
                     f"{self._named} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
                 )
             yield File(str(title), int(layer["size"]), digest, digest)
@@ -145,7 +154,7 @@ def oci(reference: str, web: Web, *, insecure: bool, credentials: str, revision:
     """`credentials`: a file of Docker's, as a Secret has it."""
     parts = _REFERENCE.fullmatch(reference)
     if parts is None:
-        raise Refused(f"{reference[:100]!r} is no reference of an artifact")
+        raise PermanentError(f"{reference[:100]!r} is no reference of an artifact")
     host, name = parts["host"], parts["name"]
     basic = _basic(host, credentials) if credentials else ""
     if host == DOCKER_HUB[0]:
@@ -155,15 +164,15 @@ def oci(reference: str, web: Web, *, insecure: bool, credentials: str, revision:
 
 
 def _basic(host: str, credentials: str) -> str:
-    """User and password for a registry; raises Refused, without what it says."""
+    """User and password for a registry; raises PermanentError, without what it says."""
     hosts = DOCKER_HUB if host == DOCKER_HUB[0] else (host, f"https://{host}", f"https://{host}/v2/")
     try:
         auths = json.loads(credentials)["auths"]
         found = next((auths[one] for one in hosts if one in auths), None)
         if found is None:
-            raise Refused(f"the Secret of authSecret has nothing for registry {host}")
+            raise PermanentError(f"the Secret of authSecret has nothing for registry {host}")
         if found.get("auth"):
             return str(found["auth"])
         return base64.b64encode(f"{found['username']}:{found['password']}".encode()).decode()
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Refused("the Secret of authSecret is no kubernetes.io/dockerconfigjson") from None
+        raise PermanentError("the Secret of authSecret is no kubernetes.io/dockerconfigjson") from None

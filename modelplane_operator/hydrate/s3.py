@@ -16,7 +16,17 @@ from botocore import UNSIGNED  # pyright: ignore[reportMissingTypeStubs]
 from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
-from modelplane_operator.hydrate.source import PAGES, Broken, File, Listing, Refused, below, path_of, pinned, selected
+from modelplane_operator.hydrate.source import (
+    PAGES,
+    File,
+    FileListing,
+    PermanentError,
+    TransientError,
+    below,
+    path_of,
+    pinned,
+    selected,
+)
 from modelplane_operator.hydrate.web import answered, check_host, resumed, write
 
 HEADS: Final = 8  # at once: an object's checksum is not in the list
@@ -38,13 +48,13 @@ class S3:
     anywhere: bool = False
     _clients: list[Any] = field(default_factory=list[Any], init=False, repr=False)
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         with self._errors():
             files = selected(self._listed(), self.allow, self.ignore, self._named)
             with ThreadPoolExecutor(HEADS) as pool:
                 return pinned(list(pool.map(self._with_checksum, files)), self.revision, self._named)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing
         have = resumed(file, folder)
         if have == file.size:
@@ -83,7 +93,7 @@ class S3:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=below(self.prefix))
         for number, page in enumerate(pages):
             if number == PAGES:
-                raise Refused(f"{self._named} is a list of more than {PAGES} pages")
+                raise PermanentError(f"{self._named} is a list of more than {PAGES} pages")
             for one in page.get("Contents", ()):
                 if path := path_of(one["Key"], self.prefix):
                     yield File(path, int(one["Size"]), "", one["Key"], one["ETag"])
@@ -119,4 +129,4 @@ class S3:
             status = int(told.get("HTTPStatusCode") or 500)
             raise answered(status, told.get("HTTPHeaders", {}), self._named, asked) from error
         except BotoCoreError as error:
-            raise Broken(f"{self._named} does not come: {type(error).__name__}") from error
+            raise TransientError(f"{self._named} does not come: {type(error).__name__}") from error

@@ -22,15 +22,15 @@ class HydrationError(Exception):
     """Why a volume was not filled. The message is for people, and holds no token."""
 
 
-class Refused(HydrationError):  # noqa: N818
+class PermanentError(HydrationError):
     """What trying again does not mend: somebody has to do something. The message says what."""
 
 
-class Denied(Refused):
+class AccessDeniedError(PermanentError):
     """What the source gives to somebody else, or with another token."""
 
 
-class Broken(HydrationError):  # noqa: N818
+class TransientError(HydrationError):
     """What may go better another time."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
@@ -54,7 +54,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FileListing:
     """All files of one revision."""
 
     revision: str
@@ -78,14 +78,14 @@ def path_of(key: str, prefix: str) -> str:
 
 
 def selected(files: Iterable[File], allow: Sequence[str], ignore: Sequence[str], named: str) -> tuple[File, ...]:
-    """Those that are asked for; raises Refused when there are none, or too many."""
+    """Those that are asked for; raises PermanentError when there are none, or too many."""
     every = tuple(islice(files, MOST + 1))
     if len(every) > MOST:
-        raise Refused(f"{named} has more than {MOST} files")
+        raise PermanentError(f"{named} has more than {MOST} files")
     found = tuple(one for one in every if (not allow or _any(allow, one.path)) and not _any(ignore, one.path))
     if not found:
         left = ": no file matches allowPatterns and ignorePatterns" if every else ""
-        raise Refused(f"{named} has no files{left}")
+        raise PermanentError(f"{named} has no files{left}")
     return found
 
 
@@ -94,22 +94,22 @@ def _any(patterns: Sequence[str], path: str) -> bool:
     return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
 
 
-def pinned(files: Sequence[File], wanted: str, named: str) -> Listing:
+def pinned(files: Sequence[File], wanted: str, named: str) -> FileListing:
     """The listing of a source that has no revisions of its own: they are made of names, sizes and versions."""
     told = sorted((one.path, one.size, one.version or one.checksum) for one in files)
     found = f"sha256:{hashlib.sha256(json.dumps(told).encode()).hexdigest()}"
     if wanted and wanted != found:
-        raise Refused(f"{named} {CHANGED}")
-    return Listing(found, tuple(files))
+        raise PermanentError(f"{named} {CHANGED}")
+    return FileListing(found, tuple(files))
 
 
 class Source(Protocol):
-    """One place that weights come from. Both raise Refused and Broken, and nothing else on purpose."""
+    """One place that weights come from. Both raise PermanentError and TransientError, and nothing else on purpose."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         """What there is, and is asked for."""
         ...
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         """Have the file in the folder, under its path; goes on where it broke off the last time."""
         ...

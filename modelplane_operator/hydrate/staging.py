@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from modelplane_operator.hydrate.checksums import matches
-from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, Source
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, Source, TransientError
 
 HOME: Final = ".modelplane"  # in the volume: what is ours
 MARKER: Final = "complete.json"
@@ -29,10 +29,10 @@ LAST: Final = ("config.json", "model_index.json")  # what engines look for first
 
 
 @dataclass(slots=True)
-class Done:
+class Progress:
     """How far it is; written here, and read by whoever tells of it."""
 
-    listing: Listing | None = None
+    listing: FileListing | None = None
     files: int = 0
 
 
@@ -43,7 +43,7 @@ class Staging:
     volume: Path
     content: str
     pause: Callable[[float], None] = time.sleep
-    done: Done = field(default_factory=Done)
+    done: Progress = field(default_factory=Progress)
 
     @property
     def folder(self) -> Path:
@@ -61,8 +61,8 @@ class Staging:
             return ""
         return str(told["revision"]) if told.get("content") == self.content else ""
 
-    def fill(self, source: Source) -> Listing:
-        """Bring the volume to the content; raises Refused, Broken, and OSError for what is the volume's."""
+    def fill(self, source: Source) -> FileListing:
+        """Bring the volume to the content; raises PermanentError, TransientError, and an OSError of the volume."""
         listing = source.listing()
         _check(listing.files)
         self.done.listing = listing
@@ -84,17 +84,17 @@ class Staging:
         in_place = sum(file.size for file in placed if self._is_placed(file))
         return in_place + _size(self.folder)
 
-    def _check_room(self, listing: Listing) -> None:
+    def _check_room(self, listing: FileListing) -> None:
         needed = listing.size - self.staged() + SPARE
         free = shutil.disk_usage(self.volume).free
         if needed > free:
-            raise Refused(
+            raise PermanentError(
                 f"{len(listing.files)} files need {_told(listing.size)}, and the volume has room for "
                 f"{_told(max(free + listing.size - needed, 0))} of that: raise sizeGiB, or leave files out by "
                 "ignorePatterns"
             )
 
-    def _have(self, source: Source, listing: Listing, file: File) -> None:
+    def _have(self, source: Source, listing: FileListing, file: File) -> None:
         """One file, verified."""
         for tried in range(1, TRIES + 1):
             if self._is_placed(file):
@@ -103,7 +103,7 @@ class Staging:
                 source.fetch(listing, file, self.folder)
                 _verify(file, self.folder / file.path)
                 break
-            except Broken as error:
+            except TransientError as error:
                 if tried == TRIES:
                     raise
                 self.pause(min(error.retry_after or 2.0**tried, 60.0))
@@ -119,7 +119,7 @@ class Staging:
     def _placing(self) -> Path:
         return self.volume / HOME / f"{self.content}.placing"
 
-    def _promote(self, listing: Listing) -> None:
+    def _promote(self, listing: FileListing) -> None:
         self._placing.touch()
         for file in sorted(listing.files, key=lambda one: (one.path in LAST, one.path)):
             staged, place = self.folder / file.path, self.volume / file.path
@@ -148,25 +148,25 @@ def _check(files: Iterable[File]) -> None:
         place, told = PurePosixPath(file.path), repr(file.path[:100])
         parts = place.parts
         if not parts or file.path.startswith("/") or "\\" in file.path or {"..", "."} & {*parts} or parts[0] == HOME:
-            raise Refused(f"the source names a file that leads out of the volume: {told}")
+            raise PermanentError(f"the source names a file that leads out of the volume: {told}")
         if not file.path.isprintable() or any(len(part.encode(errors="replace")) > LONGEST for part in parts):
-            raise Refused(f"the source names a file as none can be called: {told}")
+            raise PermanentError(f"the source names a file as none can be called: {told}")
         if file.size < 0:
-            raise Refused(f"the source says that file {told} has {file.size} bytes")
+            raise PermanentError(f"the source says that file {told} has {file.size} bytes")
         if place in places or any(places.get(above) for above in place.parents):
-            raise Refused(f"the source names file {told} twice, or another below it")
+            raise PermanentError(f"the source names file {told} twice, or another below it")
         places |= dict.fromkeys(place.parents, False) | {place: True}
 
 
 def _verify(file: File, path: Path) -> None:
-    """Raises Broken, and has it fetched anew, when it is not that file. Else it outlasts the node from here on: the
-    marker would, too, and speak for what was lost."""
+    """Raises TransientError, and has it fetched anew, when it is not that file. Else it outlasts the node from here on:
+    the marker would, too, and speak for what was lost."""
     if path.stat().st_size == file.size and matches(file.checksum, path):
         with path.open("rb") as content:
             os.fsync(content.fileno())
         return
     path.unlink()
-    raise Broken(f"file {file.path} has come with another content than the source says it has")
+    raise TransientError(f"file {file.path} has come with another content than the source says it has")
 
 
 def _size(folder: Path) -> int:

@@ -18,7 +18,7 @@ from typing import Final
 import httpcore
 import httpx
 
-from modelplane_operator.hydrate.source import Broken, Denied, File, HydrationError, Refused
+from modelplane_operator.hydrate.source import AccessDeniedError, File, HydrationError, PermanentError, TransientError
 
 LARGEST: Final = 16 << 20  # of what is read as a whole: a manifest, a list
 PIECE: Final = 1 << 20  # at most so much at once: by the library's 64 KiB a GB takes two seconds more of the processor
@@ -41,7 +41,7 @@ def check_host(host: str) -> None:
     except socket.gaierror as error:
         if error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}:
             raise _nowhere(host) from error
-        raise Broken(f"host {host} cannot be resolved for now") from error
+        raise TransientError(f"host {host} cannot be resolved for now") from error
     except UnicodeError as error:
         raise _nowhere(host) from error
     if any(_is_inside(ipaddress.ip_address(one)) for one in found):
@@ -52,8 +52,8 @@ def _check(request: httpx.Request) -> None:
     check_host(request.url.host)
 
 
-def _nowhere(host: str) -> Refused:
-    return Refused(f"host {host} leads nowhere that weights may come from")
+def _nowhere(host: str) -> PermanentError:
+    return PermanentError(f"host {host} leads nowhere that weights may come from")
 
 
 def _is_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -66,13 +66,13 @@ def _is_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 def answered(status: int, headers: Mapping[str, str], named: str, asked: str) -> HydrationError:
     """What an answer of 400 and above means. What the server says is left out: it may be anything."""
     if status in {401, 403}:
-        return Denied(f"{named} is refused with {status}; it was asked for {asked}")
+        return AccessDeniedError(f"{named} is refused with {status}; it was asked for {asked}")
     if status == 404:
-        return Refused(f"{named} does not exist, and was asked for {asked}")
+        return PermanentError(f"{named} does not exist, and was asked for {asked}")
     if status < 500 and status not in PASSING:
-        return Refused(f"{named} is answered with {status}")
+        return PermanentError(f"{named} is answered with {status}")
     wait = headers.get("Retry-After", "")
-    return Broken(
+    return TransientError(
         f"{named} is answered with {status}", retry_after=float(wait) if wait.isascii() and wait.isdigit() else None
     )
 
@@ -113,9 +113,9 @@ class Web:
                     raise answered(response.status_code, response.headers, self.named, self.asked)
                 yield response
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-            raise Refused(f"{self.named} leads to no web server: {type(error).__name__}") from error
+            raise PermanentError(f"{self.named} leads to no web server: {type(error).__name__}") from error
         except httpx.HTTPError as error:
-            raise Broken(f"{self.named} does not come: {type(error).__name__}") from error
+            raise TransientError(f"{self.named} does not come: {type(error).__name__}") from error
 
     def read(self, response: httpx.Response) -> bytes:
         """The whole of a short answer."""
@@ -123,7 +123,7 @@ class Web:
         for chunk in response.iter_bytes():
             found += chunk
             if len(found) > LARGEST:
-                raise Refused(f"{self.named} is longer than {LARGEST >> 20} MiB")
+                raise PermanentError(f"{self.named} is longer than {LARGEST >> 20} MiB")
         return bytes(found)
 
     def fetch(self, url: str, file: File, folder: Path, headers: Mapping[str, str] | None = None) -> None:
@@ -155,7 +155,7 @@ def resumed(file: File, folder: Path) -> int:
 
 
 def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None:
-    """Put the chunks into a file, from `start` on; raises Broken when they are not as many as they should be."""
+    """Put the chunks into a file, from `start` on; raises TransientError when they are too many or too few."""
     path = folder / file.path
     with path.open("r+b" if path.exists() else "wb") as content:
         content.truncate(start)
@@ -166,4 +166,4 @@ def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None
                 break
         there = content.tell()
     if there < file.size:
-        raise Broken(f"the transfer of {file.path} broke off at {there} of {file.size} bytes")
+        raise TransientError(f"the transfer of {file.path} broke off at {there} of {file.size} bytes")

@@ -165,7 +165,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Inventory:
     """All resources that concern an owner, as far as they could be listed."""
 
     found: tuple[Found, ...]

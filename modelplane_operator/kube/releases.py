@@ -40,7 +40,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Component:
     """One chart that is wanted, and the parts that have to be deployed before."""
 
     name: str
@@ -98,7 +98,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class RevisionContent:
     """What a revision holds, as its Secret's payload tells it."""
 
     chart: str

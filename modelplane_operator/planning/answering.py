@@ -10,14 +10,14 @@ from typing import Final
 
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_service import Answering, AuthReady, ModelService
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.planning.checked import Checked
 
 OK: Final = range(200, 400)
 FAULTS: Final = range(500, 600)
 
 
-def judge(answer: Answer, *, guarded: bool) -> tuple[Answering, str]:
+def judge(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
     """What one request tells. `guarded`: API keys are asked for, and the request has none."""
     if not answer.connected:
         return Answering.GATEWAY_UNREACHABLE, f"From the operator's point of view the gateway {answer.lack}"
@@ -37,7 +37,7 @@ def judge(answer: Answer, *, guarded: bool) -> tuple[Answering, str]:
     return Answering.NOT_ANSWERED, words
 
 
-def answering(service: ModelService, asked: Checked[Answer], *, guarded: bool) -> tuple[Answering, str]:
+def answering(service: ModelService, asked: Checked[GatewayAnswer], *, guarded: bool) -> tuple[Answering, str]:
     """Whether a service with routes answers, given what was said of it last."""
     reason, words = judge(asked.answer, guarded=guarded) if asked.answer else (Answering.ASKING, "")
     if reason.status == "True" or asked.failing:
@@ -49,7 +49,7 @@ def answering(service: ModelService, asked: Checked[Answer], *, guarded: bool) -
     return Answering.ASKING, ""  # what the first requests of a new service meet with is its gateway on the way
 
 
-def unguarded(asked: Checked[Answer], reason: Answering) -> AuthReady | None:
+def unguarded(asked: Checked[GatewayAnswer], reason: Answering) -> AuthReady | None:
     """What is wrong with how keys are checked, when that is what keeps a guarded service from being answered.
 
     Without a key a request gets no further than to the key service.

@@ -7,11 +7,11 @@ from modelplane_operator.api.model_cache import CachedCluster, ModelCache, Phase
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.planning.cached_cluster import (
     REQUEUE_SOON,
-    Look,
+    ClusterPlan,
+    ClusterState,
     Neighbour,
     Observed,
     Present,
-    Site,
     before,
     claims,
     owner_of,
@@ -24,78 +24,82 @@ from modelplane_operator.rendering.cache_sources import claim_of, content_of
 from modelplane_operator.rendering.model_replica.fences import render_fences
 
 
-def look(seen: Observed, site: Site) -> Look | None:
-    last = seen.cache.on(site.name)
-    if not site.connected:
-        why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
-        told = last or CachedCluster(name=site.name, phase="Pending", since=seen.now)
-        told = settled(told).model_copy(update={"message": why[:1000]}) if site.error else told
-        return Look(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
-    if not site.meant and not site.users:
-        return _leaving(site, last)
+def look(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
+    last = seen.cache.on(cluster.name)
+    if not cluster.connected:
+        why = (
+            f"cluster {cluster.name} does not answer: {cluster.error}"
+            if cluster.error
+            else "cluster has not been listed yet"
+        )
+        told = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
+        told = settled(told).model_copy(update={"message": why[:1000]}) if cluster.error else told
+        return ClusterPlan(told, again=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
+    if not cluster.meant and not cluster.users:
+        return _leaving(cluster, last)
     if claim_of(seen.cache):
-        return existing(seen, site, last)
-    if neighbour := lender(seen, site):
-        return borrowed(seen, site, neighbour, last)
-    present = Present(seen, site)
-    if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
-        return Look(settled(last).model_copy(update=used(site)), counts=False) if last else None
+        return existing(seen, cluster, last)
+    if neighbour := lender(seen, cluster):
+        return borrowed(seen, cluster, neighbour, last)
+    present = Present(seen, cluster)
+    if present.claim is None and not cluster.meant:  # it keeps what replicas start from, and gets nothing new
+        return ClusterPlan(settled(last).model_copy(update=used(cluster)), counts=False) if last else None
     return present.look(last)
 
 
-def existing(seen: Observed, site: Site, last: CachedCluster | None) -> Look:
+def existing(seen: Observed, cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan:
     """A cluster on which the cache is a claim that somebody else has made."""
     name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
-    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, site.isolation)
-    keep = [*fences, *volumes_in_use(site)]
-    steps: list[Step] = [Apply(one, site.name) for one in fences] if site.meant else []
-    steps += prune(site.children, keep, owner=seen.cache.metadata.uid or "", cluster=site.name)
-    bound = section(site.existing or {}, "status").get("phase")
+    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, cluster.isolation)
+    keep = [*fences, *volumes_in_use(cluster)]
+    steps: list[Step] = [Apply(one, cluster.name) for one in fences] if cluster.meant else []
+    steps += prune(cluster.children, keep, owner=seen.cache.metadata.uid or "", cluster=cluster.name)
+    bound = section(cluster.existing or {}, "status").get("phase")
     phase: Phase = "Ready" if bound == "Bound" else "Pending"
     unbound = f"is not bound: `kubectl describe pvc -n {home} {name}` on the cluster says why"
-    missing = "does not exist: make it on the cluster, with the weights in it" if site.existing is None else unbound
+    missing = "does not exist: make it on the cluster, with the weights in it" if cluster.existing is None else unbound
     why = f"PersistentVolumeClaim {home}/{name} {missing}"
     was = last.since if last and last.phase == phase else None
     told = CachedCluster(
-        name=site.name,
+        name=cluster.name,
         phase=phase,
         message=None if phase == "Ready" else why,
         since=was or seen.now,
         volume=name if phase == "Ready" else None,
-        **used(site),
+        **used(cluster),
     )
-    return Look(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=site.meant)
+    return ClusterPlan(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=cluster.meant)
 
 
-def _leaving(site: Site, last: CachedCluster | None) -> Look | None:
+def _leaving(cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan | None:
     """The cache has nothing to do on a cluster any more."""
-    steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
-    if site.children:
-        told = settled(last or CachedCluster(name=site.name))
-        return Look(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
-    if last is None or site.namespace is None:
+    steps = tuple(delete(one, cluster=cluster.name) for one in cluster.children if not is_terminating(one))
+    if cluster.children:
+        told = settled(last or CachedCluster(name=cluster.name))
+        return ClusterPlan(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
+    if last is None or cluster.namespace is None:
         return None
-    return Look(settled(last), (delete(site.namespace, cluster=site.name),), counts=False)
+    return ClusterPlan(settled(last), (delete(cluster.namespace, cluster=cluster.name),), counts=False)
 
 
 # A volume that is shared ----------------------------------------------------------------------------------------------
 
 
-def lender(seen: Observed, site: Site) -> Neighbour | None:
+def lender(seen: Observed, cluster: ClusterState) -> Neighbour | None:
     """The neighbour whose volume of the same content is started from, or waited for; None when it makes its own.
 
     Of several, one whose volume is complete, then one that has a volume; without any, the oldest cache makes it.
     """
-    if seen.cache.spec.sharing is None or not site.meant:
+    if seen.cache.spec.sharing is None or not cluster.meant:
         return None
-    if any(_holds(one, content_of(seen.cache)) for one in claims(site)):
+    if any(_holds(one, content_of(seen.cache)) for one in claims(cluster)):
         return None
-    able = [one for one in site.neighbours if _lends(seen, site, one)]
+    able = [one for one in cluster.neighbours if _lends(seen, cluster, one)]
     return min(able, key=lambda one: _rank(one, content_of(seen.cache)), default=None)
 
 
-def _lends(seen: Observed, site: Site, neighbour: Neighbour) -> bool:
-    other, content, last = neighbour.cache, content_of(seen.cache), seen.cache.on(site.name)
+def _lends(seen: Observed, cluster: ClusterState, neighbour: Neighbour) -> bool:
+    other, content, last = neighbour.cache, content_of(seen.cache), seen.cache.on(cluster.name)
     claim = lent(neighbour, content)
     staged = claim is not None and labels.STAGED in annotations_of(claim)
     if claim and staged and last and last.volume == key_of(claim).name:
@@ -128,31 +132,31 @@ def _paused(cache: ModelCache) -> bool:
     return (cache.metadata.annotations or {}).get(labels.PAUSED) == "true"
 
 
-def borrowed(seen: Observed, site: Site, neighbour: Neighbour, last: CachedCluster | None) -> Look:
+def borrowed(seen: Observed, cluster: ClusterState, neighbour: Neighbour, last: CachedCluster | None) -> ClusterPlan:
     """A cluster on which a neighbour fills the volume."""
     claim, name, theirs = lent(neighbour, content_of(seen.cache)), neighbour.cache.key.name, None
     staged = annotations_of(claim).get(labels.STAGED, "") if claim else ""
     if not staged:
-        theirs = neighbour.cache.on(site.name)
-    serving = claim if staged else before(seen, site)
+        theirs = neighbour.cache.on(cluster.name)
+    serving = claim if staged else before(seen, cluster)
     phase: Phase = "Ready" if staged else (theirs and theirs.phase) or "Pending"
     phase = "Hydrating" if phase == "Ready" and not staged else phase  # of another content
-    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, site.isolation)
-    steps: list[Step] = [Apply(one, site.name) for one in fences]
-    keep = [*fences, *volumes_in_use(site, serving)]
-    steps += prune(site.children, keep, owner=seen.cache.metadata.uid or "", cluster=site.name)
+    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, cluster.isolation)
+    steps: list[Step] = [Apply(one, cluster.name) for one in fences]
+    keep = [*fences, *volumes_in_use(cluster, serving)]
+    steps += prune(cluster.children, keep, owner=seen.cache.metadata.uid or "", cluster=cluster.name)
     message = "" if staged else f"ModelCache {name} stages it for this one too"
     message = f"{message}: {theirs.message}" if theirs and theirs.message else message
     was = last.since if last and last.phase == phase else None
     told = CachedCluster(
-        name=site.name,
+        name=cluster.name,
         phase=phase,
         message=message[:1000] or None,
         since=was or seen.now,
         progress=theirs.progress if theirs else None,
         volume=key_of(serving).name if serving else None,
         revision=annotations_of(serving)[labels.STAGED] if serving else None,
-        volume_of=name if staged or serving is None else owner_of(serving, site),
-        **used(site),
+        volume_of=name if staged or serving is None else owner_of(serving, cluster),
+        **used(cluster),
     )
-    return Look(told, tuple(steps))
+    return ClusterPlan(told, tuple(steps))

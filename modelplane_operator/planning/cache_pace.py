@@ -13,14 +13,14 @@ from typing import Final
 from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.cached_cluster import Look, Observed, edited
+from modelplane_operator.planning.cached_cluster import ClusterPlan, Observed, edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
 REFUSAL: Final = 800  # characters of what a cluster says
 TERMINAL: Final = 30.0  # seconds at least for what only somebody's help mends
 
 
-def paced(seen: Observed, look: Look) -> Look:
+def paced(seen: Observed, look: ClusterPlan) -> ClusterPlan:
     """The same, without steps while the cluster is not to be asked again, and with what it has refused."""
     last, failure = seen.cache.on(look.told.name), seen.refusals.get(look.told.name)
     before = last.refusals or 0 if last else 0

@@ -68,7 +68,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """A cluster that the cache is meant for, or has something on."""
 
     name: str
@@ -101,7 +101,7 @@ class Observed:
     """A cache, and its clusters."""
 
     cache: ModelCache
-    sites: tuple[Site, ...]
+    clusters: tuple[ClusterState, ...]
     namespace_uid: str
     """Of its namespace on the hub; empty before that has been seen."""
     hydrator: Hydrator
@@ -124,7 +124,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterPlan:
     """What is said of a cluster, what is done there, and when to look again."""
 
     told: CachedCluster
@@ -155,11 +155,11 @@ class Present:
     """One cluster on which the cache is to be."""
 
     seen: Observed
-    site: Site
+    cluster: ClusterState
 
     @property
     def claims(self) -> Sequence[Manifest]:
-        return claims(self.site)
+        return claims(self.cluster)
 
     @property
     def claim(self) -> Manifest | None:
@@ -182,33 +182,33 @@ class Present:
         """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
         if self.staged:
             return self.claim
-        return before(self.seen, self.site)
+        return before(self.seen, self.cluster)
 
-    def look(self, last: CachedCluster | None) -> Look:
-        job, cluster, now = self.job, self.site.name, self.seen.now
+    def look(self, last: CachedCluster | None) -> ClusterPlan:
+        job, cluster, now = self.job, self.cluster.name, self.seen.now
         ended = job is not None and succeeded(job)
-        told = reported(job, self.site.pods) if job else None
+        told = reported(job, self.cluster.pods) if job else None
         source = source_of(self.seen.cache)
         asked = source.revision if isinstance(source, HuggingFace) else ""
         revision = self.staged or ((told and told.revision) or asked or "unnamed" if ended else "")
         volume = self._volume(revision)
-        base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.site.isolation), volume]
+        base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.cluster.isolation), volume]
         course = self._course(job, staged=bool(revision), last=last)
         steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
         # Until the mark is on the volume the Job is what tells of it, and of the attempts until the status does.
         done = bool(self.staged)
         untold = [job] if job and (last is None or last.attempts != attempt(job)) else []
         needed = [*course.needed, *(untold if done else self._hydration())]
-        keep = [*base, *needed, *volumes_in_use(self.site, self.serving)]
-        steps += prune(self.site.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
-        steps += prune(self.site.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
+        keep = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
+        steps += prune(self.cluster.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
+        steps += prune(self.cluster.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
         retry = course.retry is not None and (course.retry <= now or edited(self.seen.cache))
         if job and not done and (retry or self._has_other_token(job)):
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
         was = last.since if last and last.phase == course.phase else None
         again = None if retry else course.retry or course.again or (now if done and untold else None)
-        return Look(
+        return ClusterPlan(
             CachedCluster(
                 name=cluster,
                 phase=course.phase,
@@ -219,12 +219,12 @@ class Present:
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=annotations_of(serving)[labels.STAGED] if serving else None,
-                volume_of=owner_of(serving, self.site) if serving else None,
-                **used(self.site),
+                volume_of=owner_of(serving, self.cluster) if serving else None,
+                **used(self.cluster),
             ),
             tuple(steps),
             max((again - now).total_seconds(), 1.0) if again else None,
-            counts=self.site.meant,
+            counts=self.cluster.meant,
         )
 
     def _course(self, job: Manifest | None, *, staged: bool, last: CachedCluster | None) -> _Course:
@@ -236,7 +236,7 @@ class Present:
         if job and failed(job):
             since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            return _Course("Failed", trouble(self.site.pods) or _why(job), retry=since + pause)
+            return _Course("Failed", trouble(self.cluster.pods) or _why(job), retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
         if job is None and self.seen.secret_missing:
             return _Course(phase)
@@ -255,8 +255,8 @@ class Present:
                 )
             )
             return _Course(phase, needed=needed)
-        silent, again = silence(job, self.site.pods, self.seen.now)
-        unbound, ill = "" if bound == "Bound" else self._unbound(), trouble(self.site.pods)
+        silent, again = silence(job, self.cluster.pods, self.seen.now)
+        unbound, ill = "" if bound == "Bound" else self._unbound(), trouble(self.cluster.pods)
         # Of a volume that does not come, pods only say that it does not.
         message = unbound if unbound and CLAIMS in ill else ill or silent or unbound
         return _Course(phase, message, again=again, needed=needed)
@@ -268,7 +268,7 @@ class Present:
 
     def _unbound(self) -> str:
         namespace, name = key_of(self.claim) if self.claim else ("", "")
-        named = section(self.claim or {}, "spec").get("storageClassName") or self.site.storage_class
+        named = section(self.claim or {}, "spec").get("storageClassName") or self.cluster.storage_class
         return (
             f"the volume is not bound: see that StorageClass {named} is there and gives such volumes; "
             f"`kubectl describe pvc -n {namespace} {name}` on the cluster says why"
@@ -280,7 +280,7 @@ class Present:
             plain = names.cache_volume(*cache.key)
             taken = any(key_of(one).name == plain for one in self.claims)
             name = names.cache_volume(*cache.key, content_of(cache)) if taken else plain
-            return render_volume(cache, name, self.site.storage_class, gib, staged)
+            return render_volume(cache, name, self.cluster.storage_class, gib, staged)
         spec = section(claim, "spec")  # of one that is there, nothing changes but that it grows
         given = section(spec, "resources", "requests").get("storage", "")
         there = int(given[:-2]) if given.endswith("Gi") and given[:-2].isdigit() else 0
@@ -289,14 +289,14 @@ class Present:
     def _hydration(self) -> Iterator[Manifest]:
         """What there is of the present hydration."""
         name = names.hydration(*self.seen.cache.key, content_of(self.seen.cache))
-        return (one for one in self.site.children if key_of(one).name == name)
+        return (one for one in self.cluster.children if key_of(one).name == name)
 
     def _has_other_token(self, job: Manifest) -> bool:
         """Whether a Job has failed with another token than there is now."""
         if not failed(job) or not self.seen.secret:
             return False
         wanted = render_token(self.seen.cache, self.seen.secret)
-        copies = [one for one in self.site.children if type_of(one) == SECRET and key_of(one) == key_of(wanted)]
+        copies = [one for one in self.cluster.children if type_of(one) == SECRET and key_of(one) == key_of(wanted)]
         return any(not was_applied(one, wanted) for one in copies)
 
 
@@ -312,50 +312,50 @@ def settled(told: CachedCluster) -> CachedCluster:
     return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
 
 
-def claims(site: Site) -> Sequence[Manifest]:
+def claims(cluster: ClusterState) -> Sequence[Manifest]:
     """The volumes that the cache has made on a cluster."""
-    return [one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
+    return [one for one in cluster.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
 
 
-def before(seen: Observed, site: Site) -> Manifest | None:
+def before(seen: Observed, cluster: ClusterState) -> Manifest | None:
     """The complete volume that replicas started from until now, its own or a neighbour's."""
-    last = seen.cache.on(site.name)
+    last = seen.cache.on(cluster.name)
     named = last.volume if last else None
-    lent = [one for neighbour in site.neighbours for one in neighbour.claims if key_of(one).name == named]
-    alive = [one for one in (*claims(site), *lent) if not is_terminating(one)]
+    lent = [one for neighbour in cluster.neighbours for one in neighbour.claims if key_of(one).name == named]
+    alive = [one for one in (*claims(cluster), *lent) if not is_terminating(one)]
     complete = [one for one in alive if labels.STAGED in annotations_of(one)]
     return min(complete, key=lambda one: (key_of(one).name != named, key_of(one)), default=None)
 
 
-def owner_of(claim: Manifest, site: Site) -> str | None:
+def owner_of(claim: Manifest, cluster: ClusterState) -> str | None:
     """The neighbour whose claim it is."""
-    return next((one.cache.key.name for one in site.neighbours if claim in one.claims), None)
+    return next((one.cache.key.name for one in cluster.neighbours if claim in one.claims), None)
 
 
-def used(site: Site) -> dict[str, Any]:
+def used(cluster: ClusterState) -> dict[str, Any]:
     """Who starts from it there, for its status."""
-    every = sorted(map(str, site.users))
+    every = sorted(map(str, cluster.users))
     return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
 
 
-def volumes_in_use(site: Site, serving: Manifest | None = None) -> Iterator[Manifest]:
+def volumes_in_use(cluster: ClusterState, serving: Manifest | None = None) -> Iterator[Manifest]:
     """Those that replicas start from, or that new ones would."""
-    used = {user.volume for user in site.users} | {key_of(one).name for one in (serving,) if one}
-    return (one for one in claims(site) if key_of(one).name in used)
+    used = {user.volume for user in cluster.users} | {key_of(one).name for one in (serving,) if one}
+    return (one for one in claims(cluster) if key_of(one).name in used)
 
 
 def _found_elsewhere(seen: Observed) -> str:
     """The commit that a branch was on the first cluster that has found it out: all are to hold the same."""
     wanted = content_of(seen.cache)
-    for site in seen.sites:
-        lent = (claim for neighbour in site.neighbours for claim in neighbour.claims)
-        for one in (*site.children, *lent):
+    for cluster in seen.clusters:
+        lent = (claim for neighbour in cluster.neighbours for claim in neighbour.claims)
+        for one in (*cluster.children, *lent):
             staged = annotations_of(one).get(labels.STAGED)
             of_claim = type_of(one) == PERSISTENT_VOLUME_CLAIM and annotations_of(one).get(labels.CONTENT) == wanted
             if staged and of_claim:
                 return staged
             name = names.hydration(*seen.cache.key, wanted)
-            if type_of(one) == JOB and key_of(one).name == name and (found := reported(one, site.pods).revision):
+            if type_of(one) == JOB and key_of(one).name == name and (found := reported(one, cluster.pods).revision):
                 return found
     return ""
 

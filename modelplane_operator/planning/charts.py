@@ -21,7 +21,7 @@ from typing import Any, cast
 from modelplane_operator.api.serving_stack import ComponentState
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import PENDING, UNDECIDED, Content, Part, Release, Revision, Run
+from modelplane_operator.kube.releases import PENDING, UNDECIDED, Component, Release, Revision, RevisionContent, Run
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
@@ -54,7 +54,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedCharts:
     """What was seen of a cluster's releases."""
 
     cluster: str
@@ -63,7 +63,7 @@ class Seen:
     """The seconds after which no Helm can be at work any more on what it last wrote then."""
     history: Mapping[Key, tuple[Revision, ...]] = field(default_factory=dict[Key, tuple[Revision, ...]])
     """Revisions by release, the newest first."""
-    contents: Mapping[tuple[Key, int], Content] = field(default_factory=dict[tuple[Key, int], Content])
+    contents: Mapping[tuple[Key, int], RevisionContent] = field(default_factory=dict[tuple[Key, int], RevisionContent])
     runs: Mapping[Key, Run] = field(default_factory=dict[Key, Run])
     workloads: tuple[Workload, ...] = ()
 
@@ -81,10 +81,10 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class PartStatus:
+class ChartStatus:
     """How one part stands."""
 
-    part: Part
+    part: Component
     state: ComponentState
     message: str = ""
     step: Step | None = None
@@ -94,14 +94,14 @@ class PartStatus:
     """Whether a revision of it is deployed."""
 
 
-def judge(parts: Sequence[Part], seen: Seen) -> tuple[PartStatus, ...]:
+def judge(parts: Sequence[Component], seen: ObservedCharts) -> tuple[ChartStatus, ...]:
     """How the parts stand. Of the steps at most one upgrades something, and none while another part is on its way."""
     deployed = {part.name for part in parts if seen.deployed(part.release.key)}
     statuses = [_judge(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
     current = {one.part.name for one in statuses if one.state in {"Deployed", "Starting"}}
     on_its_way = (one for one in statuses if one.state in {"Upgrading", "RollingBack"} and not _upgrades(one))
     busy = next((one.part.name for one in on_its_way), "")
-    turns: list[PartStatus] = []
+    turns: list[ChartStatus] = []
     for one in statuses:
         if _upgrades(one):
             before = busy or ", ".join(name for name in one.part.after if name not in current)
@@ -112,12 +112,12 @@ def judge(parts: Sequence[Part], seen: Seen) -> tuple[PartStatus, ...]:
     return tuple(turns)
 
 
-def _upgrades(one: PartStatus) -> bool:
+def _upgrades(one: ChartStatus) -> bool:
     """Whether its step is the beginning of an upgrade."""
     return one.runs and isinstance(one.step, Install)
 
 
-def lacking(statuses: Iterable[PartStatus]) -> Iterator[str]:
+def lacking(statuses: Iterable[ChartStatus]) -> Iterator[str]:
     """Which charts are not there or do not work. An upgrade that waits or failed is no reason."""
     for one in statuses:
         if not one.runs:
@@ -126,7 +126,7 @@ def lacking(statuses: Iterable[PartStatus]) -> Iterator[str]:
             yield f"chart {one.part.name}: {one.message}"
 
 
-def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
+def remove(release: Key, seen: ObservedCharts) -> tuple[str, Step | None]:
     """What a release that is no longer wanted waits for, and the step that takes it away."""
     run, newest = seen.runs.get(release), seen.newest(release)
     if run is not None and run.ended is None:
@@ -140,35 +140,35 @@ def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
     return f"release {release} is being uninstalled", Uninstall(release, seen.cluster)
 
 
-def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> PartStatus:
+def _judge(part: Component, seen: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
     key, cluster = part.release.key, seen.cluster
     run, newest, deployed = seen.runs.get(key), seen.newest(key), seen.deployed(key)
     runs = deployed is not None
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
-        return PartStatus(part, _under_way(run, seen.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs)
+        return ChartStatus(part, _under_way(run, seen.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs)
     if newest is not None and _another_works(newest, run, seen):
         wait = max(newest.modified + seen.patience - seen.now.timestamp(), REQUEUE_AFTER)
         message = f"Helm may still be at work on revision {newest.number}, which is {newest.status}"
-        return PartStatus(part, "Upgrading" if runs else "Installing", message, requeue_after=wait, runs=runs)
+        return ChartStatus(part, "Upgrading" if runs else "Installing", message, requeue_after=wait, runs=runs)
     if newest is not None and newest.status in PENDING:
         step = MarkFailed(key, newest.secret, newest.uid, newest.version, cluster)
-        return PartStatus(
+        return ChartStatus(
             part, "Upgrading" if runs else "Installing", step=step, requeue_after=REQUEUE_AFTER, runs=runs
         )
     if newest is not None and newest.status == "uninstalling":
-        return PartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
+        return ChartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
     failure = _failure(part.release, run, seen)
     if newest is not None and deployed is not None:
         if newest.status == "failed" and not newest.interrupted:
             return _roll_back(part, deployed, failure, run, seen)
         if newest.status == "deployed" and _as_asked(newest, part.release, run, seen):
             down = [str(one) for one in seen.workloads if one.release == key and one.down]
-            return PartStatus(part, "Starting" if down else "Deployed", "; ".join(down), runs=True)
+            return ChartStatus(part, "Starting" if down else "Deployed", "; ".join(down), runs=True)
     if failure is not None:
         wait = _until(failure.when, UPGRADES if runs else INSTALLS, failure.count, seen.now)
         state: ComponentState = "RolledBack" if runs and failure.recorded else "Failed"
-        return PartStatus(
+        return ChartStatus(
             part,
             state,
             failure.words,
@@ -177,8 +177,10 @@ def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> PartStatus:
             runs=runs,
         )
     if missing and not runs:
-        return PartStatus(part, "Waiting", f"for {', '.join(missing)}")
-    return PartStatus(part, "Upgrading" if runs else "Installing", step=install, requeue_after=REQUEUE_AFTER, runs=runs)
+        return ChartStatus(part, "Waiting", f"for {', '.join(missing)}")
+    return ChartStatus(
+        part, "Upgrading" if runs else "Installing", step=install, requeue_after=REQUEUE_AFTER, runs=runs
+    )
 
 
 def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
@@ -193,7 +195,7 @@ def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
             return "Uninstalling"
 
 
-def _another_works(newest: Revision, run: Run | None, seen: Seen) -> bool:
+def _another_works(newest: Revision, run: Run | None, seen: ObservedCharts) -> bool:
     """Whether somebody else's Helm may be at work: another operator's, or ours from before a restart."""
     if newest.status not in UNDECIDED:
         return False
@@ -214,7 +216,7 @@ class _Failure:
     """Whether it came as far as a revision of its own."""
 
 
-def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
+def _failure(release: Release, run: Run | None, seen: ObservedCharts) -> _Failure | None:
     records = [
         one
         for one in seen.history.get(release.key, ())
@@ -234,17 +236,19 @@ def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
     )
 
 
-def _roll_back(part: Part, deployed: Revision, failure: _Failure | None, run: Run | None, seen: Seen) -> PartStatus:
+def _roll_back(
+    part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, seen: ObservedCharts
+) -> ChartStatus:
     words = failure.words if failure else "an earlier change failed"
     step, wait = RollBack(part.release.key, deployed.number, seen.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
         words = f"{words}; going back to revision {deployed.number} failed: {run.error}"
         wait = max(_until(run.ended, INSTALLS, run.failures, seen.now), REQUEUE_AFTER)
         step = step if wait <= REQUEUE_AFTER else None
-    return PartStatus(part, "RollingBack", words, step=step, requeue_after=wait, runs=True)
+    return ChartStatus(part, "RollingBack", words, step=step, requeue_after=wait, runs=True)
 
 
-def _as_asked(newest: Revision, release: Release, run: Run | None, seen: Seen) -> bool:
+def _as_asked(newest: Revision, release: Release, run: Run | None, seen: ObservedCharts) -> bool:
     """Whether the release is what is asked. Somebody who changes it by hand leaves our labels on it."""
     if newest.digest != release.digest:
         return False

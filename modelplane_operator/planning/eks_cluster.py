@@ -13,8 +13,8 @@ from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
-from modelplane_operator.planning.clouds.decide import SOON
-from modelplane_operator.planning.clouds.preflight import Need, Verdict, judge
+from modelplane_operator.planning.clouds.decide import REQUEUE_SOON
+from modelplane_operator.planning.clouds.preflight import PreflightResult, QuotaRequirement, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
 from modelplane_operator.rendering.clusters.eks.nodes import first_nodes, group_key, with_system
@@ -33,7 +33,7 @@ EKS: Final = Clouds(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AwsFacts:
     """What AWS says of the account and the region."""
 
     zones: tuple[str, ...]
@@ -49,7 +49,7 @@ class Observed(clusters.Observed[EKSCluster]):
     """A cluster, and what was seen of it on AWS."""
 
     _: KW_ONLY
-    told: Told | None = None
+    told: AwsFacts | None = None
     """What AWS says of account and region; asked for while something of it is not known yet."""
     principal: str = ""
     """Who we are on AWS now; empty while that is not known."""
@@ -62,12 +62,12 @@ def plan(seen: Observed) -> Plan:
     if words := _another_account(seen):
         return refused(EKS, seen, CredentialsValid.ANOTHER_ACCOUNT, words)
     account, known = account_of(seen.cluster), last.facts if last else None
-    if seen.going:
+    if seen.terminating:
         return towards(EKS, seen, account, (), facts=known)
     try:
         facts = _facts(seen, known)
         if facts is None:
-            return Plan(requeue_after=SOON)
+            return Plan(requeue_after=REQUEUE_SOON)
         if facts != known:
             return keep(EKS, seen, facts=facts)
         cards = {one.instance_type: one.efa for one in facts.machines}
@@ -94,13 +94,13 @@ _EACH: Final[Mapping[str, str]] = {"vpc": quotas.VPCS, "nat-eip": quotas.ADDRESS
 """What a cluster has one of, by its key, and whose quota that is."""
 
 
-def _before(seen: Observed) -> Verdict | None:
+def _before(seen: Observed) -> PreflightResult | None:
     if seen.offer is None:
         return None
     cluster, offer, pools = seen.cluster, seen.offer, unbegun(seen.cluster)
-    one_each = [Need(code, 1, 1) for key, code in _EACH.items() if key not in preflight.begun(cluster)]
+    one_each = [QuotaRequirement(code, 1, 1) for key, code in _EACH.items() if key not in preflight.begun(cluster)]
     of_pools = [
-        Need(quotas.quota_of(pool.instance_type), cores * first_nodes(pool), cores * pool.max_node_count)
+        QuotaRequirement(quotas.quota_of(pool.instance_type), cores * first_nodes(pool), cores * pool.max_node_count)
         for pool in pools
         if pool.capacity_block is None and (cores := offer.cores.get(pool.instance_type))
     ]

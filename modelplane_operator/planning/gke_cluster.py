@@ -8,13 +8,13 @@ from typing import Final
 
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts, GKEPool
 from modelplane_operator.api.clusters.provisioning import Stalled
-from modelplane_operator.kube.cloud import Account, Seen
+from modelplane_operator.kube.cloud import Account, Inventory
 from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
-from modelplane_operator.planning.clouds.decide import SOON
-from modelplane_operator.planning.clouds.preflight import Need, Verdict, judge
+from modelplane_operator.planning.clouds.decide import REQUEUE_SOON
+from modelplane_operator.planning.clouds.preflight import PreflightResult, QuotaRequirement, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.gke import (
     ZONES,
@@ -56,11 +56,11 @@ def plan(seen: Observed) -> Plan:
     last = seen.cluster.status
     known = last.facts if last else None
     account = account_of(seen.cluster)
-    if seen.going:
+    if seen.terminating:
         return towards(GKE, seen, account, (), facts=known)
     if known is None:
         project = seen.cluster.spec.project or seen.project
-        return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=SOON)
+        return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=REQUEUE_SOON)
     try:
         wanted = resources(seen.cluster, _facts(known.project, seen.seen))
     except CannotMake as error:
@@ -73,21 +73,21 @@ def unbegun(cluster: GKECluster) -> tuple[GKEPool, ...]:
     return preflight.unbegun(cluster, with_system(cluster.spec.node_pools), lambda pool: pool_key(pool.name))
 
 
-def _before(seen: Observed) -> Verdict | None:
+def _before(seen: Observed) -> PreflightResult | None:
     cluster, offer = seen.cluster, seen.offer
     if offer is None:
         return None
-    network = [] if NETWORK in preflight.begun(cluster) else [Need(quotas.NETWORKS, 1, 1)]
+    network = [] if NETWORK in preflight.begun(cluster) else [QuotaRequirement(quotas.NETWORKS, 1, 1)]
     of_pools = (need for pool in unbegun(cluster) for need in _needs(pool, offer.cores.get(pool.machine_type, 0)))
     asking = "ask for more in IAM & Admin, Quotas"
     return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), asking)
 
 
-def _needs(pool: GKEPool, cores: int) -> Iterator[Need]:
+def _needs(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]:
     first = first_nodes(pool) * (len(pool.zones) or ZONES)
 
-    def of(quota: str, each: int) -> Need:
-        return Need(quota, each * first, each * max(pool.max_node_count, first))
+    def of(quota: str, each: int) -> QuotaRequirement:
+        return QuotaRequirement(quota, each * first, each * max(pool.max_node_count, first))
 
     yield of(quotas.ADDRESSES, 1)
     if quotas.counts_disk(pool.machine_type):
@@ -107,7 +107,7 @@ def account_of(cluster: GKECluster) -> Account:
     return Account("GKE", cluster.spec.region, credentials, project)
 
 
-def _facts(project: str, seen: Seen | None) -> Facts:
+def _facts(project: str, seen: Inventory | None) -> Facts:
     """What runs, and where: GKE's release channel may have taken it further than the spec says."""
     live = {one.key: one.live for one in seen.found} if seen else {}
     versions = {key: one["version"] for key, one in live.items() if one.get("version")}

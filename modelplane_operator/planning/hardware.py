@@ -19,7 +19,7 @@ _KEEPING_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedHardware:
     """The nodes of a cluster that carry a pool's label, and all its ResourceSlices, cut down as below."""
 
     nodes: tuple[Manifest, ...]
@@ -27,7 +27,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PoolNodes:
     """The nodes of a pool that are there."""
 
     nodes: int
@@ -116,7 +116,7 @@ class _Stock:
     """Drivers with devices that belong to no single node: what they have cannot be counted by node."""
 
 
-def present(pools: Iterable[GpuPool], seen: Seen) -> dict[str, Present]:
+def present(pools: Iterable[GpuPool], seen: ObservedHardware) -> dict[str, PoolNodes]:
     """The nodes that are there, by pool."""
     by_pool: dict[str, list[Manifest]] = {}
     for node in seen.nodes:
@@ -125,11 +125,11 @@ def present(pools: Iterable[GpuPool], seen: Seen) -> dict[str, Present]:
     return {pool.name: _present(pool, by_pool.get(pool.name, ()), stock) for pool in pools}
 
 
-def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> Present:
+def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> PoolNodes:
     judged = [(node, _lack(node, pool.devices, stock)) for node in nodes]
     lacking = [words for _, words in judged if words]
     fabrics = _fabrics(nodes, [node for node, words in judged if not words])
-    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes), fabrics)
+    return PoolNodes(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes), fabrics)
 
 
 def _fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:

@@ -25,7 +25,7 @@ class Observed:
 
 def plan(seen: Observed) -> Plan:
     terminating = seen.inference_class.metadata.deletion_timestamp is not None
-    # A class that is going and was never held is gone before anybody could be told.
+    # A class that is terminating and was never held is gone before anybody could be told.
     held = () if terminating else (KEEP,)
     return Plan(held if seen.users else (LET_GO,), _status(seen, terminating=terminating))
 

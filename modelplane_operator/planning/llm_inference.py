@@ -35,16 +35,16 @@ from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
-from modelplane_operator.rendering.model_memory import Need, memory_need
+from modelplane_operator.rendering.model_memory import MemoryRequirement, memory_need
 
 AT_ONCE: Final = 0.1  # what was only written down is made
-LOOK_AGAIN: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
+REQUEUE_AFTER: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
 AT_REST: Final = 60.0
 INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """One place, as it was seen."""
 
     cluster: str = HUB
@@ -66,7 +66,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class UnusableTarget:
     """Why nothing can be made where the object says."""
 
     reason: TargetResolved
@@ -78,10 +78,10 @@ class Observed:
     """An LLMInference, where it is to be, and all places that it is or was in."""
 
     inference: LLMInference
-    target: Location | Refused | None
+    target: Location | UnusableTarget | None
     """None with placement Fleet."""
     now: datetime
-    sites: Mapping[Location, Site] = field(default_factory=dict[Location, Site])
+    states: Mapping[Location, ClusterState] = field(default_factory=dict[Location, ClusterState])
     in_fleet: tuple[Manifest, ...] = ()
     """The ModelDeployment and ModelService that are ours."""
 
@@ -95,44 +95,44 @@ def plan(seen: Observed) -> Plan:
 # A cluster that is named ----------------------------------------------------------------------------------------------
 
 
-def _cluster(seen: Observed, target: Location | Refused) -> Plan:
+def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
     inference, now, known = seen.inference, seen.now, seen.inference.locations
-    if isinstance(target, Refused):
+    if isinstance(target, UnusableTarget):
         judged = target.reason.condition(now, message=target.message)
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, target.message))
         return Plan(status=told, requeue_after=AT_REST)
-    site = seen.sites[target]
-    if site.connecting and target in known:  # what was known of it stays
-        return Plan(requeue_after=LOOK_AGAIN)
-    if site.error is not None:
-        words = f"In {target}: {site.error}"
-        judged = _unanswered(target, site).condition(now, message=words)
+    state = seen.states[target]
+    if state.connecting and target in known:  # what was known of it stays
+        return Plan(requeue_after=REQUEUE_AFTER)
+    if state.error is not None:
+        words = f"In {target}: {state.error}"
+        judged = _unanswered(target, state).condition(now, message=words)
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, words))
-        return Plan(status=told, requeue_after=LOOK_AGAIN)
-    wanted = render_on_cluster(inference, token=site.token)
+        return Plan(status=told, requeue_after=REQUEUE_AFTER)
+    wanted = render_on_cluster(inference, token=state.token)
     kinds = {*map(type_of, wanted), DEPLOYMENT, VLLM_RUNTIME}
-    if taken := [f"{one['kind']} {key_of(one)}" for one in site.others if type_of(one) in kinds]:
+    if taken := [f"{one['kind']} {key_of(one)}" for one in state.others if type_of(one) in kinds]:
         words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
         judged = ModelReady.NAME_TAKEN.condition(now, message=words)
-        return Plan(status=_status(seen, known, judged), requeue_after=LOOK_AGAIN)
-    doubt = f"; anybody on the way there can take its place: {site.unverified}" if site.unverified else ""
+        return Plan(status=_status(seen, known, judged), requeue_after=REQUEUE_AFTER)
+    doubt = f"; anybody on the way there can take its place: {state.unverified}" if state.unverified else ""
     resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}{doubt}")
     if target not in known:
-        kept = tuple(one for one in known if not (site.children and _moved(one, target)))
+        kept = tuple(one for one in known if not (state.children and _moved(one, target)))
         if len(kept) >= LOCATIONS:
             words = f"There are old copies in {counted(len(kept), 'place')}: {_where(kept)}; let go of them first"
             full = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=words)
             return Plan(status=_status(seen, kept, full), requeue_after=AT_REST)
         return Plan((KEEP,), _status(seen, (*kept, target), resolved), AT_ONCE)
     old = tuple(one for one in known if one != target)
-    if inference.spec.runtime == "VLLMRuntime" and not site.runtimes:
+    if inference.spec.runtime == "VLLMRuntime" and not state.runtimes:
         words = f"The cluster does not know VLLMRuntimes: {INSTALL}"
         lacking = RuntimeAvailable.NOT_INSTALLED.condition(now, message=words)
-        return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), LOOK_AGAIN)
-    steps: list[Step] = [KEEP, *(Apply(one, site.cluster) for one in wanted)]
-    steps += prune(site.children, wanted, owner=_uid(seen), cluster=site.cluster)
+        return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), REQUEUE_AFTER)
+    steps: list[Step] = [KEEP, *(Apply(one, state.cluster) for one in wanted)]
+    steps += prune(state.children, wanted, owner=_uid(seen), cluster=state.cluster)
     left = _still_there(seen, old)
-    engine = next((one for one in site.children if one["kind"] == inference.spec.runtime), None)
+    engine = next((one for one in state.children if one["kind"] == inference.spec.runtime), None)
     if engine is not None:
         steps += _removed(seen, left)
         steps += [delete(one) for one in seen.in_fleet]
@@ -140,21 +140,21 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
     ready = model_ready(engine, now)
     at_rest = not left and not seen.in_fleet and ready.status == "True"
     status = _status(seen, (target, *left), resolved, available, ready, old=old)
-    ingress = next((one for one in site.children if one["kind"] == "Ingress"), None)
+    ingress = next((one for one in state.children if one["kind"] == "Ingress"), None)
     host = inference.spec.ingress_host
     url = f"http://{host}" if host and ingress else None
     told = status.model_copy(update={"url": url, "replicas": replicas(engine)})
-    return Plan(tuple(steps), told, AT_REST if at_rest else LOOK_AGAIN)
+    return Plan(tuple(steps), told, AT_REST if at_rest else REQUEUE_AFTER)
 
 
-def _unanswered(target: Location, site: Site) -> TargetResolved:
-    match site.error:
+def _unanswered(target: Location, state: ClusterState) -> TargetResolved:
+    match state.error:
         case Forbidden():
             return TargetResolved.FORBIDDEN
         case Unauthorized() if target.target == "Secret":
             return TargetResolved.INVALID_KUBECONFIG
         case _:
-            return TargetResolved.CONNECTING if site.connecting else TargetResolved.UNREACHABLE
+            return TargetResolved.CONNECTING if state.connecting else TargetResolved.UNREACHABLE
 
 
 def _unasked(seen: Observed) -> Condition:
@@ -191,10 +191,10 @@ def _fleet(seen: Observed) -> Plan:
         "replicas": section(deployment, "status", "replicas").get("ready"),
         "memory_per_gpu": f"{need.per_gpu}Gi",
     }
-    return Plan(tuple(steps), status.model_copy(update=told), LOOK_AGAIN if left else None)
+    return Plan(tuple(steps), status.model_copy(update=told), REQUEUE_AFTER if left else None)
 
 
-def memory_words(inference: LLMInference, need: Need | None) -> str:
+def memory_words(inference: LLMInference, need: MemoryRequirement | None) -> str:
     """What its GPUs have to have, and how that is known."""
     if need is None:
         return f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
@@ -225,7 +225,7 @@ def _teardown(seen: Observed) -> Plan:
     stuck = _stuck(seen, left)
     told = Ready.DELETING.condition(seen.now, message=stuck or words)
     status = LLMInferenceStatus(locations=left, conditions=(told,))
-    return Plan(tuple(steps), status, LOOK_AGAIN if stuck else AT_ONCE * 10)
+    return Plan(tuple(steps), status, REQUEUE_AFTER if stuck else AT_ONCE * 10)
 
 
 def _still_there(seen: Observed, places: Iterable[Location]) -> tuple[Location, ...]:
@@ -234,24 +234,24 @@ def _still_there(seen: Observed, places: Iterable[Location]) -> tuple[Location, 
 
 
 def _gone(seen: Observed, place: Location) -> bool:
-    site = seen.sites[place]
-    if site.error is not None:
+    state = seen.states[place]
+    if state.error is not None:
         return _abandoned(seen)
-    return not site.children
+    return not state.children
 
 
 def _removed(seen: Observed, places: Iterable[Location]) -> tuple[Step, ...]:
     return tuple(
-        delete(child, cluster=site.cluster)
-        for site in (seen.sites[place] for place in places)
-        if site.error is None
-        for child in site.children
+        delete(child, cluster=state.cluster)
+        for state in (seen.states[place] for place in places)
+        if state.error is None
+        for child in state.children
     )
 
 
 def _stuck(seen: Observed, places: Iterable[Location]) -> str:
     """Why some of what was made stays; empty when nothing keeps it."""
-    wrong = [f"{one}: {error}" for one in places if (error := seen.sites[one].error) is not None]
+    wrong = [f"{one}: {error}" for one in places if (error := seen.states[one].error) is not None]
     remedy = f"Bring the way there back, or annotate the object {labels.ABANDON}=true to leave what is there behind"
     return f"{'; '.join(wrong)}. {remedy}" if wrong else ""
 

@@ -17,7 +17,16 @@ from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.cache_looks import look
 from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
-from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, Site, claims, settled, used
+from modelplane_operator.planning.cached_cluster import (
+    PAUSE,
+    REQUEUE_SOON,
+    ClusterPlan,
+    ClusterState,
+    Observed,
+    claims,
+    settled,
+    used,
+)
 from modelplane_operator.planning.plan import LET_GO, Plan, delete
 from modelplane_operator.rendering.cache_sources import claim_of, credentials, fetched_by, shown, source_of
 
@@ -33,7 +42,7 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = [paced(seen, one) for site in seen.sites if (one := look(seen, site))]
+    looks = [paced(seen, one) for cluster in seen.clusters if (one := look(seen, cluster))]
     again = [one.again for one in looks if one.again is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         again.append(seen.recheck)
@@ -41,7 +50,7 @@ def plan(seen: Observed) -> Plan:
     return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None), refused=_refused(looks))
 
 
-def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
+def _status(seen: Observed, looks: Sequence[ClusterPlan]) -> ModelCacheStatus:
     meant = [one.told for one in looks if one.counts]
     waiting = [one for one in meant if one.phase != "Ready"]
     shared = bool(waiting) and all(one.volume_of for one in waiting)  # whoever fills those has the credentials
@@ -61,13 +70,13 @@ def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
     )
 
 
-def _refused(looks: Iterable[Look]) -> str:
+def _refused(looks: Iterable[ClusterPlan]) -> str:
     return "; ".join(filter(None, (one.told.message for one in looks if one.told.refusals)))
 
 
 def _holds_anything(seen: Observed) -> bool:
     known = seen.cache.status.clusters if seen.cache.status else ()
-    return bool(known) or any(site.children or site.users for site in seen.sites)
+    return bool(known) or any(cluster.children or cluster.users for cluster in seen.clusters)
 
 
 def _crowded(seen: Observed) -> ModelCacheStatus:
@@ -82,7 +91,7 @@ def _teardown(seen: Observed) -> Plan:
     """Nothing is fetched any more at once; volumes go when nobody starts from them."""
     if labels.FINALIZER not in seen.cache.metadata.finalizers:
         return Plan()
-    looks = [paced(seen, one) for one in (_leaving(seen, site) for site in seen.sites)]
+    looks = [paced(seen, one) for one in (_leaving(seen, cluster) for cluster in seen.clusters)]
     steps = tuple(step for one in looks for step in one.steps)
     why = [why for one in looks if (why := one.told.message if one.told.refusals else one.why)]
     if not why:
@@ -95,30 +104,32 @@ def _teardown(seen: Observed) -> Plan:
     return Plan(steps, status, requeue_after=again, refused=_refused(looks))
 
 
-def _leaving(seen: Observed, site: Site) -> Look:
+def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
     """What is deleted on one cluster, and what that waits for."""
-    told = seen.cache.on(site.name) or CachedCluster(name=site.name)
-    if not site.connected:
-        why = f"cluster {site.name} does not answer; what is there is deleted when it does"
-        return Look(settled(told) if site.error else told, again=None if site.error else REQUEUE_SOON, why=why)
-    volumes = claims(site)
-    rest = [one for one in site.children if one not in volumes]
-    going = rest if site.users else [*rest, *volumes]
-    steps = tuple(delete(one, cluster=site.name) for one in going if not is_terminating(one))
+    told = seen.cache.on(cluster.name) or CachedCluster(name=cluster.name)
+    if not cluster.connected:
+        why = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
+        return ClusterPlan(
+            settled(told) if cluster.error else told, again=None if cluster.error else REQUEUE_SOON, why=why
+        )
+    volumes = claims(cluster)
+    rest = [one for one in cluster.children if one not in volumes]
+    leaving = rest if cluster.users else [*rest, *volumes]
+    steps = tuple(delete(one, cluster=cluster.name) for one in leaving if not is_terminating(one))
     why = ""
-    if site.users and (volumes or claim_of(seen.cache) or told.volume_of):
-        why = _users(site)
-    elif site.children:
-        left = listed((f"{one['kind']} {key_of(one).name}" for one in site.children), TOLD)
-        why = f"waiting for what is on cluster {site.name} to go: {left}"
-    elif site.namespace is not None and not is_terminating(site.namespace):
-        steps = (*steps, delete(site.namespace, cluster=site.name))
-    return Look(settled(told).model_copy(update=used(site)), steps, why=why)
+    if cluster.users and (volumes or claim_of(seen.cache) or told.volume_of):
+        why = _users(cluster)
+    elif cluster.children:
+        left = listed((f"{one['kind']} {key_of(one).name}" for one in cluster.children), TOLD)
+        why = f"waiting for what is on cluster {cluster.name} to go: {left}"
+    elif cluster.namespace is not None and not is_terminating(cluster.namespace):
+        steps = (*steps, delete(cluster.namespace, cluster=cluster.name))
+    return ClusterPlan(settled(told).model_copy(update=used(cluster)), steps, why=why)
 
 
-def _users(site: Site) -> str:
+def _users(cluster: ClusterState) -> str:
     replicas, caches = (
-        listed([one.name for one in site.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
+        listed([one.name for one in cluster.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
     )
-    told = [f"replicas on cluster {site.name} start from the cache: {replicas}"] if replicas else []
-    return "; ".join(told + ([f"caches on cluster {site.name} share its volume: {caches}"] if caches else []))
+    told = [f"replicas on cluster {cluster.name} start from the cache: {replicas}"] if replicas else []
+    return "; ".join(told + ([f"caches on cluster {cluster.name} share its volume: {caches}"] if caches else []))

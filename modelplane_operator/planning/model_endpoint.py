@@ -29,9 +29,9 @@ from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
     Backend,
-    Fault,
     InvalidUrl,
     Reach,
+    UrlFault,
     leads_nowhere,
     misled,
     parse_url,
@@ -51,7 +51,7 @@ REQUEUE_AFTER = 60.0  # until what a name stands for is worth another look
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """Where the replica of an endpoint is reached."""
 
     gateway: str | None
@@ -110,7 +110,7 @@ class Observed:
     routes: tuple[str, ...]
     """The routes by which requests may still come: those that name it, and those that a gateway has not looked at."""
     now: datetime
-    site: Site | None = None
+    cluster: ClusterState | None = None
     """Where its replica is; None for an endpoint of a user."""
     outside: Outside = Outside()
     reached: Checked[Reached] | None = None
@@ -122,7 +122,7 @@ def plan(seen: Observed) -> Plan:
     endpoint = seen.endpoint
     if endpoint.metadata.deletion_timestamp:
         return _leave(seen, endpoint.metadata.deletion_timestamp)
-    if seen.site and not _leads_to_its_replica(endpoint, seen.site):
+    if seen.cluster and not _leads_to_its_replica(endpoint, seen.cluster):
         return Plan(requeue_after=REQUEUE_AFTER)
     read = _read(seen, endpoint.spec.url)
     before = _led_to(seen)
@@ -138,12 +138,12 @@ def plan(seen: Observed) -> Plan:
     return Plan(steps, _status(seen, read, wanted), _requeue_after(seen, read, wanted))
 
 
-def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
+def _leads_to_its_replica(endpoint: ModelEndpoint, cluster: ClusterState) -> bool:
     """Whether it is as its deployment writes it, and not as somebody has changed it."""
-    there, wanted = read_url(endpoint.spec.url), read_url(url_of(site.gateway)) if site.gateway else None
+    there, wanted = read_url(endpoint.spec.url), read_url(url_of(cluster.gateway)) if cluster.gateway else None
     if not isinstance(there, Backend) or not isinstance(wanted, Backend):
         return False
-    same = there.host == wanted.host and there.port in {*DEFAULT_PORTS.values(), site.port}
+    same = there.host == wanted.host and there.port in {*DEFAULT_PORTS.values(), cluster.port}
     named = endpoint.spec.hostname is None or of_cluster(endpoint)
     return same and named and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
@@ -182,7 +182,7 @@ def _read(seen: Observed, url: str) -> Backend | InvalidUrl | _Unresolved:
     backend = parse_url(url, seen.reach)
     if not isinstance(backend, Backend):
         return backend
-    if seen.site is None and not isinstance(backend := _outside(seen, backend), Backend):
+    if seen.cluster is None and not isinstance(backend := _outside(seen, backend), Backend):
         return backend
     return provable(seen.endpoint, backend, seen.plane)
 
@@ -198,10 +198,10 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     places = _places(seen, backend)
     if places & seen.outside.gateways and not _goes_on(seen, backend, places):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
-        return InvalidUrl(Fault.FORBIDDEN, words)
+        return InvalidUrl(UrlFault.FORBIDDEN, words)
     if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
-        return InvalidUrl(Fault.FORBIDDEN, words)
+        return InvalidUrl(UrlFault.FORBIDDEN, words)
     if found and found.unknown and not found.addresses and not _in_use(seen, backend):
         return leads_nowhere(backend.host)
     return backend
@@ -279,9 +279,9 @@ def _status(
     else:
         found = seen.outside.resolved.get(read.host)
         doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""
-        if seen.site is None and _places(seen, read) & seen.outside.gateways:
+        if seen.cluster is None and _places(seen, read) & seen.outside.gateways:
             doubt += f", although a workload cluster says that its gateway is at {read.host}: one of them is wrong"
-        if seen.site is None and seen.endpoint.spec.rewrite_path is None and path_of(seen.endpoint.spec.url):
+        if seen.cluster is None and seen.endpoint.spec.rewrite_path is None and path_of(seen.endpoint.spec.url):
             doubt += ", with the path that clients send: that of spec.url is not used, rewritePath is what names one"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
     routable = reason.condition(now, message=message)
@@ -329,5 +329,5 @@ def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | No
         rewrite_path=endpoint.spec.rewrite_path,
         hostname=endpoint.spec.hostname,
         observed_generation=endpoint.metadata.generation,
-        leads_to="Replica" if seen.site else "Outside",
+        leads_to="Replica" if seen.cluster else "Outside",
     )

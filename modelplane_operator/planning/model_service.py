@@ -29,7 +29,7 @@ from modelplane_operator.api.model_service import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
 from modelplane_operator.kube.ownership import was_applied
@@ -79,7 +79,7 @@ class Observed:
     """By name, the Secrets that the operator may not read, and what the API server says."""
     hub: str = ""
     """The uid of kube-system, which no other hub has; empty while that is not known."""
-    asked: Checked[Answer] | None = None
+    asked: Checked[GatewayAnswer] | None = None
     """What requests through the gateway meet with; None where none are sent."""
     near: Neighbours | None = None
     """What there is in its namespace, for a service that selects no endpoint."""

@@ -13,7 +13,7 @@ from modelplane_operator.api.inference_cluster import Fabric, GpuPool, Published
 from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.kube.remembering import remembered
-from modelplane_operator.planning.hardware import Present
+from modelplane_operator.planning.hardware import PoolNodes
 from modelplane_operator.scheduling.cluster import read_device
 
 # What Kubernetes takes, and so what drivers can publish and pods can claim.
@@ -35,7 +35,7 @@ def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedPools:
     """What a cluster can publish of its pools."""
 
     pools: tuple[GpuPool, ...]
@@ -48,7 +48,9 @@ class Resolved:
     """The classes that say what cannot be read."""
 
 
-def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], last: Iterable[GpuPool] = ()) -> Resolved:
+def resolve(
+    pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], last: Iterable[GpuPool] = ()
+) -> ResolvedPools:
     """The pools with the devices of their classes. Where a class is missing or wrong, what was published last stays."""
     before = {pool.name: pool.devices for pool in last}
     fresh = {name: published(known) for name, known in classes.items()}
@@ -62,7 +64,7 @@ def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], la
             resolved.append(GpuPool(name=pool.name, devices=devices))
     known = {pool.name for pool in resolved}
     named = sorted({pool.class_name for pool in pools})
-    return Resolved(
+    return ResolvedPools(
         pools=tuple(resolved),
         unknown=tuple(pool.name for pool in pools if pool.name not in known),
         missing=tuple(name for name in named if name not in classes),
@@ -73,7 +75,7 @@ def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], la
 def counted(
     pools: Iterable[NodePool],
     resolved: Iterable[GpuPool],
-    nodes: Mapping[str, Present],
+    nodes: Mapping[str, PoolNodes],
     last: Iterable[GpuPool] = (),
 ) -> tuple[GpuPool, ...]:
     """The resolved pools, each with the nodes that models can count on.

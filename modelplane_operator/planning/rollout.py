@@ -26,7 +26,7 @@ PATIENCE = timedelta(seconds=60)  # with routes that do not change: from the end
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveReplica:
     """A replica that exists and is not being deleted."""
 
     key: Key
@@ -67,7 +67,7 @@ class Moves:
 def moves(
     disturbed: Iterable[Key],
     forced: frozenset[Key],
-    live: Mapping[Key, Live],
+    live: Mapping[Key, LiveReplica],
     budget: Budget,
     *,
     now: datetime,

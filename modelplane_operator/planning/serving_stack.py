@@ -33,7 +33,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
 )
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
@@ -59,10 +59,10 @@ LISTED = 32  # components in a status
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ClusterState:
     """What was seen on the cluster itself."""
 
-    charts: Seen
+    charts: ObservedCharts
     children: tuple[Manifest, ...] = ()
     """What we applied there for this stack."""
     taken: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Observed:
 
     stack: ServingStack
     cluster: str
-    there: There | None
+    there: ClusterState | None
     """None while the cluster does not answer, and until all of it has been seen."""
     unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""
@@ -117,7 +117,7 @@ def plan(seen: Observed) -> Plan:
 # In service -----------------------------------------------------------------------------------------------------------
 
 
-def _in_service(seen: Observed, there: There) -> Plan:
+def _in_service(seen: Observed, there: ClusterState) -> Plan:
     stack, charts = seen.stack, there.charts
     wanted = parts(stack)
     statuses = judge(wanted, charts)
@@ -154,7 +154,7 @@ def _in_service(seen: Observed, there: There) -> Plan:
     return Plan(steps, status, requeue_after=min(waits, default=None))
 
 
-def _steps(seen: Observed, there: There, statuses: Iterable[PartStatus]) -> Iterator[Step]:
+def _steps(seen: Observed, there: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
     stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, there)
     before = (*render_namespaces(stack), *render_before(stack))
@@ -174,7 +174,7 @@ def _steps(seen: Observed, there: There, statuses: Iterable[PartStatus]) -> Iter
         yield from prune(spare, (*before, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
 
 
-def _doors(seen: Observed, there: There) -> Doors:
+def _doors(seen: Observed, there: ClusterState) -> Doors:
     stack = seen.stack
     known = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
     ports = {listener.port for listener in stack.spec.gateway.listeners} if stack.spec.gateway else set[int]()
@@ -183,18 +183,20 @@ def _doors(seen: Observed, there: There) -> Doors:
     return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
 
 
-def _gateway_problems(seen: Observed, statuses: Iterable[PartStatus], there: There, opened: Doors) -> Iterator[str]:
+def _gateway_problems(
+    seen: Observed, statuses: Iterable[ChartStatus], there: ClusterState, opened: Doors
+) -> Iterator[str]:
     if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(there):
         waiting = f"the gateway of cluster {seen.cluster} has no address yet: {GIVE_ADDRESSES}"
         yield waits(seen.hub.why) if opened.shut else waiting
 
 
-def _device_problems(there: There) -> Iterator[str]:
+def _device_problems(there: ClusterState) -> Iterator[str]:
     if there.no_devices:
         yield f"no node publishes the devices of pool {', '.join(there.no_devices)}"
 
 
-def _address(there: There) -> str | None:
+def _address(there: ClusterState) -> str | None:
     gateway = gateway_among(there.children)
     return address_of(gateway) if gateway else None
 
@@ -213,7 +215,7 @@ def homes(stack: ServingStack) -> frozenset[str]:
     return frozenset((*NAMESPACES, *(part.release.key.namespace for part in parts(stack)), *before))
 
 
-def _reported(one: PartStatus, charts: Seen) -> ComponentStatus:
+def _reported(one: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
     deployed = charts.deployed(one.part.release.key)
     held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
@@ -225,7 +227,7 @@ def _reported(one: PartStatus, charts: Seen) -> ComponentStatus:
     )
 
 
-def _installed(seen: Observed, statuses: Iterable[PartStatus], removals: Sequence[str]) -> Condition:
+def _installed(seen: Observed, statuses: Iterable[ChartStatus], removals: Sequence[str]) -> Condition:
     """What most needs to be known, of all charts."""
     said = {
         Installed.FAILED: [one for one in statuses if one.state == "Failed"],
@@ -273,7 +275,7 @@ def _teardown(seen: Observed) -> Plan:
     return _uninstalled(seen, seen.there)
 
 
-def _uninstalled(seen: Observed, there: There) -> Plan:
+def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
     """One step back: what nothing else that is left needs. When nothing is left, let go."""
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
     front = [child for child in left if type_of(child) in {*POLICIES, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
@@ -289,7 +291,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
     return Plan((LET_GO,))
 
 
-def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
+def _last_ones(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
     """The releases that no other one that is left needs."""
     known = {part.name: part for part in parts(stack)}
     there = [part for part in known.values() if part.release.key in charts.releases]

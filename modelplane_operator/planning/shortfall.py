@@ -8,9 +8,10 @@ from modelplane_operator.api.model_deployment import ReplicasScheduled
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.problems import LabelConflict
 from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
+    ClusterUnreachable,
     Crowded,
     Full,
-    Going,
     LabelDiffers,
     NoGangs,
     NoGateway,
@@ -25,7 +26,6 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooSmall,
     UnknownPools,
-    Unreachable,
 )
 
 
@@ -43,7 +43,7 @@ def _reason(miss: Reason) -> ReplicasScheduled:
     match miss:
         case Full() | Crowded() | TooSmall() | Scattered() | Spare():
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
-        case NotReady() | Unreachable() | NoGateway() | NoGangs() | Going():
+        case NotReady() | ClusterUnreachable() | NoGateway() | NoGangs() | ClusterTerminating():
             return ReplicasScheduled.CLUSTERS_NOT_READY
         case NoPools(why) if why:
             return _reason(why)

@@ -59,7 +59,7 @@ class Backend:
         return f"{self.scheme}://{host}:{self.port}"
 
 
-class Fault(StrEnum):
+class UrlFault(StrEnum):
     """What is wrong with a URL."""
 
     MALFORMED = "Malformed"
@@ -74,7 +74,7 @@ class Fault(StrEnum):
 class InvalidUrl:
     """A URL that is not used. The message never repeats the URL, which may hold a password."""
 
-    fault: Fault
+    fault: UrlFault
     message: str
 
 
@@ -143,7 +143,7 @@ def parse_url(url: str, reach: Reach = EVERYWHERE) -> Backend | InvalidUrl:
     """Where a URL leads, if it may lead there; its path counts for nothing."""
     backend = read_url(url)
     if isinstance(backend, Backend) and (refusal := _refusal(backend.address or backend.host, reach)):
-        return InvalidUrl(Fault.FORBIDDEN, refusal)
+        return InvalidUrl(UrlFault.FORBIDDEN, refusal)
     return backend
 
 
@@ -151,7 +151,7 @@ def read_url(url: str) -> Backend | InvalidUrl:
     """Where a URL leads, wherever that is."""
     parts = _URL.fullmatch(url)
     if parts is None or not url.isascii():
-        return InvalidUrl(Fault.MALFORMED, "it is no URL: write it as https://host or https://host:port")
+        return InvalidUrl(UrlFault.MALFORMED, "it is no URL: write it as https://host or https://host:port")
     scheme: Scheme
     match parts["scheme"].lower():
         case "http":
@@ -159,12 +159,12 @@ def read_url(url: str) -> Backend | InvalidUrl:
         case "https":
             scheme = "https"
         case other:
-            return InvalidUrl(Fault.SCHEME, f"scheme {other} is not served: write http or https")
+            return InvalidUrl(UrlFault.SCHEME, f"scheme {other} is not served: write http or https")
     if "@" in parts["authority"]:
-        return InvalidUrl(Fault.CREDENTIALS, "it holds a user name or password: take out everything up to the `@`")
+        return InvalidUrl(UrlFault.CREDENTIALS, "it holds a user name or password: take out everything up to the `@`")
     authority = _AUTHORITY.fullmatch(parts["authority"])
     if authority is None:
-        return InvalidUrl(Fault.MALFORMED, "its host cannot be read: an IPv6 address stands in square brackets")
+        return InvalidUrl(UrlFault.MALFORMED, "its host cannot be read: an IPv6 address stands in square brackets")
     port = _port(authority["port"], DEFAULT_PORTS[scheme])
     if isinstance(port, InvalidUrl):
         return port
@@ -196,7 +196,7 @@ def leads_nowhere(name: str) -> InvalidUrl:
     Tenants would otherwise learn what only the hub's own name servers tell.
     """
     return InvalidUrl(
-        Fault.FORBIDDEN,
+        UrlFault.FORBIDDEN,
         f"{name} does not lead to 1 to {MOST_ADDRESSES} addresses outside: correct the name, or, for a place of your "
         "own network, have the operator's setting allow-endpoints name it",
     )
@@ -206,7 +206,7 @@ def _port(text: str | None, default: int) -> int | InvalidUrl:
     if not text:
         return default
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 2**16:
-        return InvalidUrl(Fault.PORT, "its port is not a number from 1 to 65535")
+        return InvalidUrl(UrlFault.PORT, "its port is not a number from 1 to 65535")
     return int(text)
 
 
@@ -215,20 +215,20 @@ def _host(text: str) -> Address | str | InvalidUrl:
         try:
             address = IPv6Address(text[1:-1])
         except ValueError:
-            return InvalidUrl(Fault.HOST, "its IPv6 address cannot be read")
+            return InvalidUrl(UrlFault.HOST, "its IPv6 address cannot be read")
         if address.scope_id is not None:
-            return InvalidUrl(Fault.HOST, "its IPv6 address has a zone, which means something on one machine only")
+            return InvalidUrl(UrlFault.HOST, "its IPv6 address has a zone, which means something on one machine only")
         if address.ipv4_mapped is not None:
-            return InvalidUrl(Fault.HOST, "its IPv6 address stands for an IPv4 address: write that one")
+            return InvalidUrl(UrlFault.HOST, "its IPv6 address stands for an IPv4 address: write that one")
         return address
     name = text.lower().removesuffix(".")
     if not _NAME.fullmatch(name):
-        return InvalidUrl(Fault.HOST, "its host is no DNS name: letters, digits, '-' and '.'; others in Punycode")
+        return InvalidUrl(UrlFault.HOST, "its host is no DNS name: letters, digits, '-' and '.'; others in Punycode")
     if _NUMBER.fullmatch(name.rsplit(".", 1)[-1]):
         try:
             return IPv4Address(name)
         except ValueError:
-            return InvalidUrl(Fault.HOST, "its IPv4 address must be four decimal numbers without leading zeros")
+            return InvalidUrl(UrlFault.HOST, "its IPv4 address must be four decimal numbers without leading zeros")
     return name
 
 

@@ -23,7 +23,7 @@ DIGITS: Final = 16  # of a digest: two contents of one cache, not a birthday par
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class HydratorCredentials:
     """What of a Secret the hydrator gets."""
 
     secret: str
@@ -142,24 +142,24 @@ def arguments(source: Remote, revision: str, hugging_face: str) -> Iterator[str]
     yield from (f"--ignore={one}" for one in source.ignore_patterns)
 
 
-def credentials(source: Remote | PersistentVolumeClaim) -> Credentials | None:
+def credentials(source: Remote | PersistentVolumeClaim) -> HydratorCredentials | None:
     """None when it has to do without."""
     if isinstance(source, PersistentVolumeClaim) or source.auth_secret is None:
         return None
     name = source.auth_secret.name
     match source:
         case HuggingFace(auth_secret=secret) if secret:
-            return Credentials(name, {"HF_TOKEN": secret.key})
+            return HydratorCredentials(name, {"HF_TOKEN": secret.key})
         case S3():
             keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
             session = "AWS_SESSION_TOKEN"
-            return Credentials(name, {key: key for key in keys}, {session: session})
+            return HydratorCredentials(name, {key: key for key in keys}, {session: session})
         case GoogleCloudStorage(auth_secret=secret) if secret:
-            return Credentials(name, {"GOOGLE_CREDENTIALS": secret.key})
+            return HydratorCredentials(name, {"GOOGLE_CREDENTIALS": secret.key})
         case OCI():
-            return Credentials(name, {"REGISTRY_CREDENTIALS": ".dockerconfigjson"})
+            return HydratorCredentials(name, {"REGISTRY_CREDENTIALS": ".dockerconfigjson"})
         case HTTP(auth_secret=secret) if secret:
-            return Credentials(name, {"HTTP_TOKEN": secret.key})
+            return HydratorCredentials(name, {"HTTP_TOKEN": secret.key})
         case _:
             return None
 

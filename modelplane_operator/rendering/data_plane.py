@@ -14,11 +14,11 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Inferenc
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.releases import Part
+from modelplane_operator.kube.releases import Component
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.credentials import Header
-from modelplane_operator.rendering.weights import Group
+from modelplane_operator.rendering.weights import BackendGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Allowed:
     """What the hub lets the hub gateway's software do."""
 
     traefik_account: str = ""
-    """The account of Traefik's namespace that has its rights; empty: its chart makes one."""
+    """The account of Traefik's namespace that has its permissions; empty: its chart makes one."""
     tenants: tuple[str, ...] = ()
     """The namespaces that Traefik serves; none: all."""
 
@@ -80,7 +80,7 @@ class DataPlane(Protocol):
         """Its settings."""
         ...
 
-    def chart(self, gateway: InferenceGateway, software: Software, allowed: Allowed, /) -> Part: ...
+    def chart(self, gateway: InferenceGateway, software: Software, allowed: Allowed, /) -> Component: ...
 
     def render_before(self, gateway: InferenceGateway, /) -> Sequence[Manifest]:
         """What the GatewayClass needs."""
@@ -101,12 +101,12 @@ class DataPlane(Protocol):
         ...
 
     def rules(
-        self, service: Key, groups: Sequence[Group], *, relay_port: int, mark: str = "", guarded: bool = False
+        self, service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
     ) -> Iterator[Manifest]:
         """The rules of a service's routes, the one that clients meet first."""
         ...
 
-    def comes_back(self, groups: Sequence[Group]) -> bool:
+    def comes_back(self, groups: Sequence[BackendGroup]) -> bool:
         """Whether requests pass the gateway more than once."""
         ...
 

@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Inferenc
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.releases import Part, Release
+from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.kube.resources import BACKEND
 from modelplane_operator.rendering import cluster_gateway, two_passes
 from modelplane_operator.rendering.backend_url import Backend, address_of
@@ -26,7 +26,7 @@ from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.kubelets import LOST
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.owned import on_hub, owner_labels
-from modelplane_operator.rendering.weights import Group
+from modelplane_operator.rendering.weights import BackendGroup
 
 _VERSION = "gateway.envoyproxy.io/v1alpha1"
 
@@ -64,7 +64,7 @@ def software(spec: InferenceGatewaySpec) -> Software | None:
     return spec.envoy_gateway
 
 
-def chart(gateway: InferenceGateway, software: Software, _: Allowed) -> Part:
+def chart(gateway: InferenceGateway, software: Software, _: Allowed) -> Component:
     values = {
         "deployment": {"pod": {"tolerations": LOST}},
         # What endpoints are to it.
@@ -76,7 +76,7 @@ def chart(gateway: InferenceGateway, software: Software, _: Allowed) -> Part:
     }
     release, ours = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}"), owner_labels(gateway)
     asked = Release(release, ENVOY_CHART, ENVOY_REPOSITORY, software.version, values, ours, software.digest)
-    return Part("envoy-gateway", asked)
+    return Component("envoy-gateway", asked)
 
 
 def render_before(gateway: InferenceGateway) -> Sequence[Manifest]:
@@ -125,7 +125,7 @@ def unprovable(name: str | None, backend: Backend) -> str:
     return "Envoy Gateway cannot verify an address: set hostname to the name in its certificate"
 
 
-def comes_back(groups: Sequence[Group]) -> bool:
+def comes_back(groups: Sequence[BackendGroup]) -> bool:
     return len(groups) > 1 or len(groups[0].members) > 1
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.rendering.backend_url import Backend, Fault, InvalidUrl, read_url
+from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, UrlFault, read_url
 from modelplane_operator.rendering.data_plane import DataPlane
 from modelplane_operator.rendering.model_replica.routing import replica_prefix
 
@@ -24,9 +24,9 @@ def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Bac
         and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
     ):
         words = f"{name} is a name of the operator's: a ModelDeployment makes the endpoints of its replicas itself"
-        return InvalidUrl(Fault.FORBIDDEN, words)
+        return InvalidUrl(UrlFault.FORBIDDEN, words)
     words = plane.unprovable(name, backend)
-    return InvalidUrl(Fault.HOST, words) if words else backend
+    return InvalidUrl(UrlFault.HOST, words) if words else backend
 
 
 def of_cluster(endpoint: ModelEndpoint) -> bool:

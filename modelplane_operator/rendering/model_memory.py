@@ -31,7 +31,7 @@ _SIZE: Final = re.compile(r"(?:(?P<experts>[0-9]{1,3})x)?(?P<number>[0-9]{1,4}(\
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MemoryRequirement:
     """Memory of each GPU in GiB, and by what it is known."""
 
     per_gpu: int
@@ -39,18 +39,20 @@ class Need:
     words: str
 
 
-def memory_need(inference: LLMInference) -> Need | None:
+def memory_need(inference: LLMInference) -> MemoryRequirement | None:
     """What each GPU must have; None when nobody can tell."""
     spec = inference.spec
     if spec.memory:
         total = int(spec.memory.removesuffix("Gi"))
-        return Need(math.ceil(total / spec.gpu), "Said", f"spec.memory says {spec.memory}")
+        return MemoryRequirement(math.ceil(total / spec.gpu), "Said", f"spec.memory says {spec.memory}")
     if (weights := WEIGHTS.get(spec.model)) is not None:
-        return Need(_each(weights, spec.gpu), "KnownModel", f"Model {spec.model} has weights of {weights:g} GB")
+        return MemoryRequirement(
+            _each(weights, spec.gpu), "KnownModel", f"Model {spec.model} has weights of {weights:g} GB"
+        )
     if (parameters := _parameters(spec.model)) is not None:
         weights = parameters * BYTES
         words = f"Model {spec.model} is taken to have {parameters:g} billion parameters of {BYTES} bytes, by its name"
-        return Need(_each(weights, spec.gpu), "AssumedFromName", words)
+        return MemoryRequirement(_each(weights, spec.gpu), "AssumedFromName", words)
     return None
 
 

@@ -11,13 +11,13 @@ from modelplane_operator.api import names
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.hops import marked
-from modelplane_operator.rendering.weights import Group, Target, WeightedEndpoint, fitted
+from modelplane_operator.rendering.weights import BackendGroup, Target, WeightedEndpoint, fitted
 
 PORT = 80  # of Services of ours that lead to no endpoint
 
 
 def rules(
-    service: Key, groups: Sequence[Group], *, relay_port: int, mark: str = "", guarded: bool = False
+    service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
 ) -> Iterator[Manifest]:
     """The rules of a service, the one that clients meet first; the others are for groups of its endpoints."""
     return (_rule(service, group, relay_port, mark=mark, guarded=guarded) for group in groups)
@@ -28,7 +28,7 @@ def fallback(service: Key) -> Manifest:
     return _reference(names.service_route(*service), PORT, 1)
 
 
-def _rule(service: Key, group: Group, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
+def _rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
     weights = fitted([member.weight for member in group.members])
     unchanged = names.service_path(*service) if group.number else None  # the path of a group is nothing to its members
     backends = [
@@ -44,7 +44,7 @@ def _rule(service: Key, group: Group, relay_port: int, *, mark: str, guarded: bo
 
 def _backend(
     service: Key,
-    member: WeightedEndpoint | Group,
+    member: WeightedEndpoint | BackendGroup,
     weight: int,
     relay_port: int,
     *,
@@ -52,7 +52,7 @@ def _backend(
     mark: str,
     guarded: bool,
 ) -> Manifest:
-    if isinstance(member, Group):
+    if isinstance(member, BackendGroup):
         rewrite = _replaced(names.service_path(*service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
         return {**_reference(names.service_relay(*service), relay_port, weight), "filters": filters}

@@ -16,7 +16,7 @@ def mark_key(uid: str) -> Key:
 
 
 def render_mark(cluster: InferenceCluster, others: Iterable[str]) -> Manifest:
-    """A Secret without content, for no other type in our namespace there is watched and needs no further right."""
+    """A Secret without content, for no other type in our namespace there is watched and needs no further permission."""
     key = mark_key(cluster.metadata.uid or "")
     metadata = {
         "name": key.name,

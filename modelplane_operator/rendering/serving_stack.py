@@ -16,7 +16,7 @@ from modelplane_operator.api.serving_stack import (
     Versions,
 )
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.releases import Part, Release
+from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.rendering.cluster_gateway import (
     ENVOY_CHART,
     ENVOY_NAMESPACE,
@@ -51,7 +51,7 @@ def _nothing(_: ServingStackSpec) -> Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class StackChart:
     """One part of the stack that is a chart."""
 
     name: ComponentName
@@ -157,7 +157,7 @@ def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
 
 
 STACK: Final = (
-    Component(
+    StackChart(
         "cert-manager",
         chart="cert-manager",
         repository="https://charts.jetstack.io",
@@ -168,7 +168,7 @@ STACK: Final = (
         needed=False,
     ),
     # Labels the nodes that have GPUs; the driver's plugin runs where the label is.
-    Component(
+    StackChart(
         "node-feature-discovery",
         chart="node-feature-discovery",
         repository="oci://registry.k8s.io/nfd/charts",
@@ -178,7 +178,7 @@ STACK: Final = (
         pods="privileged",  # its workers read the node's own files
         needed=False,
     ),
-    Component(
+    StackChart(
         "leader-worker-set",
         chart="lws",
         repository="oci://registry.k8s.io/lws/charts",
@@ -186,7 +186,7 @@ STACK: Final = (
         version=lambda versions: versions.leader_worker_set,
         needed=False,
     ),
-    Component(
+    StackChart(
         "prometheus",
         chart="kube-prometheus-stack",
         repository="https://prometheus-community.github.io/helm-charts",
@@ -196,14 +196,14 @@ STACK: Final = (
         pods="privileged",  # the exporter of each node sees all of it
         needed=False,
     ),
-    Component(
+    StackChart(
         "ai-gateway-crds",
         chart="ai-gateway-crds-helm",
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: "v0.7.0",
     ),
-    Component(
+    StackChart(
         AI_GATEWAY,
         chart="ai-gateway-helm",
         repository="oci://docker.io/envoyproxy",
@@ -212,7 +212,7 @@ STACK: Final = (
         values=_ai_gateway_values,
         after=("ai-gateway-crds",),
     ),
-    Component(
+    StackChart(
         ENVOY,
         chart=ENVOY_CHART,
         repository=ENVOY_REPOSITORY,
@@ -222,7 +222,7 @@ STACK: Final = (
         after=(AI_GATEWAY,),
     ),
     # Publishes the GPUs as ResourceSlices and makes the DeviceClass.
-    Component(
+    StackChart(
         GPU_DRIVER,
         chart="dra-driver-nvidia-gpu",
         repository="oci://registry.k8s.io/dra-driver-nvidia/charts",
@@ -261,7 +261,7 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driv
     }
 
 
-def parts(stack: ServingStack) -> tuple[Part, ...]:
+def parts(stack: ServingStack) -> tuple[Component, ...]:
     """The charts of a stack, in the order in which they are installed."""
     spec = stack.spec
     overrides = {override.name: override for override in spec.components}
@@ -270,7 +270,7 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
     ours = owner_labels(stack)
     return (
         *(
-            Part(
+            Component(
                 one.name,
                 _release(one, spec, overrides.get(one.name), ours),
                 tuple(name for name in one.after if name in there),
@@ -279,7 +279,7 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
             for one in wanted
         ),
         *(
-            Part(
+            Component(
                 f"{extra.namespace}/{extra.name}",
                 Release(
                     Key(extra.namespace, extra.name),
@@ -299,7 +299,7 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
 
 
 def _release(
-    one: Component, spec: ServingStackSpec, override: ComponentOverride | None, ours: dict[str, str]
+    one: StackChart, spec: ServingStackSpec, override: ComponentOverride | None, ours: dict[str, str]
 ) -> Release:
     version = (override.version if override else None) or one.version(spec.versions or Versions())
     values = laid_over(one.values(spec), override.values if override else {})

@@ -18,7 +18,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Inferenc
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.releases import Part, Release
+from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.kube.resources import SERVICE
 from modelplane_operator.rendering import one_pass
 from modelplane_operator.rendering.api_keys import ANSWER
@@ -29,7 +29,7 @@ from modelplane_operator.rendering.gateway_pods import LEAVE, life_cycle, traefi
 from modelplane_operator.rendering.headless import port, render_service, render_slice
 from modelplane_operator.rendering.model_endpoint import asked_name, of_cluster
 from modelplane_operator.rendering.owned import on_hub, owner_labels
-from modelplane_operator.rendering.weights import Group
+from modelplane_operator.rendering.weights import BackendGroup
 
 GATEWAY_CLASS = "traefik"
 CONTROLLER = "traefik.io/gateway-controller"
@@ -57,7 +57,7 @@ def software(spec: InferenceGatewaySpec) -> Software | None:
     return spec.traefik
 
 
-def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Part:
+def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Component:
     served = (names.SYSTEM_NAMESPACE, LOAD_BALANCER.namespace, *allowed.tenants) if allowed.tenants else ()
     pods = traefik_values(gateway.spec, LOAD_BALANCER.name)
     values = {
@@ -103,7 +103,7 @@ def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Pa
         "gatewayClass": {"enabled": False},
     }
     release, ours = Key(LOAD_BALANCER.namespace, f"mp-{CHART}"), owner_labels(gateway)
-    return Part(CHART, Release(release, CHART, REPOSITORY, software.version, values, ours, software.digest))
+    return Component(CHART, Release(release, CHART, REPOSITORY, software.version, values, ours, software.digest))
 
 
 def render_before(_: InferenceGateway) -> Sequence[Manifest]:
@@ -165,7 +165,7 @@ def unprovable(name: str | None, backend: Backend) -> str:
     return ""
 
 
-def comes_back(groups: Sequence[Group]) -> bool:
+def comes_back(groups: Sequence[BackendGroup]) -> bool:
     return len(groups) > 1
 
 

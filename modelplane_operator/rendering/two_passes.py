@@ -15,13 +15,13 @@ from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering import one_pass
 from modelplane_operator.rendering.hops import marked
-from modelplane_operator.rendering.weights import Group, WeightedEndpoint, fitted
+from modelplane_operator.rendering.weights import BackendGroup, WeightedEndpoint, fitted
 
 HEADER = "x-modelplane-to"
 
 
 def rules(
-    service: Key, groups: Sequence[Group], *, relay_port: int, mark: str = "", guarded: bool = False
+    service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
 ) -> Iterator[Manifest]:
     """The rules of a service, the one that clients meet first."""
     first, *others = groups
@@ -45,8 +45,8 @@ def rules(
         yield {**_named(back, _name(share)), **_endpoint(share, wanted, mark=mark, guarded=guarded)}
 
 
-def _name(member: WeightedEndpoint | Group) -> str:
-    return f"~{member.number}" if isinstance(member, Group) else member.endpoint.key.name
+def _name(member: WeightedEndpoint | BackendGroup) -> str:
+    return f"~{member.number}" if isinstance(member, BackendGroup) else member.endpoint.key.name
 
 
 def _named(path: str, name: str) -> Manifest:
@@ -54,7 +54,7 @@ def _named(path: str, name: str) -> Manifest:
     return {"matches": [{"path": {"type": "PathPrefix", "value": path}, "headers": [header]}]}
 
 
-def _shared_out(service: Key, group: Group, port: int) -> Manifest:
+def _shared_out(service: Key, group: BackendGroup, port: int) -> Manifest:
     weights = fitted([member.weight for member in group.members])
     relay = names.service_relay(*service)
     return {

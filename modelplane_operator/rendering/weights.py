@@ -50,11 +50,11 @@ class WeightedEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BackendGroup:
     """The backends of one rule. Number 0 is the service itself; the others are backends of another group."""
 
     number: int
-    members: tuple[WeightedEndpoint | Group, ...]
+    members: tuple[WeightedEndpoint | BackendGroup, ...]
 
     @property
     def weight(self) -> int:
@@ -133,23 +133,23 @@ def fitted(exact: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, round(weight * MAX_WEIGHT / largest)) for weight in reduced)
 
 
-def grouped(shared: Sequence[WeightedEndpoint]) -> tuple[Group, ...]:
+def grouped(shared: Sequence[WeightedEndpoint]) -> tuple[BackendGroup, ...]:
     """The rules that it takes, the service's own first.
 
     The lightest are put together again and again (Huffman's way), so that as few requests as possible take a detour.
     """
-    waiting: list[tuple[int, int, WeightedEndpoint | Group]] = [
+    waiting: list[tuple[int, int, WeightedEndpoint | BackendGroup]] = [
         (one.weight, order, one) for order, one in enumerate(shared)
     ]
     heapq.heapify(waiting)
-    groups: list[Group] = []
+    groups: list[BackendGroup] = []
     size = (len(shared) - 2) % (MAX_BACKENDS - 1) + 2  # of the first, so that all others are full
     while len(waiting) > MAX_BACKENDS:
         lightest = [heapq.heappop(waiting) for _ in range(size)]
-        groups.append(Group(len(groups) + 1, tuple(one for *_, one in lightest)))
+        groups.append(BackendGroup(len(groups) + 1, tuple(one for *_, one in lightest)))
         heapq.heappush(waiting, (groups[-1].weight, len(shared) + len(groups), groups[-1]))
         size = MAX_BACKENDS
-    return (Group(0, tuple(one for *_, one in sorted(waiting, key=lambda one: one[1]))), *groups)
+    return (BackendGroup(0, tuple(one for *_, one in sorted(waiting, key=lambda one: one[1]))), *groups)
 
 
 def _reduced(exact: Sequence[int]) -> tuple[int, ...]:

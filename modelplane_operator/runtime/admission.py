@@ -29,7 +29,7 @@ from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
 from modelplane_operator.planning.admission.certificates import asking, in_use, known, rotation
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
 from modelplane_operator.planning.answers.documents import QUESTION
-from modelplane_operator.planning.answers.questions import BUSY, Answer, QuestionError
+from modelplane_operator.planning.answers.questions import BUSY, QuestionAnswer, QuestionError
 from modelplane_operator.runtime.loop import Clients, Controller
 
 PATIENCE: Final = 1.5  # API servers wait for two seconds
@@ -98,7 +98,7 @@ class Webhook:
         try:
             found = await self._answer(request)
             status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": found.words}
-            status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(found.document)}]}
+            status["details"] = {"causes": [{"reason": "QuestionAnswer", "message": json.dumps(found.document)}]}
         except QuestionError as error:
             status = {"code": error.code, "message": str(error)}
         except Exception as error:
@@ -108,7 +108,7 @@ class Webhook:
         response = {"uid": request.get("uid"), "allowed": False, "status": status}
         return {"apiVersion": review.get("apiVersion"), "kind": "AdmissionReview", "response": response}
 
-    async def _answer(self, request: Manifest) -> Answer:
+    async def _answer(self, request: Manifest) -> QuestionAnswer:
         for one in self.controllers:
             if one.answers:
                 return await one.answers(request, self.clients)

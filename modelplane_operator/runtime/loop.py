@@ -36,7 +36,7 @@ from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFo
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.admission.verdict import Verdict
-from modelplane_operator.planning.answers.questions import Answer
+from modelplane_operator.planning.answers.questions import QuestionAnswer
 from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Failure, Plan, target
 from modelplane_operator.runtime.gauges import Gauge
@@ -190,7 +190,7 @@ class Controller(Generic[R, O]):
     """Run beside the reconciles, wherever they are, and cancelled with them."""
     review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None
     """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
-    answers: Callable[[Manifest, Clients], Awaitable[Answer]] | None = None
+    answers: Callable[[Manifest, Clients], Awaitable[QuestionAnswer]] | None = None
     """What is said to Questions about objects of the kind, given the request of an AdmissionReview."""
     gauges: tuple[Gauge, ...] = ()
     """What Prometheus is told of its objects."""

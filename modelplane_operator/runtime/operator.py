@@ -28,9 +28,8 @@ from modelplane_operator.clients.initial_sync import INITIAL_SYNCS
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
-from modelplane_operator.clients.prober import Pace as ConnectionPace
-from modelplane_operator.clients.reflector import RETURNING
-from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.prober import ConnectionPace
+from modelplane_operator.clients.reflector import RETURNING, WatchPace
 from modelplane_operator.clients.sharing import Sharing
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
@@ -46,7 +45,7 @@ from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.metrics import Metrics, State
 from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
-from modelplane_operator.runtime.queue import Pace
+from modelplane_operator.runtime.queue import QueuePace
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import OURS, Controllers, watched
 from modelplane_operator.runtime.wiring import Runners, runner
@@ -54,7 +53,7 @@ from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
 REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
-LOOK_AGAIN = 0.2  # for the hub's first lists
+POLL_INTERVAL = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
 OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until the hub is asked again for kinds that it lacks
@@ -169,7 +168,7 @@ class Operator:
             if self.hub.synced and self.missing != said:
                 said = self.missing
                 log.error("definitions missing", kinds=_listed(said), remedy=REMEDY)
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
         log.info("hub seen", objects=sum(one.count for one in self.hub.informers))
         self._hub_seen.set()
 
@@ -227,7 +226,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     controllers = build(world)
     executors = {**KUBE, **releases.by(helm), **{step: by for one in controllers for step, by in one.executors.items()}}
     clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
-    resync, reconciled, workers = Pace(resync=settings.resync), metrics.reconciled, settings.workers
+    resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
         made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard, sharing=share)
         runners.add(made)

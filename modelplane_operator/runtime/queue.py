@@ -10,10 +10,10 @@ that are free, and a cluster that hangs does not hold up all the rest.
 
 What becomes of a key after its run:
 
-    it failed            it waits, twice as long after each failure in a row; news shorten that to `Pace.news`, unless
-                         a server has asked for a longer pause: only an edit of the object itself shortens that too;
-                         what has failed because a cluster was away, is forgiven when that is back
-    it was added while   it runs again, `Pace.rest` later, so that a burst of events is one run
+    it failed            it waits, twice as long after each failure in a row; news shorten that to `QueuePace.news`,
+                         unless a server has asked for a longer pause: only an edit of the object itself shortens that
+                         too; what has failed because a cluster was away, is forgiven when that is back
+    it was added while   it runs again, `QueuePace.rest` later, so that a burst of events is one run
       it ran
     it wants to          it waits as long as it asked for
     else                 it waits for the slow resync
@@ -62,7 +62,7 @@ Outcome: TypeAlias = Done | Failed | Forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class QueuePace:
     """How long keys wait."""
 
     rest: float = 0.05
@@ -172,7 +172,7 @@ class Queue(Generic[K]):
     chance: Callable[[], float]
     limit: int = 4
     workers: int = 16
-    pace: Pace = field(default_factory=Pace)
+    pace: QueuePace = field(default_factory=QueuePace)
     routine: int = 12
     _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)

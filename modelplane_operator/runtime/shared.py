@@ -21,7 +21,7 @@ from modelplane_operator.kube.resources import LEASE
 from modelplane_operator.runtime.loop import Controller
 from modelplane_operator.settings import Settings
 
-LOOK_AGAIN = 0.01  # what was just written is on its way
+POLL_INTERVAL = 0.01  # what was just written is on its way
 SHARE = "share"
 """The index that finds what is of a cluster."""
 
@@ -70,7 +70,7 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
 
     async def leases(version: int, era: int) -> tuple[int, int, Iterable[Manifest]]:
         while (informer := hub.find(LEASE)) is None or not informer.covers(version, era):  # noqa: ASYNC110 - a bookmark wakes nobody
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL)
         return informer.era, informer.reached, informer
 
     def begin_again() -> int:

@@ -119,7 +119,7 @@ async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
     if live is None:
         live = await cluster.kube.find(step.type, step.key)
     if live is None or live["metadata"]["uid"] != step.uid or is_terminating(live):
-        return  # it is gone, or going; what has its name now is another object, and another decision
+        return  # it is gone, or terminating; what has its name now is another object, and another decision
     _refuse_strangers(live, step.owner)
     turn.may_write()
     try:

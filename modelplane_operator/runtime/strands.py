@@ -140,7 +140,7 @@ class Actor:
                 return False
 
     async def _confirm(self) -> None:
-        """See for ourselves that the object is still there; raises Conflict when we had not heard that it is going.
+        """See for ourselves that the object is still there; raises Conflict when it is terminating and nobody told us.
 
         What was made for it goes with it, and while our watch lags we would make that again as often as it is deleted.
         """
@@ -151,7 +151,7 @@ class Actor:
         elif subjects and known:
             subjects.gone(self.turn.key, known["metadata"]["uid"])
         if _life(live) != _life(known):
-            raise Conflict(f"{self.turn.subject.kind} {self.turn.key} is gone, or going")
+            raise Conflict(f"{self.turn.subject.kind} {self.turn.key} is gone, or terminating")
 
     def _known(self) -> Manifest | None:
         return find(self.turn.cluster(HUB), self.turn.subject, self.turn.key)
@@ -193,5 +193,5 @@ def _alike(step: Step) -> object:
 
 
 def _life(manifest: Manifest | None) -> object:
-    """Which object it is, and whether it is going; None when there is none."""
+    """Which object it is, and whether it is terminating; None when there is none."""
     return manifest and (manifest["metadata"]["uid"], "deletionTimestamp" in manifest["metadata"])

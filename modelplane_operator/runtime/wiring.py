@@ -25,7 +25,7 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard, subject
-from modelplane_operator.runtime.queue import Failed, Forgotten, Outcome, Pace, Queue
+from modelplane_operator.runtime.queue import Failed, Forgotten, Outcome, Queue, QueuePace
 from modelplane_operator.runtime.reading import Cluster, find
 from modelplane_operator.runtime.shared import Woken, share_of
 from modelplane_operator.runtime.throttle import Throttle
@@ -153,7 +153,7 @@ def runner(
     *,
     on_reconciled: OnReconciled,
     chance: Callable[[], float] = random.random,
-    pace: Pace | None = None,
+    pace: QueuePace | None = None,
     workers: int = WORKERS,
     guard: Guard = UNGUARDED,
     sharing: Sharing | None = None,
@@ -169,7 +169,9 @@ def runner(
             return key.namespace, ""
 
     routine = max(1, workers - PER_CONCURRENCY_KEY)
-    queue = Queue[Key](place, chance, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or Pace(), routine=routine)
+    queue = Queue[Key](
+        place, chance, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or QueuePace(), routine=routine
+    )
     serial = Serial() if controller.serial else None
 
     async def run(key: Key) -> Outcome:

@@ -10,7 +10,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.shared import Attribute
-from modelplane_operator.scheduling.content import Content
+from modelplane_operator.scheduling.cached_hash import CachedHash
 from modelplane_operator.scheduling.taints import Taint
 from modelplane_operator.selectors.cel import Attribute as Value
 from modelplane_operator.selectors.cel import Device, Version
@@ -31,19 +31,19 @@ class NodeDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeShape(Content):
+class NodeShape(CachedHash):
     """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
 
     devices: tuple[NodeDevice, ...]
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Profile(Content):
+class Profile(CachedHash):
     """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
 
     offers: tuple[NodeShape, ...]
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 class ClusterPhase(Enum):
@@ -53,7 +53,7 @@ class ClusterPhase(Enum):
     NOT_READY = "not Ready"
     UNREACHABLE = "unreachable"
     NO_GATEWAY = "no gateway"
-    GOING = "being deleted"
+    TERMINATING = "being deleted"
 
 
 class Largest(NamedTuple):
@@ -75,7 +75,7 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterView:
     """An InferenceCluster as the scheduler sees it."""
 
     name: str
@@ -105,13 +105,13 @@ class Cluster:
 
 def read(
     cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None
-) -> Cluster:
+) -> ClusterView:
     """The cluster as the scheduler sees it; never raises. `pools`, when given, are its pools as read before."""
     status = cluster.status
     gateway = (status.gateway.address or "") if status and status.gateway else ""
     ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
     phase = _phase(cluster, ready, gateway, unreachable_since)
-    return Cluster(
+    return ClusterView(
         name=cluster.metadata.name,
         labels=cluster.metadata.labels,
         taints=tuple(Taint(taint.key, taint.value or "", taint.effect) for taint in cluster.spec.taints),
@@ -132,7 +132,7 @@ def _phase(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
 ) -> ClusterPhase:
     if cluster.metadata.deletion_timestamp is not None:
-        return ClusterPhase.GOING
+        return ClusterPhase.TERMINATING
     if unreachable_since is not None:
         return ClusterPhase.UNREACHABLE
     if ready is None or ready.status != "True":

@@ -7,38 +7,44 @@ being deleted, until the cluster is back, and its nodes stay charged. Nothing ne
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from modelplane_operator.scheduling.cluster import Cluster, ClusterPhase
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.cluster import ClusterPhase, ClusterView
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Displaced, Lost
-from modelplane_operator.scheduling.requirement import Ask
+from modelplane_operator.scheduling.requirement import PlacementRequest
 
 
 def lost(
-    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], sites: Mapping[str, Site], now: datetime
+    request: PlacementRequest,
+    staying: Iterable[Replica],
+    namesakes: Iterable[Replica],
+    infos: Mapping[str, ClusterInfo],
+    now: datetime,
 ) -> tuple[tuple[Replica, Lost], ...]:
     """The replicas to give up, each as soon as there is a place for another."""
-    if ask.failover is None:
+    if request.failover is None:
         return ()
     given_up = sum(
-        replica.owner == ask.owner and replica.terminating and _is_unwell(sites.get(replica.cluster))
+        replica.owner == request.owner and replica.terminating and _is_unwell(infos.get(replica.cluster))
         for replica in namesakes
     )
     overdue = [
         (replica, Lost(cluster.unhealthy_since))
         for replica in staying
-        if (cluster := sites[replica.cluster].cluster).unhealthy_since is not None
-        and (due := _due(replica, cluster, ask.failover.after)) is not None
+        if (cluster := infos[replica.cluster].cluster).unhealthy_since is not None
+        and (due := _due(replica, cluster, request.failover.after)) is not None
         and due <= now
     ]
-    return tuple(overdue[: max(ask.failover.most - given_up, 0)])
+    return tuple(overdue[: max(request.failover.most - given_up, 0)])
 
 
-def next_loss(ask: Ask, staying: Iterable[Replica], sites: Mapping[str, Site], now: datetime) -> datetime | None:
+def next_loss(
+    request: PlacementRequest, staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
+) -> datetime | None:
     """When the next replica will be overdue, if nothing changes until then."""
-    if ask.failover is None:
+    if request.failover is None:
         return None
-    dues = (_due(replica, sites[replica.cluster].cluster, ask.failover.after) for replica in staying)
+    dues = (_due(replica, infos[replica.cluster].cluster, request.failover.after) for replica in staying)
     return min((due for due in dues if due is not None and due > now), default=None)
 
 
@@ -46,7 +52,7 @@ PATIENCE = timedelta(minutes=5)  # a node that restarts is back by then
 
 
 def displaced(
-    staying: Iterable[Replica], sites: Mapping[str, Site], now: datetime
+    staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Displaced], ...]:
     """The replicas that wait for nodes which their pools do not have any more."""
     return tuple(
@@ -54,7 +60,7 @@ def displaced(
         for replica in staying
         if replica.unschedulable_since is not None
         and replica.unschedulable_since + PATIENCE <= now
-        and (why := _short(replica, sites[replica.cluster])) is not None
+        and (why := _short(replica, infos[replica.cluster])) is not None
     )
 
 
@@ -64,15 +70,15 @@ def next_displaced(staying: Iterable[Replica], now: datetime) -> datetime | None
     return min((due for due in dues if due > now), default=None)
 
 
-def _short(replica: Replica, site: Site) -> Displaced | None:
+def _short(replica: Replica, info: ClusterInfo) -> Displaced | None:
     """The first of its pools that is known to have fewer nodes than its replicas take."""
-    if site.cluster.phase is not ClusterPhase.READY:
+    if info.cluster.phase is not ClusterPhase.READY:
         return None
-    free = dict(zip(site.cluster.pools.names, site.free, strict=True))
+    free = dict(zip(info.cluster.pools.names, info.free, strict=True))
     return next((Displaced(pool, -free[pool]) for pool in sorted(replica.charges) if free.get(pool, 0) < 0), None)
 
 
-def _due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | None:
+def _due(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime | None:
     """From when on the replica is to be given up; None when there is no cause.
 
     A cluster that answers says which replicas work: these stay, whatever else is wrong with it.
@@ -84,5 +90,5 @@ def _due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | Non
     return cluster.unhealthy_since + after
 
 
-def _is_unwell(site: Site | None) -> bool:
-    return site is not None and site.cluster.unhealthy_since is not None
+def _is_unwell(info: ClusterInfo | None) -> bool:
+    return info is not None and info.cluster.unhealthy_since is not None

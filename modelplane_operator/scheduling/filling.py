@@ -12,7 +12,7 @@ from modelplane_operator.scheduling.placement import Replica, charges
 from modelplane_operator.scheduling.reasons import Reason, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import Settled
-from modelplane_operator.scheduling.survey import Answer, Fit, Fleet, answer, placed
+from modelplane_operator.scheduling.survey import Answer, Fit, FleetSnapshot, answer, placed
 
 STAGED, COMING, NEVER = range(3)
 """How far the weights are from a cluster."""
@@ -31,7 +31,7 @@ def fill(
     wanted: int,
     settled: Settled,
     namesakes: Iterable[Replica],
-    fleet: Fleet,
+    fleet: FleetSnapshot,
     *,
     staged: frozenset[str] = frozenset(),
     coming: frozenset[str] = frozenset(),
@@ -43,12 +43,12 @@ def fill(
     order; the others are kept apart from it, and asked again after each step.
     """
     far = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)
-    sites = dict(settled.sites)
-    sites |= {name: site for name in far.keys() - sites.keys() if (site := fleet.site(name)) is not None}
+    infos = dict(settled.infos)
+    infos |= {name: info for name in far.keys() - infos.keys() if (info := fleet.info(name)) is not None}
     loads = Counter(replica.cluster for replica in settled.staying)
     taken = _taken(namesakes)
-    apart = frozenset(loads) | (far.keys() & sites.keys())
-    answers = {name: answer(requirement, sites[name]) for name in apart}
+    apart = frozenset(loads) | (far.keys() & infos.keys())
+    answers = {name: answer(requirement, infos[name]) for name in apart}
     queue = [
         (far.get(name, NEVER), loads[name], found.usage, name)
         for name, found in answers.items()
@@ -59,18 +59,18 @@ def fill(
     fresh = deque(survey.candidates)
     placements: list[Placement] = []
     while len(placements) < wanted and (fresh or queue):
-        site = fresh.popleft() if fresh and not (queue and _is_first(queue[0])) else sites[heappop(queue)[-1]]
-        name = site.cluster.name
-        answers[name] = found = answer(requirement, site)
+        info = fresh.popleft() if fresh and not (queue and _is_first(queue[0])) else infos[heappop(queue)[-1]]
+        name = info.cluster.name
+        answers[name] = found = answer(requirement, info)
         if not isinstance(found, Fit):
             continue
         index = next(number for number in count() if number not in taken[name])
-        placement = Placement(name, index, placed(requirement.engines, found.chosen, site))
+        placement = Placement(name, index, placed(requirement.engines, found.chosen, info))
         placements.append(placement)
         taken[name].add(index)
         loads[name] += 1
-        sites[name] = site.charged(charges(placement.engines))
-        answers[name] = found = answer(requirement, sites[name])
+        infos[name] = info.charged(charges(placement.engines))
+        answers[name] = found = answer(requirement, infos[name])
         if isinstance(found, Fit):
             heappush(queue, (far.get(name, NEVER), loads[name], found.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(fresh))

@@ -22,7 +22,7 @@ from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
@@ -48,17 +48,17 @@ Entry = tuple[Nearness, str]
 class _Place:
     """Where a cluster stands in a view: as it was when it was asked, and which of its pools could host a replica."""
 
-    site: Site
+    info: ClusterInfo
     hosting: Hosting
     group: Group
     entry: Entry
 
-    def still_holds(self, site: Site) -> bool:
+    def still_holds(self, info: ClusterInfo) -> bool:
         """Whether nothing has changed that the answer depends on: other pools than those that could host do not."""
-        if site.cluster is not self.site.cluster:
+        if info.cluster is not self.info.cluster:
             return False
         if isinstance(self.hosting, Hosts):
-            now, then = site.free, self.site.free
+            now, then = info.free, self.info.free
             for pool in self.hosting.pools:  # as a loop: nothing is asked more often
                 if now[pool] != then[pool]:
                     return False
@@ -74,24 +74,24 @@ class _View:
     places: dict[str, _Place] = field(default_factory=dict[str, _Place])
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
 
-    def put(self, sites: Sequence[Site]) -> None:
+    def put(self, infos: Sequence[ClusterInfo]) -> None:
         """Ask these clusters, as far as their answers may be others than before."""
         engines = [OnNodes(engine) for engine in self.requirement.engines]
         known: dict[Profile, Hosting] = {}
-        sort = len(sites) > len(self.places) // SORTED_AGAIN
-        for site in sites:
-            name, profile = site.cluster.name, site.cluster.pools.profile
+        sort = len(infos) > len(self.places) // SORTED_AGAIN
+        for info in infos:
+            name, profile = info.cluster.name, info.cluster.pools.profile
             place = self.places.get(name)
-            if place is not None and place.still_holds(site):
+            if place is not None and place.still_holds(info):
                 continue
-            if place is not None and place.site.cluster.pools.profile is profile:
+            if place is not None and place.info.cluster.pools.profile is profile:
                 hosting = place.hosting
             elif (hosting := known.get(profile)) is None:
                 hosting = known[profile] = hosts_by(engines, profile)
-            found = answer(self.requirement, site, hosting)
+            found = answer(self.requirement, info, hosting)
             if place is not None and not sort:
                 self._leave(place)
-            place = self.places[name] = _Place(site, hosting, found.group, (found.nearness, name))
+            place = self.places[name] = _Place(info, hosting, found.group, (found.nearness, name))
             if not sort:
                 insort(self.groups.setdefault(place.group, []), place.entry)
         if sort:
@@ -130,7 +130,7 @@ class FleetModel:
     """
 
     def __init__(self) -> None:
-        self._sites: dict[str, Site] = {}
+        self._sites: dict[str, ClusterInfo] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
         self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
         self._contents = 0  # offers and profiles that are published, each as often as it is
@@ -163,7 +163,7 @@ class FleetModel:
         seen = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
         known = self._sites.get(name)
         if known is None or known.cluster != seen:
-            self._put(Site.of(seen, self._used.get(name, {})))
+            self._put(ClusterInfo.of(seen, self._used.get(name, {})))
 
     def forget_cluster(self, name: str) -> None:
         """The cluster does not exist any more."""
@@ -201,7 +201,7 @@ class FleetModel:
             self._devices = frozenset(offered.device for offer in offers for offered in offer.devices)
         return self._devices
 
-    def site(self, cluster: str) -> Site | None:
+    def info(self, cluster: str) -> ClusterInfo | None:
         return self._sites.get(cluster)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
@@ -247,9 +247,9 @@ class FleetModel:
         view.revision = self._revision
         return view
 
-    def _put(self, site: Site) -> None:
-        name = site.cluster.name
-        self._sites[name] = site
+    def _put(self, info: ClusterInfo) -> None:
+        name = info.cluster.name
+        self._sites[name] = info
         self._revision += 1
         self._changes[name] = self._revision
         self._changes.move_to_end(name)
@@ -287,8 +287,8 @@ class FleetModel:
                 del used[pool]
         if not used:
             del self._used[cluster]
-        if (site := self._sites.get(cluster)) is not None:
-            self._put(Site.of(site.cluster, used))
+        if (info := self._sites.get(cluster)) is not None:
+            self._put(ClusterInfo.of(info.cluster, used))
 
     def _pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
         """The pools as read before, while the same are published: most events of a cluster leave them alone."""

@@ -13,7 +13,7 @@ from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import NodeDevice, NodeShape, Profile
 from modelplane_operator.scheduling.reasons import Contended, Miss, TooFewDevices, Unlike
-from modelplane_operator.scheduling.requirement import EngineRequirement, MemberRequirement, Request
+from modelplane_operator.scheduling.requirement import DeviceRequirement, EngineRequirement, MemberRequirement
 from modelplane_operator.selectors import cel
 
 
@@ -109,7 +109,7 @@ def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
     )
 
 
-def _cost(request: Request, device: NodeDevice) -> int | None:
+def _cost(request: DeviceRequirement, device: NodeDevice) -> int | None:
     matched = all(cel.evaluate(selector, device.device).matched for selector in request.selectors)
     return request.count if matched else None
 
@@ -211,13 +211,13 @@ def _unhosted(engine: EngineRequirement, profile: Profile, pools: Sequence[_OnNo
     return Unhosted(engine.name, place, lacking.role, None if isinstance(found, Match) else found)
 
 
-def _miss(requests: Sequence[Request], offer: NodeShape) -> Miss:
+def _miss(requests: Sequence[DeviceRequirement], offer: NodeShape) -> Miss:
     """Of the requests that this node cannot meet, the one that is farthest off: it must be seen to in any case."""
     misses = [miss for request in requests if (miss := _missed(request, offer)) is not None]
     return max(misses, key=lambda miss: miss.nearness, default=Contended(tuple(r.name for r in requests)))
 
 
-def _missed(request: Request, offer: NodeShape) -> Miss | None:
+def _missed(request: DeviceRequirement, offer: NodeShape) -> Miss | None:
     """Why no device of the node meets the request by itself: the device that comes nearest to it."""
     misses: list[Miss] = []
     for device in offer.devices:
@@ -228,7 +228,7 @@ def _missed(request: Request, offer: NodeShape) -> Miss | None:
     return min(misses, key=lambda miss: miss.nearness, default=Unlike(request.name, "", "the pool has no devices", ()))
 
 
-def _compared(request: Request, device: NodeDevice) -> Miss | None:
+def _compared(request: DeviceRequirement, device: NodeDevice) -> Miss | None:
     verdicts = [cel.evaluate(selector, device.device) for selector in request.selectors]
     unmet = [verdict for verdict in verdicts if not verdict.matched]
     if unmet:

@@ -22,7 +22,7 @@ MOST_NODES: Final = 100_000  # no pool has more; a figure beyond that was not wr
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ReplicaOwner:
     """Whose a replica is. A deployment that was deleted and made again has another uid, and none of the old ones."""
 
     namespace: str
@@ -35,7 +35,7 @@ class Replica:
     """A ModelReplica as the scheduler sees it."""
 
     key: Key
-    owner: Owner
+    owner: ReplicaOwner
     cluster: str
     index: int
     engines: tuple[EnginePlacement, ...]
@@ -130,13 +130,15 @@ def _written(text: str) -> Mapping[str, int]:
     }
 
 
-def _owner(metadata: Metadata) -> Owner:
+def _owner(metadata: Metadata) -> ReplicaOwner:
     """From the owner reference, where names of any length have room; else from the labels."""
     namespace = metadata.namespace or ""
     for reference in metadata.owner_references:
         if reference.kind == ModelDeployment.definition.kind:
-            return Owner(namespace, reference.name, reference.uid)
-    return Owner(namespace, metadata.labels.get(labels.DEPLOYMENT, ""), metadata.labels.get(labels.OWNER_UID, ""))
+            return ReplicaOwner(namespace, reference.name, reference.uid)
+    return ReplicaOwner(
+        namespace, metadata.labels.get(labels.DEPLOYMENT, ""), metadata.labels.get(labels.OWNER_UID, "")
+    )
 
 
 def _index(replica: ModelReplica) -> int:

@@ -20,13 +20,14 @@ from modelplane_operator.scheduling.problems import (
 )
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
+    ClusterTerminating,
+    ClusterUnreachable,
     Contended,
     Crowded,
     Displaced,
     Duplicate,
     Forced,
     Full,
-    Going,
     LabelDiffers,
     Leaving,
     Lost,
@@ -49,7 +50,6 @@ from modelplane_operator.scheduling.reasons import (
     TooSmall,
     UnknownPools,
     Unlike,
-    Unreachable,
 )
 
 FORCE = f"{labels.FORCE_DRAIN}=true"
@@ -121,7 +121,9 @@ def stuck(decision: Decision) -> str:
 
 def _by_force(decision: Decision) -> str:
     """How replicas are ended that a drain is to move; empty where none is."""
-    drained = sorted({one.replica.cluster for one in decision.stuck if isinstance(one.why, Going | Tainted)})
+    drained = sorted(
+        {one.replica.cluster for one in decision.stuck if isinstance(one.why, ClusterTerminating | Tainted)}
+    )
     if not drained:
         return ""
     return f" (make room elsewhere, or end them all the same: annotate InferenceCluster {drained[0]} with {FORCE})"
@@ -136,7 +138,7 @@ def reason_to_move(why: Moving) -> str:
             return f"its cluster has been lost since {since.isoformat(timespec='seconds')}"
         case Displaced(pool, short):
             return f"it finds no nodes: pool {pool} has {short} fewer than its replicas take"
-        case Going() | Tainted():
+        case ClusterTerminating() | Tainted():
             return reason(why)
         case _:
             assert_never(why)
@@ -153,7 +155,7 @@ def leaving(why: Leaving | Moving) -> str:
             return f"{counted(replicas, 'replica')} asked for"
         case Forced(forced):
             return f"drained by force, without another place: {reason_to_move(forced)}"
-        case Outdated() | Lost() | Displaced() | Going() | Tainted():
+        case Outdated() | Lost() | Displaced() | ClusterTerminating() | Tainted():
             return f"placed elsewhere: {reason_to_move(why)}"
         case _:
             assert_never(why)
@@ -181,7 +183,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"it serves no LeaderWorkerSet, which engine {engine} needs for its several nodes"
         case NotReady(condition):
             return f"it is not Ready ({condition})" if condition else "it is not Ready"
-        case Unreachable():
+        case ClusterUnreachable():
             return "it does not answer"
         case Tainted(key, value, effect):
             return f"taint {key}{f'={value}' if value else ''}:{effect} is not tolerated"
@@ -197,7 +199,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"engine {engine}{'' if role == 'Standalone' else f', {role}'}: pool {pool}: {miss(found)}"
         case NoPools(said):
             return reason(said) if said else "it publishes no pools"
-        case Going():
+        case ClusterTerminating():
             return "it is being deleted"
         case LabelDiffers(key, wanted, found):
             return f"label {key} is {found or 'absent'}, {wanted} is asked for"
@@ -218,7 +220,7 @@ def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "uncordon, mend or add nodes: GPUReady of that InferenceCluster says which"
         case NoGateway():
             return "its load balancer waits for one: see BackendReady of that InferenceCluster"
-        case NotReady() | Unreachable() | NoPools() | UnknownPools():
+        case NotReady() | ClusterUnreachable() | NoPools() | UnknownPools():
             return "see the conditions of that InferenceCluster"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
@@ -238,7 +240,7 @@ def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "ask for fewer devices per pod"
         case LabelDiffers(key):
             return f"label the cluster, or select without {key}"
-        case Going() | Spare():
+        case ClusterTerminating() | Spare():
             return ""
         case _:
             assert_never(why)
@@ -284,7 +286,7 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} without LeaderWorkerSet for engine {engine}"
         case NotReady():
             return f"{count} not Ready"
-        case Unreachable():
+        case ClusterUnreachable():
             return f"{count} unreachable"
         case Tainted():
             return f"{count} with a taint"
@@ -296,7 +298,7 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} without devices for engine {engine}"
         case NoPools():
             return f"{count} without pools"
-        case Going():
+        case ClusterTerminating():
             return f"{count} being deleted"
         case LabelDiffers(key):
             return f"{count} without the label{'s' if count > 1 else f' {key}'} asked for"

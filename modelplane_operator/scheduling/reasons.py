@@ -134,7 +134,7 @@ class NotReady:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
+class ClusterUnreachable:
     """The cluster does not answer."""
 
     group = Group(5)
@@ -261,7 +261,7 @@ class UnknownPools:
 class NoPools:
     """The cluster publishes no pools, so that nobody knows whether it has the hardware."""
 
-    why: NotReady | Unreachable | NoGateway | None = None
+    why: NotReady | ClusterUnreachable | NoGateway | None = None
     """What it says of itself, which may be the cause."""
 
     group = Group(13)
@@ -269,7 +269,7 @@ class NoPools:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class ClusterTerminating:
     """The cluster is being deleted."""
 
     group = Group(14)
@@ -304,14 +304,14 @@ Refused: TypeAlias = (
     | NoGateway
     | NoGangs
     | NotReady
-    | Unreachable
+    | ClusterUnreachable
     | Tainted
     | UnknownPools
     | Split
     | NothingToClaim
     | NoMatch
     | NoPools
-    | Going
+    | ClusterTerminating
     | LabelDiffers
 )
 Reason: TypeAlias = Refused | Spare
@@ -361,7 +361,7 @@ class Displaced:
     short: int
 
 
-Moving: TypeAlias = Going | Tainted | Outdated | Lost | Displaced
+Moving: TypeAlias = ClusterTerminating | Tainted | Outdated | Lost | Displaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from modelplane_operator.api.model_cache import CachedCluster, ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
-from modelplane_operator.scheduling.content import Content
-from modelplane_operator.scheduling.placement import Owner, pods
+from modelplane_operator.scheduling.cached_hash import CachedHash
+from modelplane_operator.scheduling.placement import ReplicaOwner, pods
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
@@ -27,7 +27,7 @@ from modelplane_operator.selectors.cel import Device, Selector, SelectorError
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DeviceRequirement:
     """Devices that every pod needs, all from one device entry of its node; every selector must hold."""
 
     name: str
@@ -36,18 +36,18 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRequirement(Content):
+class MemberRequirement(CachedHash):
     """One kind of pod of an engine, and how many nodes all copies of it take when they claim devices."""
 
     role: str
     nodes: int
-    requests: tuple[Request, ...]
+    requests: tuple[DeviceRequirement, ...]
 
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class EngineRequirement(Content):
+class EngineRequirement(CachedHash):
     """Pods that must run on the nodes of one pool; those of a gang, of which there may be copies, on one fabric."""
 
     name: str
@@ -55,18 +55,18 @@ class EngineRequirement(Content):
     gangs: int = 0
     """How many; none where each pod is for itself."""
 
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement(Content):
+class Requirement(CachedHash):
     """What one replica needs of a cluster. Deployments with equal needs share all that is worked out for one."""
 
     engines: tuple[EngineRequirement, ...]
     labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
 
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class Failover:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlacementRequest:
     """A deployment, as the scheduler sees it."""
 
-    owner: Owner
+    owner: ReplicaOwner
     replicas: int
     requirement: Requirement
     problems: tuple[Problem, ...] = ()
@@ -105,11 +105,11 @@ class NoCache(Enum):
     NOT_FOUND = "there is none"
 
 
-def ask(
+def placement_request(
     deployment: ModelDeployment,
     cache: ModelCache | NoCache = NoCache.NOT_READ,
     devices: frozenset[Device] = frozenset(),
-) -> Ask:
+) -> PlacementRequest:
     """Read a deployment, and the cache if it names one; what cannot be used becomes a problem. Never raises.
 
     `devices` are those of the fleet: what it takes to ask them all is bounded.
@@ -124,8 +124,8 @@ def ask(
     else:
         engines = tuple(_engine(engine, problems) for engine in spec.engines)
     clusters = _cached(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
-    return Ask(
-        owner=Owner(metadata.namespace or "", metadata.name, metadata.uid or ""),
+    return PlacementRequest(
+        owner=ReplicaOwner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
         requirement=Requirement(
             engines=engines,
@@ -192,7 +192,7 @@ def _engine(engine: DeployedEngine, problems: list[Problem]) -> EngineRequiremen
 
 def _member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> MemberRequirement:
     devices = member.node_selector.devices if member.node_selector else ()
-    requests: list[Request] = []
+    requests: list[DeviceRequirement] = []
     for device in devices:
         try:
             requests.append(_request(device))
@@ -202,5 +202,7 @@ def _member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> 
     return MemberRequirement(member.role, nodes, tuple(requests))
 
 
-def _request(device: DeviceRequest) -> Request:
-    return Request(device.name, device.count, tuple(cel.compile(selector.cel or "") for selector in device.selectors))
+def _request(device: DeviceRequest) -> DeviceRequirement:
+    return DeviceRequirement(
+        device.name, device.count, tuple(cel.compile(selector.cel or "") for selector in device.selectors)
+    )

@@ -36,15 +36,15 @@ from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.problems import NoClusters
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
+    ClusterTerminating,
     Displaced,
     Duplicate,
     Forced,
-    Going,
     Leaving,
     Lost,
     Moving,
@@ -52,43 +52,45 @@ from modelplane_operator.scheduling.reasons import (
     ScaledDown,
     Tainted,
 )
-from modelplane_operator.scheduling.requirement import Ask
+from modelplane_operator.scheduling.requirement import PlacementRequest
 from modelplane_operator.scheduling.settling import Settled, settle
-from modelplane_operator.scheduling.survey import Fleet
+from modelplane_operator.scheduling.survey import FleetSnapshot
 from modelplane_operator.scheduling.taints import NO_EXECUTE, untolerated
 
 Leaver = tuple[Replica, Leaving | Moving]
 
 
-def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
+def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) -> Decision:
     """Decide where the deployment's replicas shall be. Never raises for anything that users have written."""
-    namesakes = fleet.replicas(ask.owner.namespace, ask.owner.name)
-    ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.terminating]
+    namesakes = fleet.replicas(request.owner.namespace, request.owner.name)
+    ours = [replica for replica in namesakes if replica.owner == request.owner and not replica.terminating]
     if not fleet.size:
-        return _untouched(ask, ours)
-    sites = {replica.cluster: site for replica in namesakes if (site := fleet.site(replica.cluster)) is not None}
+        return _untouched(request, ours)
+    infos = {replica.cluster: info for replica in namesakes if (info := fleet.info(replica.cluster)) is not None}
 
-    staying, leaving = retain(ours, sites)
-    settled = settle(ask, staying, sites)
-    order = worst_first(staying, sites)
-    given_up = (*displaced(order, sites, now), *lost(ask, order, namesakes, sites, now))
-    movable = to_move(ask, order, settled, given_up, sites)
-    surplus = scale_down(ask, order, movable)
+    staying, leaving = retain(ours, infos)
+    settled = settle(request, staying, infos)
+    order = worst_first(staying, infos)
+    given_up = (*displaced(order, infos, now), *lost(request, order, namesakes, infos, now))
+    movable = to_move(request, order, settled, given_up, infos)
+    surplus = scale_down(request, order, movable)
     gone = {replica.key for replica, _ in surplus}
     settled = settled.without(gone)
     stuck = [(replica, why) for replica, why in movable.values() if replica.key not in gone]
-    missing = max(ask.replicas, 0) - len(settled.staying)
-    wanted = 0 if ask.problems else missing + len(stuck)
+    missing = max(request.replicas, 0) - len(settled.staying)
+    wanted = 0 if request.problems else missing + len(stuck)
     filled = Filled()
     if wanted:
-        filled = fill(ask.requirement, wanted, settled, namesakes, fleet, staged=ask.staged, coming=ask.coming)
+        filled = fill(
+            request.requirement, wanted, settled, namesakes, fleet, staged=request.staged, coming=request.coming
+        )
 
     found = max(len(filled.placements) - missing, 0)
     moving, stuck = stuck[:found], stuck[found:]
-    forced = [(replica, Forced(why)) for replica, why in stuck if _is_forced(why, sites[replica.cluster])]
+    forced = [(replica, Forced(why)) for replica, why in stuck if _is_forced(why, infos[replica.cluster])]
     settled = settled.without({replica.key for replica, _ in (*moving, *forced)})
     return Decision(
-        desired=ask.replicas,
+        desired=request.replicas,
         placements=_in_order((*(placement for _, placement in settled.kept), *filled.placements)),
         new=_in_order(filled.placements),
         held=settled.held,
@@ -96,25 +98,25 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
         stuck=tuple(
             Stuck(replica, why)
             for replica, why in stuck
-            if not isinstance(why, Outdated) and not _is_forced(why, sites[replica.cluster])
+            if not isinstance(why, Outdated) and not _is_forced(why, infos[replica.cluster])
         ),
         checked=fleet.size,
         refusals=filled.refusals,
-        problems=ask.problems,
+        problems=request.problems,
         again_at=min(
-            filter(None, (next_loss(ask, settled.staying, sites, now), next_displaced(settled.staying, now))),
+            filter(None, (next_loss(request, settled.staying, infos, now), next_displaced(settled.staying, now))),
             default=None,
         ),
     )
 
 
-def retain(ours: Iterable[Replica], sites: Mapping[str, Site]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
+def retain(ours: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
     """The replicas that stay on their clusters, and those that leave."""
     staying: dict[tuple[str, int], Replica] = {}
     leaving: list[Leaver] = []
     for replica in sorted(ours, key=lambda replica: replica.key):
         twin = staying.get((replica.cluster, replica.index))
-        if replica.cluster not in sites:
+        if replica.cluster not in infos:
             leaving.append((replica, ClusterGone()))
         elif twin:
             leaving.append((replica, Duplicate(twin.key.name)))
@@ -124,11 +126,11 @@ def retain(ours: Iterable[Replica], sites: Mapping[str, Site]) -> tuple[Sequence
 
 
 def to_move(
-    ask: Ask,
+    request: PlacementRequest,
     staying: Sequence[Replica],
     settled: Settled,
     given_up: Iterable[tuple[Replica, Lost | Displaced]],
-    sites: Mapping[str, Site],
+    infos: Mapping[str, ClusterInfo],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
     """Which of the replicas are to run elsewhere, and why, in the order in which they are given.
 
@@ -138,29 +140,31 @@ def to_move(
     unsettled = {held.replica.key: held.why for held in settled.held if held.why}
 
     def why(replica: Replica) -> Moving | None:
-        return _drained(ask, sites[replica.cluster]) or overdue.get(replica.key) or unsettled.get(replica.key)
+        return _drained(request, infos[replica.cluster]) or overdue.get(replica.key) or unsettled.get(replica.key)
 
     found = [(replica, reason) for replica in staying if (reason := why(replica)) is not None]
     found.sort(key=lambda row: isinstance(row[1], Outdated))
     return {replica.key: (replica, reason) for replica, reason in found}
 
 
-def _drained(ask: Ask, site: Site) -> Going | Tainted | None:
-    if site.cluster.phase is ClusterPhase.GOING:
-        return Going()
-    if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
+def _drained(request: PlacementRequest, info: ClusterInfo) -> ClusterTerminating | Tainted | None:
+    if info.cluster.phase is ClusterPhase.TERMINATING:
+        return ClusterTerminating()
+    if taint := untolerated(info.cluster.taints, request.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
     return None
 
 
-def scale_down(ask: Ask, order: Sequence[Replica], movable: Mapping[Key, tuple[Replica, Moving]]) -> Sequence[Leaver]:
+def scale_down(
+    request: PlacementRequest, order: Sequence[Replica], movable: Mapping[Key, tuple[Replica, Moving]]
+) -> Sequence[Leaver]:
     """The replicas that are too many: first those that are to move, then the others, each as in the order."""
-    others = ((replica, ScaledDown(ask.replicas)) for replica in order if replica.key not in movable)
+    others = ((replica, ScaledDown(request.replicas)) for replica in order if replica.key not in movable)
     leavers: list[Leaver] = [*movable.values(), *others]
-    return leavers[: max(len(order) - max(ask.replicas, 0), 0)]
+    return leavers[: max(len(order) - max(request.replicas, 0), 0)]
 
 
-def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequence[Replica]:
+def worst_first(staying: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> Sequence[Replica]:
     """The order in which replicas go.
 
     First one that works least; of those, one on the cluster that has most of ours by then, and the later by name; of
@@ -169,36 +173,36 @@ def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequen
     """
     places = Counter[str]()
     order: list[tuple[tuple[int, int, str, int], Replica]] = []
-    for replica in sorted(staying, key=lambda replica: (_illness(replica, sites), replica.index)):
+    for replica in sorted(staying, key=lambda replica: (_illness(replica, infos), replica.index)):
         places[replica.cluster] += 1
-        place = (_illness(replica, sites), places[replica.cluster], replica.cluster, replica.index)
+        place = (_illness(replica, infos), places[replica.cluster], replica.cluster, replica.index)
         order.append((place, replica))
     order.sort(key=lambda row: row[0], reverse=True)
     return [replica for _, replica in order]
 
 
-def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
-    site = sites.get(replica.cluster)
-    if site is None or site.cluster.phase is not ClusterPhase.READY:
+def _illness(replica: Replica, infos: Mapping[str, ClusterInfo]) -> int:
+    info = infos.get(replica.cluster)
+    if info is None or info.cluster.phase is not ClusterPhase.READY:
         return 2
     return 0 if replica.ready else 1
 
 
-def _is_forced(why: Moving, site: Site) -> bool:
+def _is_forced(why: Moving, info: ClusterInfo) -> bool:
     """Whether a replica without another place goes all the same."""
-    return isinstance(why, Going | Tainted) and site.cluster.drained_by_force
+    return isinstance(why, ClusterTerminating | Tainted) and info.cluster.drained_by_force
 
 
 def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:
     return tuple(sorted(placements, key=lambda placement: (placement.cluster, placement.index)))
 
 
-def _untouched(ask: Ask, ours: Sequence[Replica]) -> Decision:
+def _untouched(request: PlacementRequest, ours: Sequence[Replica]) -> Decision:
     """No cluster at all is more likely a list not yet read than a fleet that is gone: only the count is heeded."""
-    surplus = scale_down(ask, worst_first(ours, {}), {})
+    surplus = scale_down(request, worst_first(ours, {}), {})
     gone = {replica.key for replica, _ in surplus}
     return Decision(
-        desired=ask.replicas,
+        desired=request.replicas,
         placements=(),
         new=(),
         held=tuple(Held(replica, None) for replica in ours if replica.key not in gone),
@@ -206,5 +210,5 @@ def _untouched(ask: Ask, ours: Sequence[Replica]) -> Decision:
         stuck=(),
         checked=0,
         refusals=(),
-        problems=(*ask.problems, NoClusters()),
+        problems=(*request.problems, NoClusters()),
     )

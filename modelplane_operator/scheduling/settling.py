@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Held
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
 from modelplane_operator.scheduling.placement import Replica, charges, larger
 from modelplane_operator.scheduling.reasons import Outdated, Refused
-from modelplane_operator.scheduling.requirement import Ask, EngineRequirement, Requirement
+from modelplane_operator.scheduling.requirement import EngineRequirement, PlacementRequest, Requirement
 from modelplane_operator.scheduling.survey import Fit, fit, gathers, placed, unhosted
 
 Engines = tuple[EnginePlacement, ...]
@@ -22,7 +22,7 @@ class Settled:
 
     kept: tuple[tuple[Replica, Placement], ...]
     held: tuple[Held, ...]
-    sites: Mapping[str, Site]
+    infos: Mapping[str, ClusterInfo]
 
     @property
     def staying(self) -> tuple[Replica, ...]:
@@ -33,27 +33,27 @@ class Settled:
         return Settled(
             tuple(row for row in self.kept if row[0].key not in gone),
             tuple(held for held in self.held if held.replica.key not in gone),
-            self.sites,
+            self.infos,
         )
 
 
-def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> Settled:
+def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo]) -> Settled:
     """Give every replica its present shape where there is room for it; the others are held as they are."""
-    if not ask.readable:
-        return Settled((), tuple(Held(replica, None) for replica in staying), sites)
-    room = dict(sites)
+    if not request.readable:
+        return Settled((), tuple(Held(replica, None) for replica in staying), infos)
+    room = dict(infos)
     kept: dict[Key, Placement] = {}
 
     def keep(replica: Replica, engines: Engines) -> None:
-        site = room[replica.cluster]
+        info = room[replica.cluster]
         kept[replica.key] = Placement(replica.cluster, replica.index, engines)
         # Its pods of before have their nodes until they are gone, whatever it is to have from then on.
-        room[replica.cluster] = site.released(replica.charges).charged(larger(replica.charges, charges(engines)))
+        room[replica.cluster] = info.released(replica.charges).charged(larger(replica.charges, charges(engines)))
 
     # Those that need no more than they have come first: they are sure of their nodes.
     waiting: list[Replica] = []
     for replica in staying:
-        pinned = _pinned(ask.requirement, replica, room[replica.cluster])
+        pinned = _pinned(request.requirement, replica, room[replica.cluster])
         if pinned is not None and _needs_no_more(pinned, replica):
             keep(replica, pinned)
         else:
@@ -61,7 +61,7 @@ def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> S
     while True:
         still: list[tuple[Replica, Refused]] = []
         for replica in waiting:
-            match _refitted(ask.requirement, replica, room[replica.cluster]):
+            match _refitted(request.requirement, replica, room[replica.cluster]):
                 case tuple() as engines:
                     keep(replica, engines)
                 case refused:
@@ -80,21 +80,21 @@ def _needs_no_more(engines: Engines, replica: Replica) -> bool:
     return all(nodes <= has.get(pool, 0) for pool, nodes in charges(engines).items())
 
 
-def _pinned(requirement: Requirement, replica: Replica, site: Site) -> Engines | None:
+def _pinned(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | None:
     """The present shape in the replica's own pools, whether or not they have room; None when they do not match."""
     known = {engine.name: engine for engine in replica.engines}
     if len(requirement.engines) != len(replica.engines) or any(
         engine.name not in known for engine in requirement.engines
     ):
         return None
-    engines = [_pinned_engine(engine, known[engine.name], site) for engine in requirement.engines]
+    engines = [_pinned_engine(engine, known[engine.name], info) for engine in requirement.engines]
     return tuple(filter(None, engines)) if None not in engines else None
 
 
-def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, site: Site) -> EnginePlacement | None:
+def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, info: ClusterInfo) -> EnginePlacement | None:
     if [member.role for member in engine.members] != [member.role for member in was.members]:
         return None
-    pools = site.cluster.pools
+    pools = info.cluster.pools
     members: list[MemberPlacement] = []
     for member, before in zip(engine.members, was.members, strict=True):
         if before.pool not in pools.names:
@@ -106,18 +106,18 @@ def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, site: Site) 
     return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
 
 
-def _has_room(requirement: Requirement, engines: Engines, site: Site) -> bool:
-    pools = site.cluster.pools
-    return all(nodes <= site.free_in(pool) for pool, nodes in charges(engines).items()) and all(
+def _has_room(requirement: Requirement, engines: Engines, info: ClusterInfo) -> bool:
+    pools = info.cluster.pools
+    return all(nodes <= info.free_in(pool) for pool, nodes in charges(engines).items()) and all(
         gathers(engine, nodes, pools, pools.names.index(pool))
         for engine, placed in zip(requirement.engines, engines, strict=True)
         for pool, nodes in charges([placed]).items()
     )
 
 
-def _refitted(requirement: Requirement, replica: Replica, site: Site) -> Engines | Refused:
+def _refitted(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | Refused:
     """The present shape on the replica's cluster, with its own nodes to spend: in its pools if that can be."""
-    own = site.released(replica.charges)
+    own = info.released(replica.charges)
     pinned = _pinned(requirement, replica, own)
     if pinned is not None and _has_room(requirement, pinned, own):
         return pinned

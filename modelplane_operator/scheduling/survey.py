@@ -8,13 +8,14 @@ from modelplane_operator.api.placement import EnginePlacement, MemberPlacement
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
+    ClusterUnreachable,
     Crowded,
     Full,
-    Going,
     LabelDiffers,
     Nearness,
     NoGangs,
@@ -30,7 +31,6 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooSmall,
     UnknownPools,
-    Unreachable,
 )
 from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
@@ -60,7 +60,7 @@ Answer = Fit | Refused
 class Survey:
     """What the clusters of a fleet answer to a need."""
 
-    candidates: tuple[Site, ...]
+    candidates: tuple[ClusterInfo, ...]
     """The first of those that fit: least used first, then by name."""
     fitting: int
     """How many fit in all."""
@@ -68,7 +68,7 @@ class Survey:
     """Why the others do not, nearest misses first."""
 
 
-class Fleet(Protocol):
+class FleetSnapshot(Protocol):
     """What is known of the fleet. Its answers are values, and stay the same while a decision is taken."""
 
     @property
@@ -81,7 +81,7 @@ class Fleet(Protocol):
         """All different devices of the fleet."""
         ...
 
-    def site(self, cluster: str) -> Site | None:
+    def info(self, cluster: str) -> ClusterInfo | None:
         """A cluster and its free nodes."""
         ...
 
@@ -94,47 +94,49 @@ class Fleet(Protocol):
         ...
 
 
-def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None) -> Answer:
+def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None = None) -> Answer:
     """Whether the cluster takes one more replica; `hosting` says which of its pools could, when that is known.
 
     What is wrong for good is told before what may pass: a cluster that is called full, tainted or not Ready has the
     hardware.
     """
-    cluster = site.cluster
+    cluster = info.cluster
     for key, wanted in requirement.labels:
         if cluster.labels.get(key) != wanted:
             return LabelDiffers(key, wanted, cluster.labels.get(key))
-    if cluster.phase is ClusterPhase.GOING:
-        return Going()
+    if cluster.phase is ClusterPhase.TERMINATING:
+        return ClusterTerminating()
     if not cluster.pools.names:
-        return NoPools(_unusable(site))
+        return NoPools(_unusable(info))
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        others = unhosted(site, hosting)
+        others = unhosted(info, hosting)
         return UnknownPools(cluster.unknown, others) if cluster.unknown else others
     if not cluster.gangs and (gang := next((one.name for one in requirement.engines if one.gangs), "")):
         return NoGangs(gang)
     if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
-    if cluster.phase is not ClusterPhase.READY and (why := _unusable(site)):
+    if cluster.phase is not ClusterPhase.READY and (why := _unusable(info)):
         return why
-    return fit(requirement.engines, hosting, site)
+    return fit(requirement.engines, hosting, info)
 
 
-def fit(engines: Sequence[EngineRequirement], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Scattered | Crowded:
+def fit(
+    engines: Sequence[EngineRequirement], hosts: Hosts, info: ClusterInfo
+) -> Fit | Full | TooSmall | Scattered | Crowded:
     """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
-    if site.cluster.pools.fabrics:
-        gathered = _gathered(engines, hosts, site.cluster.pools)
+    if info.cluster.pools.fabrics:
+        gathered = _gathered(engines, hosts, info.cluster.pools)
         if isinstance(gathered, Scattered):
             return gathered
         hosts = gathered
-    chosen = _choose(hosts.options, site.free)
+    chosen = _choose(hosts.options, info.free)
     if chosen is not None:
-        return Fit(chosen, _usage(hosts.pools, site))
+        return Fit(chosen, _usage(hosts.pools, info))
     short = [
-        _short(engine, options, site)
+        _short(engine, options, info)
         for engine, options in zip(engines, hosts.options, strict=True)
-        if all(option.nodes > site.free[option.pool] for option in options)
+        if all(option.nodes > info.free[option.pool] for option in options)
     ]
     if short:
         return next((found for found in short if isinstance(found, TooSmall)), short[0])
@@ -143,7 +145,7 @@ def fit(engines: Sequence[EngineRequirement], hosts: Hosts, site: Site) -> Fit |
             (engine.name, min(option.nodes for option in options))
             for engine, options in zip(engines, hosts.options, strict=True)
         ),
-        free=tuple((site.cluster.pools.names[pool], site.free[pool]) for pool in hosts.pools),
+        free=tuple((info.cluster.pools.names[pool], info.free[pool]) for pool in hosts.pools),
     )
 
 
@@ -174,16 +176,16 @@ def _scattered(engine: EngineRequirement, options: Sequence[Option], pools: Pool
     return min(told, key=lambda found: found.nearness)
 
 
-def _short(engine: EngineRequirement, options: Sequence[Option], site: Site) -> Full | TooSmall:
+def _short(engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo) -> Full | TooSmall:
     """The pool that is nearest to having enough nodes for an engine: in all, if none ever has, else free ones."""
-    pools = site.cluster.pools
+    pools = info.cluster.pools
     large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
     if not large:
         nearest = min(options, key=lambda option: option.nodes - pools.nodes[option.pool])
         return TooSmall(engine.name, pools.names[nearest.pool], nearest.nodes, pools.nodes[nearest.pool])
-    nearest = min(large, key=lambda option: option.nodes - max(site.free[option.pool], 0))
+    nearest = min(large, key=lambda option: option.nodes - max(info.free[option.pool], 0))
     place = nearest.pool
-    return Full(engine.name, pools.names[place], nearest.nodes, site.free[place], pools.nodes[place])
+    return Full(engine.name, pools.names[place], nearest.nodes, info.free[place], pools.nodes[place])
 
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:
@@ -198,9 +200,11 @@ def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> t
     return None if bins is None else tuple(row[pool] for row, pool in zip(by_pool, bins, strict=True))
 
 
-def placed(engines: Sequence[EngineRequirement], chosen: Sequence[Option], site: Site) -> tuple[EnginePlacement, ...]:
+def placed(
+    engines: Sequence[EngineRequirement], chosen: Sequence[Option], info: ClusterInfo
+) -> tuple[EnginePlacement, ...]:
     """The engines on the pools that were chosen for them."""
-    names = site.cluster.pools.names
+    names = info.cluster.pools.names
     return tuple(
         EnginePlacement(
             engine.name,
@@ -213,30 +217,30 @@ def placed(engines: Sequence[EngineRequirement], chosen: Sequence[Option], site:
     )
 
 
-def _usage(pools: Sequence[int], site: Site) -> float:
-    total = site.cluster.pools.nodes
+def _usage(pools: Sequence[int], info: ClusterInfo) -> float:
+    total = info.cluster.pools.nodes
     nodes = free = 0
     for pool in pools:
         nodes += total[pool]
-        free += site.free[pool]
+        free += info.free[pool]
     return 1 - free / nodes if nodes else 1.0
 
 
-def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:
-    match site.cluster.phase:
+def _unusable(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGateway | None:
+    match info.cluster.phase:
         case ClusterPhase.NOT_READY:
-            return NotReady(site.cluster.why)
+            return NotReady(info.cluster.why)
         case ClusterPhase.UNREACHABLE:
-            return Unreachable()
+            return ClusterUnreachable()
         case ClusterPhase.NO_GATEWAY:
             return NoGateway()
         case _:
             return None
 
 
-def unhosted(site: Site, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
+def unhosted(info: ClusterInfo, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
     if isinstance(why, Unmatched):
-        return NoMatch(why.engine, why.role, site.cluster.pools.names[why.pool], why.miss)
+        return NoMatch(why.engine, why.role, info.cluster.pools.names[why.pool], why.miss)
     if isinstance(why, Claimless):
         return NothingToClaim(why.engine)
-    return Split(why.engine, site.cluster.pools.names[why.pool], why.role, why.miss)
+    return Split(why.engine, info.cluster.pools.names[why.pool], why.role, why.miss)

@@ -10,9 +10,9 @@ from modelplane_operator.selectors.literals import LITERALS
 from modelplane_operator.selectors.tree import (
     Bind,
     Call,
+    CompileError,
     Comprehension,
     Expr,
-    Fault,
     Fold,
     Ident,
     ListOf,
@@ -45,7 +45,7 @@ def _span(parts: list[_Part]) -> tuple[int, int]:
 def _deeper(at: int, *nodes: Expr) -> int:
     depth = 1 + max((node.depth for node in nodes), default=0)
     if depth > MAX_DEPTH:
-        raise Fault(f"the selector is nested more than {MAX_DEPTH} levels deep", at)
+        raise CompileError(f"the selector is nested more than {MAX_DEPTH} levels deep", at)
     return depth
 
 
@@ -167,7 +167,7 @@ class Builder(lark.Transformer[Any, Any]):
                     depth=_deeper(bracket.start_pos, operand, index))  # fmt: skip
 
     def member_object(self, parts: list[_Part]) -> Expr:
-        raise Fault("message literals are not supported", parts[0].start, "a device has only plain values")
+        raise CompileError("message literals are not supported", parts[0].start, "a device has only plain values")
 
     def exprlist(self, parts: list[_Part]) -> _Args:
         return _Args(tuple(part for part in parts if not isinstance(part, lark.Token)), *_span(parts))
@@ -233,7 +233,7 @@ class _Unsigned(Literal):
 def _in_range(node: Expr) -> Expr:
     """A number becomes a literal once it is known that no more signs belong to it."""
     if isinstance(node, Literal) and type(node.value) is int and not INT64_MIN <= node.value <= INT64_MAX:
-        raise Fault("the number has more than 64 bits", node.at)
+        raise CompileError("the number has more than 64 bits", node.at)
     if isinstance(node, _Unsigned):
         return Literal(node.value, at=node.at, start=node.start, end=node.end, depth=node.depth)
     return node
@@ -241,12 +241,12 @@ def _in_range(node: Expr) -> Expr:
 
 def _refuse_reserved(name: lark.Token) -> None:
     if name in _RESERVED:
-        raise Fault(f"{name} is a reserved word", name.start_pos or 0)
+        raise CompileError(f"{name} is a reserved word", name.start_pos or 0)
 
 
 def _has(node: Expr, start: int, end: int) -> Expr:
     if not isinstance(node, Select) or node.optional:
-        raise Fault(
+        raise CompileError(
             "has() needs a field selection", node.start,
             'write has(device.attributes["domain"].name), or "domain" in device.attributes',
         )  # fmt: skip
@@ -260,7 +260,7 @@ _Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Place], Expr | None]
 
 def _variable(node: Expr) -> str:
     if not isinstance(node, Ident):
-        raise Fault("this must be the name of a variable", node.start)
+        raise CompileError("this must be the name of a variable", node.start)
     return node.name
 
 
@@ -270,7 +270,7 @@ def _over(fold: Fold, variables: int = 1, *, filtered: bool = False, keep: bool 
     def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
         names = tuple(_variable(arg) for arg in args[:variables])
         if len(set(names)) < len(names):
-            raise Fault(f"the variable {names[0]} is named twice", args[1].start)
+            raise CompileError(f"the variable {names[0]} is named twice", args[1].start)
         condition = args[variables] if filtered or keep else None
         return Comprehension(fold, target, names, condition, args[0] if keep else args[-1], **place)
 

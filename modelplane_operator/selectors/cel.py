@@ -1,7 +1,7 @@
 """Selectors: which device a request wants, in the expression language of Kubernetes' DRA (CEL).
 
     selector = compile('device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0')
-    evaluate(selector, device)      # Verdict(matched=False, reason="memory is 40960Mi, needs >= 80Gi")
+    evaluate(selector, device)      # Evaluation(matched=False, reason="memory is 40960Mi, needs >= 80Gi")
 
 The same text is evaluated on the workload cluster by the real allocator, so a selector means here what it means there,
 and what the API server would refuse is refused here, with the position and what to write instead.
@@ -18,10 +18,10 @@ from modelplane_operator.selectors.evaluate import BUDGET, Frame
 from modelplane_operator.selectors.program import Program
 from modelplane_operator.selectors.reasons import nearness, reason
 from modelplane_operator.selectors.syntax import parse
-from modelplane_operator.selectors.tree import Fault, SelectorError
+from modelplane_operator.selectors.tree import CompileError, SelectorError
 from modelplane_operator.selectors.values import EvaluationError, OutOfBudget
 
-__all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]
+__all__ = ["Attribute", "Device", "Evaluation", "Selector", "SelectorError", "Version", "compile", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Evaluation:
     """Whether a device is wanted, and if not, why not, in words a person can act on."""
 
     matched: bool
@@ -113,7 +113,7 @@ def _check(text: str) -> _Checked:
     try:
         program = compile_expression(parse(text))
         cost = worst_cost(program.root, program)
-    except Fault as fault:
+    except CompileError as fault:
         raise SelectorError(fault.message, text, fault.at, fault.hint) from None
     except Exception as error:  # our mistake; one selector must not stop the scheduler
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
@@ -123,7 +123,7 @@ def _check(text: str) -> _Checked:
 
 
 @remembered(most=KEPT_BYTES, size=_verdict_size)
-def evaluate(selector: Selector, device: Device) -> Verdict:
+def evaluate(selector: Selector, device: Device) -> Evaluation:
     """Whether the device matches; never raises. Remembers the pairs it was asked about last.
 
     A run-time error (no such attribute, a value of another type, too much work) is a non-match with that reason.
@@ -132,15 +132,15 @@ def evaluate(selector: Selector, device: Device) -> Verdict:
         program = selector.program
         asked = Frame(device.fields, program.variables)
         if _holds(program, asked):
-            return Verdict(matched=True, steps=asked.spent)
+            return Evaluation(matched=True, steps=asked.spent)
         explained = Frame(device.fields, program.variables)
         why = reason(selector.text, program, device, explained)
         near = nearness(program, device, explained)
-        return Verdict(matched=False, reason=why, nearness=near, steps=asked.spent + explained.spent)
+        return Evaluation(matched=False, reason=why, nearness=near, steps=asked.spent + explained.spent)
     except OutOfBudget as error:
-        return Verdict(matched=False, reason=str(error), steps=BUDGET)
+        return Evaluation(matched=False, reason=str(error), steps=BUDGET)
     except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
-        return Verdict(matched=False, reason=f"internal error: {error!r}", steps=BUDGET)
+        return Evaluation(matched=False, reason=f"internal error: {error!r}", steps=BUDGET)
 
 
 def _holds(program: Program, frame: Frame) -> bool:

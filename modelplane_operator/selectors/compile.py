@@ -20,9 +20,9 @@ from modelplane_operator.selectors.tree import (
     CONVERSIONS,
     Bind,
     Call,
+    CompileError,
     Comprehension,
     Expr,
-    Fault,
     Fold,
     Ident,
     ListOf,
@@ -38,14 +38,16 @@ from modelplane_operator.selectors.values import EvaluationError
 
 
 def compile_expression(tree: Expr) -> Program:
-    """Check an expression whose only variable is `device`; raises Fault."""
+    """Check an expression whose only variable is `device`; raises CompileError."""
     compiler = _Compiler()
     compiler.visit(tree)
     compiler.check_literals()
     program = Program(tree, compiler.parts, compiler.bindings, compiler.slots)
     type_ = program.type_of(tree)
     if type_ not in (t.BOOL, t.ANY):
-        raise Fault(f"the selector is a {type_}, not a condition", tree.start, CONDITION_HINTS.get(type_.name, ""))
+        raise CompileError(
+            f"the selector is a {type_}, not a condition", tree.start, CONDITION_HINTS.get(type_.name, "")
+        )
     return program
 
 
@@ -114,9 +116,9 @@ class _Compiler:
             raise self._unlike(node, before, type_)
         return t.most_general(before, type_)
 
-    def _unlike(self, node: Expr, one: t.Type, other: t.Type) -> Fault:
+    def _unlike(self, node: Expr, one: t.Type, other: t.Type) -> CompileError:
         expected, found = self.final(one), self.final(other)
-        return Fault(f"all elements must be of one type: expected {expected}, found {found}", node.start)
+        return CompileError(f"all elements must be of one type: expected {expected}, found {found}", node.start)
 
     def final(self, type_: t.Type) -> t.Type:
         """The type once all is checked; what was never bound is `dyn`."""
@@ -130,7 +132,7 @@ class _Compiler:
 
     def _must_be_bool(self, node: Expr, typed: Typed, where: str) -> None:
         if not self._assign([typed.type], [t.BOOL]):
-            raise Fault(f"{where} needs a condition, not a {self._resolved(typed.type)}", node.start)
+            raise CompileError(f"{where} needs a condition, not a {self._resolved(typed.type)}", node.start)
 
     # --- leaves and selection ---
 
@@ -144,9 +146,9 @@ class _Compiler:
         if node.name == "device":
             return Typed(t.DEVICE, lambda frame: frame.device, sure=True)
         if node.name in t.TYPE_NAMES:
-            raise Fault(f"types such as {node.name} cannot be used as values", node.start, f.UNSUPPORTED["type"])
+            raise CompileError(f"types such as {node.name} cannot be used as values", node.start, f.UNSUPPORTED["type"])
         hint = f'texts stand in quotes: "{node.name}"' if node.start else "the only variable is device"
-        raise Fault(f"{node.name} is not known", node.start, hint)
+        raise CompileError(f"{node.name} is not known", node.start, hint)
 
     def _select(self, node: Select) -> Typed:
         operand = self.visit(node.operand)
@@ -156,12 +158,12 @@ class _Compiler:
             result = type_.parameters[1]
         elif type_ == t.DEVICE:
             if key not in t.DEVICE_FIELDS:
-                raise Fault(f"a device has no {key}", node.at, f"it has {', '.join(sorted(t.DEVICE_FIELDS))}")
+                raise CompileError(f"a device has no {key}", node.at, f"it has {', '.join(sorted(t.DEVICE_FIELDS))}")
             result = t.DEVICE_FIELDS[key]
         elif type_.is_parameter:
             self._assign([t.DYN], [type_])
         elif not t.is_dynamic(type_):
-            raise Fault(f"a {type_} has no fields", node.at)
+            raise CompileError(f"a {type_} has no fields", node.at)
         run, missing = operand.run, missing_entry(node)
         if node.tested:
             return Typed(t.BOOL, lambda frame: ev.has_entry(run(frame), key), sure=True)
@@ -188,7 +190,7 @@ class _Compiler:
         name = namespaced or node.function
         target = None if namespaced else node.target
         if name in f.UNSUPPORTED and name not in f.OVERLOADS:
-            raise Fault(f"{name}() is not available", node.at, f.UNSUPPORTED[name])
+            raise CompileError(f"{name}() is not available", node.at, f.UNSUPPORTED[name])
         args = [self.visit(arg) for arg in ((target, *node.args) if target is not None else node.args)]
         method = target is not None
         overloads = [o for o in f.OVERLOADS.get(name, ()) if o.method is method]
@@ -197,7 +199,7 @@ class _Compiler:
             raise explain_refusal(node, name, [self.final(a.type) for a in args], method=method)
         self._check_regex(node, name)
         if name in ("_[_]", "_[?_]") and is_written_out(node.args[1]) and args[1].type.name not in t.KEYS:
-            raise Fault(f"{args[1].type} cannot be an index", node.args[1].start)
+            raise CompileError(f"{args[1].type} cannot be an index", node.args[1].start)
         typed = Typed(result, _not_yet, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates)
         path, special = self._path(node), ev.SPECIAL.get(name)
         if path is not None:
@@ -216,7 +218,9 @@ class _Compiler:
             return _constant(typed, self.folding)
         except EvaluationError as error:
             if name in CONVERSIONS and all(map(is_plain, node.args)):
-                raise Fault(str(error), node.start) from None  # the API server does these conversions beforehand, too
+                raise CompileError(
+                    str(error), node.start
+                ) from None  # the API server does these conversions beforehand, too
             return typed
 
     def _namespaced(self, node: Call) -> str | None:
@@ -227,7 +231,7 @@ class _Compiler:
         if name in f.OVERLOADS or name in f.UNSUPPORTED:
             return name
         if node.target.name in _NAMESPACES and node.target.name not in self.scope:
-            raise Fault(f"there is no function {name}()", node.start)
+            raise CompileError(f"there is no function {name}()", node.start)
         return None
 
     def _resolve(
@@ -257,7 +261,7 @@ class _Compiler:
             try:
                 regexes.regex(pattern.value)
             except EvaluationError as error:
-                raise Fault(str(error), pattern.start) from None
+                raise CompileError(str(error), pattern.start) from None
 
     # --- logic ---
 
@@ -290,7 +294,7 @@ class _Compiler:
             return typed.type
         inner, wrapped = t.unwrapped(type_)
         if not wrapped:
-            raise Fault(f"? needs an optional value, not a {type_}", node.start)
+            raise CompileError(f"? needs an optional value, not a {type_}", node.start)
         return inner
 
     def _map(self, node: MapOf) -> Typed:
@@ -301,7 +305,7 @@ class _Compiler:
             typed_key, typed_value = self.visit(key), self.visit(value)
             held = self._resolved(typed_key.type)
             if not (t.is_dynamic(held) or held.is_parameter or held.name in t.KEYS):
-                raise Fault(f"the key of a map cannot be a {held}", key.start)
+                raise CompileError(f"the key of a map cannot be a {held}", key.start)
             key_type = self._joined(key, key_type, typed_key.type)
             value_type = self._joined(value, value_type, self._element(value, typed_value, optional=optional))
             runs.append((typed_key.run, typed_value.run, optional))
@@ -329,13 +333,13 @@ class _Compiler:
         inner, _ = self._resolve(f.OVERLOADS["value"], [value.type])
         if inner is None:
             found = self._resolved(value.type)
-            raise Fault(f"{node.through}() needs an optional value, not a {found}", node.value.start)
+            raise CompileError(f"{node.through}() needs an optional value, not a {found}", node.value.start)
         (slot,), (body,) = self._within({node.variable: Typed(inner, _not_yet)}, node.body)
         flat = node.through == "optFlatMap"
         some = body.type if flat else t.optional_of(body.type)
         result, _ = self._resolve(f.OVERLOADS["_?_:_"], [t.BOOL, some, t.optional_of(self._free())])
         if result is None:
-            raise Fault("optFlatMap() needs an optional result", node.body.start)
+            raise CompileError("optFlatMap() needs an optional result", node.body.start)
         return Typed(result, folds.through(slot, value.run, body.run, flat=flat))
 
     def _comprehension(self, node: Comprehension) -> Typed:
@@ -345,7 +349,7 @@ class _Compiler:
             self._assign([t.DYN], [type_])
         elif type_.name not in ("list", "map", "dyn"):
             hint = "an attribute is a single value" if type_ == t.ANY else ""
-            raise Fault(f"{node.fold.value}() needs a list or a map, not {type_}", node.range.start, hint)
+            raise CompileError(f"{node.fold.value}() needs a list or a map, not {type_}", node.range.start, hint)
         two = len(node.variables) > 1
         types = [Typed(element, _not_yet) for element in t.element_types(type_, two=two)]
         variables = dict(zip(node.variables, types, strict=True))
@@ -373,13 +377,13 @@ class _Compiler:
             case Fold.MAP_ENTRIES:
                 entry = self._resolved(body.type)
                 if entry.name != "map" and not t.is_dynamic(entry):
-                    raise Fault(f"transformMapEntry() needs a map, not a {entry}", node.body.start)
+                    raise CompileError(f"transformMapEntry() needs a map, not a {entry}", node.body.start)
                 made = t.map_of(t.DYN, t.DYN) if t.is_dynamic(entry) else entry
                 return Typed(made, lambda frame: folds.merged(body.run(frame) for _ in each(frame)))
             case Fold.SORT_BY:
                 result, _ = self._resolve(f.OVERLOADS["@sortBy"], [items.type, t.list_of(body.type)])
                 if result is None:
-                    raise Fault("sortBy() needs a list and keys that can be ordered", node.body.start)
+                    raise CompileError("sortBy() needs a list and keys that can be ordered", node.body.start)
                 return Typed(result, lambda frame: lists.sort_by(
                     frame.spend, items.run(frame), tuple(body.run(frame) for _ in each(frame))))  # fmt: skip
             case _:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import lark
 
-from modelplane_operator.selectors.tree import Fault
+from modelplane_operator.selectors.tree import CompileError
 from modelplane_operator.selectors.values import UINT64_MAX, UInt, Value
 
 ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
@@ -18,21 +18,21 @@ _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 def _integer(token: lark.Token) -> int:
     digits = str(token)
     if len(digits) > 30:
-        raise Fault("the number has more than 64 bits", token.start_pos or 0)
+        raise CompileError("the number has more than 64 bits", token.start_pos or 0)
     return int(digits, 16 if digits[:2] == "0x" else 10)
 
 
 def _double(token: lark.Token) -> float:
     value = float(token)
     if math.isinf(value):
-        raise Fault("the number is too large", token.start_pos or 0)
+        raise CompileError("the number is too large", token.start_pos or 0)
     return value
 
 
 def _unsigned(token: lark.Token) -> UInt:
     value = _integer(lark.Token(token.type, token[:-1], start_pos=token.start_pos))
     if value > UINT64_MAX:
-        raise Fault("the number has more than 64 bits", token.start_pos or 0)
+        raise CompileError("the number has more than 64 bits", token.start_pos or 0)
     return UInt(value)
 
 
@@ -52,7 +52,7 @@ def _string(token: lark.Token) -> str:
         if code[0] in "xXuU01234567"[: 12 if len(code) > 1 else 0]:
             point = int(code, 8) if code[0].isdigit() else int(code[1:], 16)
             if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-                raise Fault(f"{escape[0]} is no character", (token.start_pos or 0) + escape.start())
+                raise CompileError(f"{escape[0]} is no character", (token.start_pos or 0) + escape.start())
             return chr(point)
         return _CONTROL.get(code, code)
 
@@ -65,7 +65,7 @@ def _bytes(token: lark.Token) -> bytes:
     def octets(escape: re.Match[str]) -> str:
         code = escape[0][1:]
         if code[0] in "uU":
-            raise Fault(f"{escape[0]} cannot be written in bytes", (token.start_pos or 0) + escape.start())
+            raise CompileError(f"{escape[0]} cannot be written in bytes", (token.start_pos or 0) + escape.start())
         if code[0] in "xX":
             return chr(int(code[1:], 16) + _BYTE)
         if code[0].isdigit():

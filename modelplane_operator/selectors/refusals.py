@@ -2,7 +2,7 @@
 
 from modelplane_operator.selectors import functions as f
 from modelplane_operator.selectors import types as t
-from modelplane_operator.selectors.tree import Call, Expr, Fault, Ident, Literal, Select
+from modelplane_operator.selectors.tree import Call, CompileError, Expr, Ident, Literal, Select
 
 
 def path_of(node: Expr) -> tuple[str, str, str] | None:
@@ -41,24 +41,24 @@ def missing_entry(node: Expr) -> str:
     return f"the device has no {'attribute' if what == 'attributes' else what} {domain}/{identifier}"
 
 
-def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool) -> Fault:
+def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool) -> CompileError:
     """Why no overload fits, and what to write instead."""
     others = f.OVERLOADS.get(name, [])
     if not others:
-        return Fault(f"there is no function {name}()", node.at)
+        return CompileError(f"there is no function {name}()", node.at)
     operator = name.strip("_@") if name[0] in "_@!-" else None
     shown = " and ".join(map(str, types))
     if operator is not None:
-        return Fault(
+        return CompileError(
             f"{_OPERATORS.get(name, operator)} cannot be applied to {shown}", node.at, _operator_hint(operator, types)
         )
     if all(o.method is not method for o in others):
         hint = f"write {others[0]}"
-        return Fault(f"{name}() is {'not a method' if method else 'a method'}", node.at, hint)
+        return CompileError(f"{name}() is {'not a method' if method else 'a method'}", node.at, hint)
     accepted = [str(o) for o in others if o.method is method]
     receiver = f"a {types[0]} has no {name}()" if method else f"{name}()"
     given = f" for ({', '.join(map(str, types[method:]))})" if len(types) > method or not method else ""
-    return Fault(f"{receiver}{given}" if method else f"{receiver} does not take ({shown})", node.at,
+    return CompileError(f"{receiver}{given}" if method else f"{receiver} does not take ({shown})", node.at,
                  f"it is {' or '.join(accepted[:3])}")  # fmt: skip
 
 

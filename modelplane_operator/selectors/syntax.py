@@ -16,17 +16,17 @@ import lark
 
 from modelplane_operator.selectors.builder import Builder
 from modelplane_operator.selectors.literals import ESCAPE
-from modelplane_operator.selectors.tree import Expr, Fault
+from modelplane_operator.selectors.tree import CompileError, Expr
 
 MAX_LENGTH = 10_240  # the API server's limit, in bytes
 
 
 def parse(text: str) -> Expr:
-    """The tree of a selector; raises Fault."""
+    """The tree of a selector; raises CompileError."""
     if len(text.encode("utf-8", "replace")) > MAX_LENGTH:
-        raise Fault(f"the selector is longer than {MAX_LENGTH} bytes", 0, "split it over several selectors")
+        raise CompileError(f"the selector is longer than {MAX_LENGTH} bytes", 0, "split it over several selectors")
     if not text.strip():
-        raise Fault("the selector is empty", 0, 'write a condition, such as device.driver == "gpu.nvidia.com"')
+        raise CompileError("the selector is empty", 0, 'write a condition, such as device.driver == "gpu.nvidia.com"')
     try:
         tree: Expr = _parser().parse(text)
         return tree
@@ -92,28 +92,28 @@ def _parser() -> Any:  # a lark.Lark that answers what Builder makes
                      transformer=Builder())  # fmt: skip
 
 
-def _unexpected_token(error: lark.UnexpectedToken, text: str) -> Fault:
+def _unexpected_token(error: lark.UnexpectedToken, text: str) -> CompileError:
     token = cast("lark.Token", error.token)
     if token.type == "$END":
         unclosed = _unclosed(text)
         if unclosed is not None:
-            return Fault(f"the {text[unclosed]} is never closed", unclosed)
-        return Fault("the selector ends too early", len(text.rstrip()), "complete the condition")
+            return CompileError(f"the {text[unclosed]} is never closed", unclosed)
+        return CompileError("the selector ends too early", len(text.rstrip()), "complete the condition")
     at = token.start_pos or 0
     hint = {"=": "compare with ==", "and": "write &&", "or": "write ||", "not": "write !", "AND": "write &&"}.get(
         token, ""
     )
-    return Fault(f"syntax error at {token!s}", at, hint)
+    return CompileError(f"syntax error at {token!s}", at, hint)
 
 
 _INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", "and": "write &&", "or": "write ||",
             "not": "write !", '"': "close the string", "'": "close the string"}  # fmt: skip
 
 
-def _unexpected_character(text: str, at: int) -> Fault:
+def _unexpected_character(text: str, at: int) -> CompileError:
     character = text[at]
     what = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
-    return Fault(what, at, _INSTEAD.get(character, ""))
+    return CompileError(what, at, _INSTEAD.get(character, ""))
 
 
 def _unclosed(text: str) -> int | None:

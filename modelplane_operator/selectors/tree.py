@@ -20,7 +20,7 @@ class SelectorError(ValueError):
         super().__init__(f"{self.line}:{self.column}: {message}{f'; {hint}' if hint else ''}")
 
 
-class Fault(Exception):  # noqa: N818  (it becomes a SelectorError as soon as somebody knows the text)
+class CompileError(Exception):
     """A mistake at a position of the text being compiled."""
 
     def __init__(self, message: str, at: int, hint: str = "") -> None:

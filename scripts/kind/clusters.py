@@ -30,7 +30,7 @@ PASSING = (
     *("apiservices", "certificatesigningrequests", "componentstatuses", "controllerrevisions", "csinodes", "endpoints"),
     *("endpointslices", "events", "ipaddresses", "leases", "pods", "replicasets", "resourceslices"),
 )
-NODES_SECONDS, BRING_SECONDS, LOOK_AGAIN = 180, 600, 0.5
+NODES_SECONDS, BRING_SECONDS, POLL_INTERVAL = 180, 600, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def until(look: Callable[[], str], what: str, seconds: float = 60.0) -> str:
     while not (found := look()):
         if time.monotonic() > deadline:
             raise KindError(f"waited {seconds:g} s for {what}, in vain")
-        time.sleep(LOOK_AGAIN)
+        time.sleep(POLL_INTERVAL)
     return found
 
 

@@ -14,7 +14,7 @@ from modelplane_operator.kube.words import sentence
 from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.prose import summary
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from scripts.browser import Tab, browser
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, request, taint
@@ -65,8 +65,8 @@ async def test_clusters_models_and_moves_are_shown_and_change_by_themselves(tab:
     await tab.until(f"{HERE}.includes('3 of 3 clusters Ready, 2 of 9 nodes used')")
     await tab.run("location.hash = '#/moves'")
     await tab.until(f"{HERE}.includes('Nothing is under way')")
-    going = change(placed(MODEL, *FLEET)[0], "metadata.deletionTimestamp", EPOCH.isoformat())
-    served.put(ModelReplica.parse(going))
+    terminating = change(placed(MODEL, *FLEET)[0], "metadata.deletionTimestamp", EPOCH.isoformat())
+    served.put(ModelReplica.parse(terminating))
     await tab.until(f"{HERE}.includes('1 replica on the way') && {HERE}.includes('ending')")
 
 
@@ -164,7 +164,7 @@ def _a_fleet() -> Iterator[Any]:
         known.observe_cluster(one)
     for name, asked, replicas, where in wanted:
         model = deployment(engine(asked), name=name, uid=name, replicas=replicas, labels=where)
-        decision = schedule(ask(model), known, now=EPOCH)
+        decision = schedule(placement_request(model), known, now=EPOCH)
         for placement in decision.new:
             one = ModelReplica.parse(stored(render_replica(model, placement, None)))
             known.observe_replica(one)

@@ -13,7 +13,7 @@ import trustme
 from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.http2_frames import Frame, Kind, Setting
+from modelplane_operator.clients.http2_frames import Frame, FrameType, Setting
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Peer:
     writer: asyncio.StreamWriter
     seen: list[Frame] = field(default_factory=list[Frame])
 
-    async def next(self, *kinds: Kind) -> Frame:
+    async def next(self, *kinds: FrameType) -> Frame:
         """The next frame of one of these types; those before it are only noted."""
         while True:
             head = await self.reader.readexactly(9)
@@ -37,7 +37,7 @@ class Peer:
 
     async def asked(self) -> tuple[int, str]:
         """The next request: its stream and its path."""
-        frame = await self.next(Kind.HEADERS)
+        frame = await self.next(FrameType.HEADERS)
         return frame.stream, http2_headers.read_block(frame.payload, {":path"})[":path"]
 
     def send(self, *frames: bytes) -> None:
@@ -45,13 +45,13 @@ class Peer:
 
     def begin(self, stream: int, status: int = 200) -> None:
         """Begin an answer."""
-        self.send(http2.frame(Kind.HEADERS, answered(status), flags=http2.END_HEADERS, stream=stream))
+        self.send(http2.frame(FrameType.HEADERS, answered(status), flags=http2.END_HEADERS, stream=stream))
 
     def body(self, stream: int, content: bytes, *, ends: bool = True) -> None:
         parts = [content[at : at + 16_000] for at in range(0, len(content), 16_000)] or [b""]
         for part in parts:
             last = ends and part is parts[-1]
-            self.send(http2.frame(Kind.DATA, part, flags=http2.END_STREAM if last else 0, stream=stream))
+            self.send(http2.frame(FrameType.DATA, part, flags=http2.END_STREAM if last else 0, stream=stream))
 
     def answer(self, stream: int, content: bytes = b"{}", status: int = 200) -> None:
         self.begin(stream, status)

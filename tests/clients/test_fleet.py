@@ -21,8 +21,8 @@ from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.prober import Health, Pace
-from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.prober import ConnectionPace, Health
+from modelplane_operator.clients.reflector import WatchPace
 from modelplane_operator.clients.sockets import shrink_tls_buffers
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.fleet
 
 SHORT = Backoff(first=0.02, longest=0.1)
 PAUSE = Backoff(first=1.0, longest=60.0)
-QUICK = Pace(
+QUICK = ConnectionPace(
     probe_interval=0.1,
     deadline=0.5,
     again=0.05,
@@ -52,7 +52,7 @@ CONFIG_MAPS = Watched(CONFIG_MAP)
 
 
 @asynccontextmanager
-async def a_fleet(pace: Pace = QUICK, *, watched: Watched = CONFIG_MAPS, **more: Any) -> AsyncIterator[Fleet]:
+async def a_fleet(pace: ConnectionPace = QUICK, *, watched: Watched = CONFIG_MAPS, **more: Any) -> AsyncIterator[Fleet]:
     store = Store(asyncio.get_running_loop().time)
 
     def opened(name: str, access: Access) -> Connection:

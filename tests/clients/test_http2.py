@@ -23,7 +23,7 @@ from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers, http2_liveness
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.http2_connection import NOISE
-from modelplane_operator.clients.http2_frames import Broken, Code, Frames, Kind, Setting
+from modelplane_operator.clients.http2_frames import Code, Frames, FrameType, ProtocolError, Setting
 from modelplane_operator.clients.http2_stream import STREAM_WINDOW
 from modelplane_operator.clients.kube import Event, Kube, connect
 from modelplane_operator.kube.errors import Misbehaving, Unreachable
@@ -39,7 +39,7 @@ OBJECT = {
     "metadata": {"namespace": "team", "name": "a", "resourceVersion": "1"},
 }
 EVENT = orjson.dumps({"type": "ADDED", "object": OBJECT}) + b"\n"
-HEADERS = http2.frame(Kind.HEADERS, answered(), flags=http2.END_HEADERS, stream=1)
+HEADERS = http2.frame(FrameType.HEADERS, answered(), flags=http2.END_HEADERS, stream=1)
 
 
 # An honest server ----------------------------------------------------------------------------------------------------
@@ -126,55 +126,55 @@ def flood(frame: bytes) -> bytes:
 
 
 def data(content: bytes, *, flags: int = 0, stream: int = 1) -> bytes:
-    return http2.frame(Kind.DATA, content, flags=flags, stream=stream)
+    return http2.frame(FrameType.DATA, content, flags=flags, stream=stream)
 
 
-CONTINUATION = http2.frame(Kind.CONTINUATION, stream=1)
+CONTINUATION = http2.frame(FrameType.CONTINUATION, stream=1)
 HOSTILE = {
     "a frame that is too long": b"\x00\x40\x01" + bytes(6),
     "a body that begins before the headers": data(b"x"),
     "more padding than there is": HEADERS + data(b"\xff" + b"x" * 10, flags=http2.PADDED),
     "padding without a length": HEADERS + data(b"", flags=http2.PADDED),
     "empty frames without end": HEADERS + flood(data(b"")),
-    "headers without end": http2.frame(Kind.HEADERS, stream=1) + CONTINUATION * 20,
+    "headers without end": http2.frame(FrameType.HEADERS, stream=1) + CONTINUATION * 20,
     "headers that are too long": b"".join(
         http2.headers(answered(x="x" * 20_000), stream=1, ends=False, largest=16_000)
     ),
     "headers that are more than they seem": http2.frame(
-        Kind.HEADERS, answered() + b"\x90" * 10_000, flags=http2.END_HEADERS, stream=1
+        FrameType.HEADERS, answered() + b"\x90" * 10_000, flags=http2.END_HEADERS, stream=1
     ),
-    "headers of a table": http2.frame(Kind.HEADERS, b"\x88\xbe", flags=http2.END_HEADERS, stream=1),
-    "a table of headers": http2.frame(Kind.HEADERS, b"\x3f\xe1\x1f\x88", flags=http2.END_HEADERS, stream=1),
-    "headers that are none": http2.frame(Kind.HEADERS, b"\xff" * 100, flags=http2.END_HEADERS, stream=1),
-    "headers without a status": http2.frame(Kind.HEADERS, b"", flags=http2.END_HEADERS, stream=1),
+    "headers of a table": http2.frame(FrameType.HEADERS, b"\x88\xbe", flags=http2.END_HEADERS, stream=1),
+    "a table of headers": http2.frame(FrameType.HEADERS, b"\x3f\xe1\x1f\x88", flags=http2.END_HEADERS, stream=1),
+    "headers that are none": http2.frame(FrameType.HEADERS, b"\xff" * 100, flags=http2.END_HEADERS, stream=1),
+    "headers without a status": http2.frame(FrameType.HEADERS, b"", flags=http2.END_HEADERS, stream=1),
     "headers twice": HEADERS * 2,
-    "another frame among headers": http2.frame(Kind.HEADERS, answered(), stream=1) + data(b""),
-    "a header block that goes on elsewhere": http2.frame(Kind.HEADERS, answered(), stream=1)
-    + http2.frame(Kind.CONTINUATION, stream=3),
+    "another frame among headers": http2.frame(FrameType.HEADERS, answered(), stream=1) + data(b""),
+    "a header block that goes on elsewhere": http2.frame(FrameType.HEADERS, answered(), stream=1)
+    + http2.frame(FrameType.CONTINUATION, stream=3),
     "a header block that only goes on": CONTINUATION,
     "an answer that ends before it begins": http2.frame(
-        Kind.HEADERS, answered(100), flags=http2.END_HEADERS | http2.END_STREAM, stream=1
+        FrameType.HEADERS, answered(100), flags=http2.END_HEADERS | http2.END_STREAM, stream=1
     ),
-    "beginnings without end": flood(http2.frame(Kind.HEADERS, answered(100), flags=http2.END_HEADERS, stream=1)),
+    "beginnings without end": flood(http2.frame(FrameType.HEADERS, answered(100), flags=http2.END_HEADERS, stream=1)),
     "settings without end": flood(http2.settings({})),
-    "settings that are none": http2.frame(Kind.SETTINGS, b"12345"),
-    "settings of a stream": http2.frame(Kind.SETTINGS, stream=1),
+    "settings that are none": http2.frame(FrameType.SETTINGS, b"12345"),
+    "settings of a stream": http2.frame(FrameType.SETTINGS, stream=1),
     "a window beyond any, by settings": http2.settings({Setting.INITIAL_WINDOW_SIZE: 2**31}),
-    "a window beyond any, of the connection": http2.number(Kind.WINDOW_UPDATE, 2**31 - 1),
-    "a window beyond any, of a stream": http2.number(Kind.WINDOW_UPDATE, 2**31 - 1, stream=1),
-    "no more window": http2.number(Kind.WINDOW_UPDATE, 0),
-    "windows without end": flood(http2.number(Kind.WINDOW_UPDATE, 1)),
+    "a window beyond any, of the connection": http2.number(FrameType.WINDOW_UPDATE, 2**31 - 1),
+    "a window beyond any, of a stream": http2.number(FrameType.WINDOW_UPDATE, 2**31 - 1, stream=1),
+    "no more window": http2.number(FrameType.WINDOW_UPDATE, 0),
+    "windows without end": flood(http2.number(FrameType.WINDOW_UPDATE, 1)),
     "frames of no size": http2.settings({Setting.MAX_FRAME_SIZE: 1}),
-    "pings without end": flood(http2.frame(Kind.PING, bytes(8))),
-    "a ping that is none": http2.frame(Kind.PING),
-    "priorities without end": flood(http2.frame(Kind.PRIORITY, bytes(5), stream=1)),
+    "pings without end": flood(http2.frame(FrameType.PING, bytes(8))),
+    "a ping that is none": http2.frame(FrameType.PING),
+    "priorities without end": flood(http2.frame(FrameType.PRIORITY, bytes(5), stream=1)),
     "frames that nobody knows without end": flood(b"\x00\x00\x00\x77" + bytes(5)),
-    "a farewell that is none": http2.frame(Kind.GOAWAY),
-    "an answer that nobody asked for": http2.frame(Kind.PUSH_PROMISE, bytes(4), stream=1),
+    "a farewell that is none": http2.frame(FrameType.GOAWAY),
+    "an answer that nobody asked for": http2.frame(FrameType.PUSH_PROMISE, bytes(4), stream=1),
     "a stream that nobody has opened": data(b"x", stream=99),
     "a stream of its own": data(b"x", stream=2),
-    "a reset that is none": http2.frame(Kind.RST_STREAM, stream=1),
-    "resets without end": data(b"") + flood(http2.number(Kind.RST_STREAM, Code.CANCEL, stream=1)),
+    "a reset that is none": http2.frame(FrameType.RST_STREAM, stream=1),
+    "resets without end": data(b"") + flood(http2.number(FrameType.RST_STREAM, Code.CANCEL, stream=1)),
     "an answer that goes on after its end": HEADERS + data(b"{}", flags=http2.END_STREAM) + data(b"x"),
 }
 
@@ -194,14 +194,14 @@ async def test_what_is_no_http2_ends_the_connection_and_is_told(said: bytes) -> 
         assert isinstance(asking.exception(), Misbehaving | Unreachable | None)
         spoken = kube._wire._channel._http2
         assert spoken is not None
-        assert all(one.going and not one.streams for one in spoken._connections)
+        assert all(one.draining and not one.streams for one in spoken._connections)
 
 
 async def test_a_server_that_begins_without_its_settings_is_none() -> None:
     async def talk(_: Peer) -> None:
         pass
 
-    async with talking(talk, opening=http2.frame(Kind.PING, bytes(8))) as access, connect(access) as kube:
+    async with talking(talk, opening=http2.frame(FrameType.PING, bytes(8))) as access, connect(access) as kube:
         with pytest.raises(Misbehaving, match="first frame is not SETTINGS"):
             await kube.ping()
 
@@ -212,7 +212,7 @@ async def test_what_comes_late_on_a_stream_that_was_taken_back_is_no_offence_up_
     async def talk(peer: Peer) -> None:
         stream, _ = await peer.asked()
         peer.begin(stream)
-        await peer.next(Kind.RST_STREAM)
+        await peer.next(FrameType.RST_STREAM)
         peer.body(stream, b"x" * STREAM_WINDOW, ends=False)
         peer.answer((await peer.asked())[0])
         await beyond.wait()
@@ -274,9 +274,9 @@ async def test_the_window_of_a_stream_is_opened_as_it_is_read() -> None:
             part, left = left[:room], left[room:]
             peer.body(stream, part, ends=not left)
             if left:
-                room = (await peer.next(Kind.WINDOW_UPDATE)).number()
+                room = (await peer.next(FrameType.WINDOW_UPDATE)).number()
                 while not room or peer.seen[-1].stream != stream:
-                    room = (await peer.next(Kind.WINDOW_UPDATE)).number()
+                    room = (await peer.next(FrameType.WINDOW_UPDATE)).number()
 
     async with talking(talk) as access, connect(access) as kube:
         await kube.ping()
@@ -293,10 +293,12 @@ async def test_a_large_body_is_sent_as_the_server_has_room_and_a_small_one_passe
         peer.answer(small)
         got, content = 0, orjson.dumps(OBJECT)
         for frame in peer.seen:
-            got += len(frame.payload) if frame.kind == Kind.DATA else 0
+            got += len(frame.payload) if frame.kind == FrameType.DATA else 0
         assert got == http2.FIRST_WINDOW
-        peer.send(http2.number(Kind.WINDOW_UPDATE, 2**20), http2.number(Kind.WINDOW_UPDATE, 2**20, stream=large))
-        while not (await peer.next(Kind.DATA)).flags & http2.END_STREAM:
+        peer.send(
+            http2.number(FrameType.WINDOW_UPDATE, 2**20), http2.number(FrameType.WINDOW_UPDATE, 2**20, stream=large)
+        )
+        while not (await peer.next(FrameType.DATA)).flags & http2.END_STREAM:
             pass
         order.append("all of it")
         peer.answer(large, content)
@@ -361,7 +363,7 @@ async def test_a_server_that_takes_no_streams_is_waited_for_and_not_dialled_agai
 
 
 def goaway(last: int) -> bytes:
-    return http2.frame(Kind.GOAWAY, last.to_bytes(4) + bytes(4))
+    return http2.frame(FrameType.GOAWAY, last.to_bytes(4) + bytes(4))
 
 
 async def test_a_connection_that_the_server_ends_goes_on_with_what_it_has() -> None:
@@ -389,7 +391,7 @@ async def test_a_connection_that_the_server_ends_goes_on_with_what_it_has() -> N
     assert asked == {1: ["/api/v1/configmaps", "/readyz"], 2: ["/readyz"] * 2}
 
 
-@pytest.mark.parametrize("refusal", [goaway(0), http2.number(Kind.RST_STREAM, Code.REFUSED_STREAM, stream=1)])
+@pytest.mark.parametrize("refusal", [goaway(0), http2.number(FrameType.RST_STREAM, Code.REFUSED_STREAM, stream=1)])
 async def test_a_request_that_is_never_looked_at_is_given_up(refusal: bytes) -> None:
     peers = list[Peer]()
 
@@ -397,7 +399,7 @@ async def test_a_request_that_is_never_looked_at_is_given_up(refusal: bytes) -> 
         peers.append(peer)
         while True:
             stream, _ = await peer.asked()
-            peer.send(refusal[:5] + stream.to_bytes(4) + refusal[9:] if refusal[3] == Kind.RST_STREAM else refusal)
+            peer.send(refusal[:5] + stream.to_bytes(4) + refusal[9:] if refusal[3] == FrameType.RST_STREAM else refusal)
 
     async with talking(talk) as access, connect(access) as kube:
         with pytest.raises(Unreachable, match="before it looks at what it is asked"):
@@ -432,8 +434,8 @@ async def test_a_peer_that_answers_pings_may_take_its_time(monkeypatch: pytest.M
 
     async def talk(peer: Peer) -> None:
         stream, _ = await peer.asked()
-        asked = await peer.next(Kind.PING)
-        peer.send(http2.frame(Kind.PING, asked.payload, flags=http2.ACK))
+        asked = await peer.next(FrameType.PING)
+        peer.send(http2.frame(FrameType.PING, asked.payload, flags=http2.ACK))
         await asyncio.sleep(0.2)
         peer.answer(stream)
 
@@ -446,7 +448,7 @@ async def test_a_peer_that_answers_pings_may_take_its_time(monkeypatch: pytest.M
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.lists(st.integers(1, 50), min_size=1))
 def test_frames_are_read_however_they_are_cut(payloads: list[bytes], sizes: list[int]) -> None:
-    wire = b"".join(http2.frame(Kind.DATA, payload, stream=1) for payload in payloads)
+    wire = b"".join(http2.frame(FrameType.DATA, payload, stream=1) for payload in payloads)
     reader, got, at = Frames(), list[bytes](), 0
     for index in count():
         if at >= len(wire):
@@ -481,7 +483,7 @@ def test_headers_are_read_as_another_encoder_writes_them(fields: dict[str, str],
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_headers_or_are_none(block: bytes) -> None:
-    with suppress(Broken):
+    with suppress(ProtocolError):
         http2_headers.read_block(block)
 
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from modelplane_operator.clients import hub_gateway
-from modelplane_operator.clients.hub_gateway import MISSING_KEY, MOST, Asker, Way
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.clients.hub_gateway import MISSING_KEY, MOST, Asker, ServiceAddress
+from modelplane_operator.kube.answer import GatewayAnswer
 from tests.support.hub_gateway import PREFIX, Gateway, reply
 
 REFUSAL = f'{{"error": {{"message": "no key", "code": "{MISSING_KEY}"}}}}'
@@ -34,21 +34,21 @@ def unused() -> int:
 @pytest.mark.parametrize(
     ("says", "wanted"),
     {
-        "an engine": (reply(200, "{}"), Answer(200)),
-        "an engine that fails": (reply(500), Answer(500)),
-        "a redirect, which is not followed": (reply(301, "", "location: /elsewhere\r\n"), Answer(301)),
-        "Traefik without a route": (reply(404, "404 page not found\n"), Answer(404, unrouted=True)),
-        "Envoy without a route": (reply(404, "", ENVOY), Answer(404, unrouted=True)),
-        "an engine without a list of models": (reply(404, '{"detail":"Not Found"}'), Answer(404)),
-        "a provider's bare 404": (reply(404, "", "cf-ray: 1\r\ncontent-length: 0\r\n"), Answer(404)),
-        "the key service": (reply(401, REFUSAL), Answer(401, key_missing=True)),
-        "a provider that wants a key": (reply(401, '{"error": {"code": "invalid_api_key"}}'), Answer(401)),
-        "a body without an end": (f"HTTP/1.1 401 x\r\n\r\n{'[' * 20 * MOST}", Answer(401)),
-        "no HTTP": ("SSH-2.0\r\n\r\n", Answer(lack="gives an answer that is no HTTP")),
-        "nothing": ("", Answer(lack="closes the connection without an answer")),
+        "an engine": (reply(200, "{}"), GatewayAnswer(200)),
+        "an engine that fails": (reply(500), GatewayAnswer(500)),
+        "a redirect, which is not followed": (reply(301, "", "location: /elsewhere\r\n"), GatewayAnswer(301)),
+        "Traefik without a route": (reply(404, "404 page not found\n"), GatewayAnswer(404, unrouted=True)),
+        "Envoy without a route": (reply(404, "", ENVOY), GatewayAnswer(404, unrouted=True)),
+        "an engine without a list of models": (reply(404, '{"detail":"Not Found"}'), GatewayAnswer(404)),
+        "a provider's bare 404": (reply(404, "", "cf-ray: 1\r\ncontent-length: 0\r\n"), GatewayAnswer(404)),
+        "the key service": (reply(401, REFUSAL), GatewayAnswer(401, key_missing=True)),
+        "a provider that wants a key": (reply(401, '{"error": {"code": "invalid_api_key"}}'), GatewayAnswer(401)),
+        "a body without an end": (f"HTTP/1.1 401 x\r\n\r\n{'[' * 20 * MOST}", GatewayAnswer(401)),
+        "no HTTP": ("SSH-2.0\r\n\r\n", GatewayAnswer(lack="gives an answer that is no HTTP")),
+        "nothing": ("", GatewayAnswer(lack="closes the connection without an answer")),
     }.values(),
 )
-async def test_an_answer_tells_who_gave_it(gateway: Gateway, says: str, wanted: Answer) -> None:
+async def test_an_answer_tells_who_gave_it(gateway: Gateway, says: str, wanted: GatewayAnswer) -> None:
     gateway.says = lambda _: says
 
     assert await Asker(lambda: 0.0).ask(gateway.way()) == wanted
@@ -62,20 +62,20 @@ async def test_an_answer_tells_who_gave_it(gateway: Gateway, says: str, wanted: 
 async def test_an_engine_that_knows_no_list_of_models_answers_at_its_probe(gateway: Gateway) -> None:
     gateway.says = lambda path: reply(200) if path.endswith("/health") else reply(404)
 
-    assert await Asker(lambda: 0.0).ask(gateway.way()) == Answer(200)
+    assert await Asker(lambda: 0.0).ask(gateway.way()) == GatewayAnswer(200)
 
 
 async def test_a_request_that_hangs_is_given_up(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_gateway, "ANSWER_SECONDS", 0.2)
     gateway.says = lambda _: "hang"
 
-    assert await Asker(lambda: 0.0).ask(gateway.way()) == Answer(lack="gives no answer within 0.2 s")
+    assert await Asker(lambda: 0.0).ask(gateway.way()) == GatewayAnswer(lack="gives no answer within 0.2 s")
 
 
 async def test_a_gateway_that_takes_no_connection_is_not_tried_for_each_service(gateway: Gateway) -> None:
     now = [0.0]
     asker, closed = Asker(lambda: now[0]), unused()
-    refused = Answer(lack="refuses the connection", connected=False)
+    refused = GatewayAnswer(lack="refuses the connection", connected=False)
 
     assert await asker.ask(gateway.way(port=closed)) == refused
     gateway.port, there = closed, gateway.port
@@ -83,9 +83,9 @@ async def test_a_gateway_that_takes_no_connection_is_not_tried_for_each_service(
         now[0] = hub_gateway.UNREACHED_SECONDS / 2
         assert await asker.ask(gateway.way()) == refused, "nobody tries again so soon"
         assert gateway.asked == []
-        assert await asker.ask(gateway.way(port=there)) == Answer(200), "by another way, they do"
+        assert await asker.ask(gateway.way(port=there)) == GatewayAnswer(200), "by another way, they do"
         now[0] = hub_gateway.UNREACHED_SECONDS
-        assert await asker.ask(gateway.way()) == Answer(200)
+        assert await asker.ask(gateway.way()) == GatewayAnswer(200)
 
 
 async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
@@ -94,9 +94,9 @@ async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
     """A request that began before that answer and fails after it does not bring it back."""
     now, way = [0.0], gateway.way()
     asker, late = Asker(lambda: now[0]), asyncio.Event()
-    silent = Answer(lack="takes no connection", connected=False)
+    silent = GatewayAnswer(lack="takes no connection", connected=False)
 
-    async def slowly(_: Asker, __: Way, ___: str) -> Answer:
+    async def slowly(_: Asker, __: ServiceAddress, ___: str) -> GatewayAnswer:
         await late.wait()
         return silent
 
@@ -108,7 +108,7 @@ async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
         late.clear()
         slow = asyncio.create_task(asker.ask(way))
         await asyncio.sleep(0)
-    assert await asker.ask(way) == Answer(200)
+    assert await asker.ask(way) == GatewayAnswer(200)
     late.set()
 
     assert await slow == silent
@@ -116,7 +116,7 @@ async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
 
 
 async def test_a_gateway_is_unreachable_when_it_has_been_for_a_while() -> None:
-    now, way = [0.0], Way("127.0.0.1", "http", "127.0.0.1", unused(), PREFIX)
+    now, way = [0.0], ServiceAddress("127.0.0.1", "http", "127.0.0.1", unused(), PREFIX)
     asker = Asker(lambda: now[0])
     for second in (0.0, hub_gateway.PATIENCE):
         now[0] = second

@@ -32,7 +32,7 @@ from modelplane_operator.clients import http1
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.http2_frames import settings
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import Limits
+from modelplane_operator.clients.limits import ServerLimits
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.kube import resources
 from modelplane_operator.kube.errors import (
@@ -275,10 +275,10 @@ async def test_a_page_of_large_objects_is_asked_for_again_with_fewer(
     for number in range(5):
         await kube.apply(config_map(f"large-{number}", {"key": "x" * 400_000}))
 
-    async with connect(access, limits=Limits(page=2**20)) as bounded:
+    async with connect(access, limits=ServerLimits(page=2**20)) as bounded:
         listing = await bounded.list(CONFIG_MAP, namespace=namespace)
         assert [len(one["data"]["key"]) for one in listing.items] == [400_000] * 5
-    async with connect(access, limits=Limits(page=300_000)) as bounded:
+    async with connect(access, limits=ServerLimits(page=300_000)) as bounded:
         with pytest.raises(Misbehaving, match="the answer has more than"):
             await bounded.list(CONFIG_MAP, namespace=namespace)
 

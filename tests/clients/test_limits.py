@@ -23,7 +23,7 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import KIB, MIB, Bucket, Limits, Share
+from modelplane_operator.clients.limits import KIB, MIB, Bucket, ServerLimits, Share
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.releases import content, revisions
 from modelplane_operator.clients.turns import follow
@@ -32,7 +32,7 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import Flooding
 
-SMALL = Limits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)
+SMALL = ServerLimits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)
 TIME = "2026-01-01T00:00:00Z"
 ROOM = 100 * MIB
 """What the process may grow by while it is flooded: two small answers, or what a few of JSON's values take."""
@@ -119,7 +119,7 @@ async def test_no_more_is_kept_of_a_server_than_may_be(
     access, server = flooding
     server.kind = kind
     informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time)
-    async with connect(access, limits=replace(Limits(), kept=MIB)) as kube:
+    async with connect(access, limits=replace(ServerLimits(), kept=MIB)) as kube:
         following = Reflector(kube, informer, lambda: 0.5)
         following._version = begins_at
         following.kept = lambda: max(informer.size, following.reading)

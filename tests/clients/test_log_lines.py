@@ -15,9 +15,8 @@ from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.lease import Lease, Times
-from modelplane_operator.clients.prober import Health, Pace
-from modelplane_operator.clients.reflector import Pace as WatchPace
-from modelplane_operator.clients.reflector import Reflector
+from modelplane_operator.clients.prober import ConnectionPace, Health
+from modelplane_operator.clients.reflector import Reflector, WatchPace
 from modelplane_operator.clients.repeats import MOST, Repeats
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.turns import follow
@@ -47,7 +46,7 @@ def info_lines() -> Iterator[Callable[[], Sequence[str]]]:
 
 async def test_an_outage_of_a_cluster_is_one_line_however_many_watches_try() -> None:
     store, news = Store(asyncio.get_running_loop().time), list[Health]()
-    pace = Pace(again=0.0, backoff=AT_ONCE, rebuild=AT_ONCE, watch=WatchPace(backoff=AT_ONCE))
+    pace = ConnectionPace(again=0.0, backoff=AT_ONCE, rebuild=AT_ONCE, watch=WatchPace(backoff=AT_ONCE))
     one = Connection(
         "one",
         read_kubeconfig(NOWHERE),

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clients.prober import Health, Pace, Prober
+from modelplane_operator.clients.prober import ConnectionPace, Health, Prober
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import ClientError, Misbehaving, Unauthorized, Unreachable
 from tests.controllers import virtual_time
 
-PACE = Pace(probe_interval=40.0, again=1.0, backoff=Backoff(2.0, 2.0), pause=Backoff(120.0, 600.0), probation=20.0)
+PACE = ConnectionPace(
+    probe_interval=40.0, again=1.0, backoff=Backoff(2.0, 2.0), pause=Backoff(120.0, 600.0), probation=20.0
+)
 LOST = Unreachable("no answer")
 
 

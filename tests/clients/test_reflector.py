@@ -17,7 +17,7 @@ from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event, Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
-from modelplane_operator.clients.reflector import Pace, Reflector
+from modelplane_operator.clients.reflector import Reflector, WatchPace
 from modelplane_operator.clients.turns import follow
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import Defect, Forbidden, Gone, Unauthorized
@@ -29,7 +29,7 @@ from tests.support.waiting import SECONDS, until
 
 pytestmark = pytest.mark.fleet
 
-QUICK = Pace(silence=20.0, unserved=Backoff(first=0.05, longest=0.05), backoff=Backoff(first=0.02, longest=0.2))
+QUICK = WatchPace(silence=20.0, unserved=Backoff(first=0.05, longest=0.05), backoff=Backoff(first=0.02, longest=0.2))
 WATCHES = Match(verbs=("watch",), resource="configmaps")
 THING = ResourceType("example.com/v1", "Thing", "things")
 THINGS = {
@@ -51,7 +51,7 @@ THINGS = {
 async def following(
     kube: Kube,
     namespace: str,
-    pace: Pace = QUICK,
+    pace: WatchPace = QUICK,
     kind: ResourceType = CONFIG_MAP,
     *,
     bare: bool = False,
@@ -141,7 +141,7 @@ async def test_a_version_that_is_too_old_is_listed_anew_and_deletions_are_seen(
 async def test_a_server_that_falls_silent_is_left_and_asked_again(
     kube: Kube, through: Kube, proxy: FaultProxy, config_map: ConfigMap, namespace: str
 ) -> None:
-    pace = Pace(silence=0.3, backoff=QUICK.backoff)
+    pace = WatchPace(silence=0.3, backoff=QUICK.backoff)
     async with following(through, namespace, pace) as (watch, informer):
         hold = await proxy.add(Rule(WATCHES, HoldEvents(), times=1))
         await kube.apply(config_map("held-back"))
@@ -156,7 +156,7 @@ async def test_a_server_that_was_restored_from_a_backup_is_listed_anew(
 ) -> None:
     """It takes a watch from a version that it has yet to come to, and says nothing."""
     await kube.apply(config_map("there"))
-    pace = Pace(silence=0.5, backoff=QUICK.backoff)
+    pace = WatchPace(silence=0.5, backoff=QUICK.backoff)
     async with following(through, namespace, pace) as (watch, informer):
         later = str(informer.reached + 1_000_000)
         lost = config_map("lost", uid="of-a-past-that-never-was", resourceVersion=later)
@@ -297,7 +297,7 @@ async def test_what_another_leader_has_made_is_looked_for(kube: Kube, config_map
 async def test_where_there_is_nothing_to_watch_a_list_comes_now_and_then(
     kube: Kube, config_map: ConfigMap, namespace: str
 ) -> None:
-    pace = Pace(vacant=0.2, backoff=QUICK.backoff)
+    pace = WatchPace(vacant=0.2, backoff=QUICK.backoff)
     async with following(kube, namespace, pace, ours=True) as (watch, informer):
         await until(lambda: watch.idle, "nothing to be watched")
         await kube.apply(config_map("by-hand"))

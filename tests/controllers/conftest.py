@@ -146,7 +146,7 @@ def available(seen: Seen, *steps: Step) -> Plan:
 
 
 def torn_down(seen: Seen) -> Plan:
-    """Delete all that is afar, and let go when it is gone."""
+    """Delete all that is remote, and let go when it is gone."""
     if seen.remote:
         return Plan(tuple(delete(one, cluster=WORKER) for one in seen.remote))
     return Plan((LET_GO,))

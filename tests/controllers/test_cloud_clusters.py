@@ -21,7 +21,7 @@ from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import cloud_accounts, eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, REST, Tokens
+from modelplane_operator.controllers.cloud_clusters import CLUSTERS, EKS, LASTS, REST, RETRY_AFTER, Tokens
 from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.cloud import Account, Endpoint
@@ -252,7 +252,7 @@ async def test_a_token_that_is_renewed_wakes_nobody(world: _World) -> None:
     world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
     for _ in range(3):
         await world.tokens.renew()
-        world.clock[0] += AGAIN
+        world.clock[0] += RETRY_AFTER
     assert woken == ["berlin"] * 2, "that none can be made is told once"
 
     world.say(NAME, None, _cluster(ENDPOINT))
@@ -328,7 +328,7 @@ async def test_credentials_that_are_missing_are_told_and_asked_for_again(world: 
     world.say(NAME, None, _cluster(ENDPOINT))
     await world.tokens.renew()
     assert world.fleet.known == {}, "not before a while"
-    world.clock[0] += AGAIN
+    world.clock[0] += RETRY_AFTER
     await world.tokens.renew()
     assert "berlin" in world.fleet.known
     assert world.known.why("berlin") is None
@@ -403,9 +403,9 @@ def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
     def cluster(said: Mapping[str, str] | None) -> Manifest | None:
         if said is None:
             return None
-        going = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if said else {}
+        terminating = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if said else {}
         deletion = {"deletion": {"phase": said["phase"]}} if "phase" in said else {}
-        return {"metadata": {"name": "berlin", "uid": "its", **going}, "status": deletion}
+        return {"metadata": {"name": "berlin", "uid": "its", **terminating}, "status": deletion}
 
     accounts = Accounts()
     tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)

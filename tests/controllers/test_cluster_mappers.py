@@ -66,7 +66,7 @@ def woken(mappers: Any, kind: ResourceType, old: Manifest | None, new: Manifest 
     for one in (cluster("a", "h100"), cluster("b", "l4"), cluster("c", "l4", "h100")):
         clusters.seen(Event("ADDED", one))
     hub = cast("Cluster", SimpleNamespace(find={CLUSTERS: clusters}.get))
-    keys: Iterable[Key] = mappers[kind](Change(old, new, "afar"), hub)
+    keys: Iterable[Key] = mappers[kind](Change(old, new, "remote"), hub)
     return [key.name for key in keys]
 
 
@@ -103,13 +103,13 @@ def test_who_is_woken_on_the_hub(
         (RESOURCE_SLICE, slice_of("n", "80Gi"), slice_of("n"), True),
     ],
 )
-def test_who_is_woken_from_afar(
+def test_who_is_woken_remotely(
     kind: ResourceType,
     old: Manifest | None,
     new: Manifest | None,
     wakes: bool,  # noqa: FBT001
 ) -> None:
-    assert woken(CLUSTER.remote_watches, kind, old, new) == ["afar"] * wakes
+    assert woken(CLUSTER.remote_watches, kind, old, new) == ["remote"] * wakes
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_fence_that_somebody_changes_wakes_the_replicas_behind_it(
     kind: ResourceType, counted: Manifest, wakes: list[str]
 ) -> None:
     mappers = model_replica.controller(REFERENCED, Gateways(lambda: 0.0), cast("Any", None)).remote_watches
-    here = {**stored(REPLICAS, "here", "ns"), "spec": {"clusterName": "afar"}}
+    here = {**stored(REPLICAS, "here", "ns"), "spec": {"clusterName": "remote"}}
     replicas = holding(REPLICAS, [here], **model_replica.INDEXES[REPLICAS])
     hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
     owned = {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: "ns"}
@@ -129,7 +129,7 @@ def test_a_fence_that_somebody_changes_wakes_the_replicas_behind_it(
         stored(kind, "fence", "modelplane-ns", labels=owned, resourceVersion=version, **counted) for version in "12"
     )
 
-    assert [key.name for key in mappers[kind](Change(before, after, "afar"), hub)] == wakes
+    assert [key.name for key in mappers[kind](Change(before, after, "remote"), hub)] == wakes
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fi
 ) -> None:
     mappers = model_replica.controller(REFERENCED, Gateways(lambda: 0.0), cast("Any", None)).remote_watches
     replicas = Informer(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
-    for name, on in (("here", "afar"), ("elsewhere", "a")):
+    for name, on in (("here", "remote"), ("elsewhere", "a")):
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
         spec = {"clusterName": on, "engines": [{"members": [{"nodePoolName": "gpu"}]}]}
         replicas.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
     hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
 
-    assert [key.name for key in mappers[NODE](Change(old, new, "afar"), hub)] == wakes
+    assert [key.name for key in mappers[NODE](Change(old, new, "remote"), hub)] == wakes
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -43,7 +43,7 @@ class Hub:
         self.informers[type_].gone(key, f"uid-of-{key.name}")
 
     def places(self, deployment: ModelDeployment) -> list[str]:
-        decision = schedule(ask(deployment), self.view.model, now=self.now)
+        decision = schedule(placement_request(deployment), self.view.model, now=self.now)
         return [placement.cluster for placement in decision.new]
 
 
@@ -56,7 +56,7 @@ def hub() -> Hub:
 
 def test_a_replica_has_its_nodes_from_the_moment_it_is_written_until_it_is_gone(hub: Hub) -> None:
     deployment, other = b.deployment(), b.deployment(name="other", uid="other")
-    [placement] = schedule(ask(deployment), hub.view.model, now=hub.now).new
+    [placement] = schedule(placement_request(deployment), hub.view.model, now=hub.now).new
     replica = b.written(deployment, placement)
 
     assert hub.places(other) == ["a"]
@@ -100,9 +100,9 @@ def test_a_cluster_is_silent_since_it_first_failed_until_it_answers(hub: Hub) ->
     hub.view.on_health("a", silent)
 
     def since() -> object:
-        site = hub.view.model.site("a")
-        assert site is not None
-        return site.cluster.unhealthy_since
+        info = hub.view.model.info("a")
+        assert info is not None
+        return info.cluster.unhealthy_since
 
     assert since() == b.EPOCH
     hub.tells(b.cluster("a", nodes=2))
@@ -115,10 +115,10 @@ def test_a_cluster_that_fails_before_it_is_known_is_silent_when_it_is() -> None:
     hub = Hub()
     hub.view.on_health("a", Health(error=Unreachable("no answer")))
     hub.tells(b.cluster("a"))
-    site = hub.view.model.site("a")
+    info = hub.view.model.info("a")
 
-    assert site is not None
-    assert site.cluster.unhealthy_since == b.EPOCH
+    assert info is not None
+    assert info.cluster.unhealthy_since == b.EPOCH
 
 
 def test_where_pods_share_clusters_a_status_tells_whether_one_answers_and_nothing_while_nobody_writes_it() -> None:
@@ -130,9 +130,9 @@ def test_where_pods_share_clusters_a_status_tells_whether_one_answers_and_nothin
     told = {"type": "Ready", "status": "False", "reason": "Unreachable", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     hub.tells(cluster, status={**cluster.to_manifest()["status"], "conditions": [told]})
     assert hub.places(b.deployment()) == []
-    site = hub.view.model.site("a")
-    assert site is not None
-    assert site.cluster.unreachable_since == datetime(2026, 1, 1, tzinfo=UTC)
+    info = hub.view.model.info("a")
+    assert info is not None
+    assert info.cluster.unreachable_since == datetime(2026, 1, 1, tzinfo=UTC)
 
     hub.tells(cluster)
     assert hub.places(b.deployment()) == ["a"]

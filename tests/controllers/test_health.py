@@ -50,7 +50,7 @@ class Scene:
         informer.heard = None if self.unreachable is None else clock - self.unreachable
         watch = SimpleNamespace(informer=informer, failing=self.failing)
         hub: Any = SimpleNamespace(health=self.health, watches=[watch])
-        queue = Queue[str](lambda key: ("ns", "lane"), lambda: 0.5)
+        queue = Queue[str](lambda key: ("ns", "cluster"), lambda: 0.5)
         workers = Workers(queue, never, 1)
         if self.running is not None:
             queue.add("running", clock - self.running)
@@ -95,7 +95,7 @@ async def test_the_pulse_tells_how_late_the_loop_was() -> None:
     await asyncio.sleep(0)
     time.sleep(PROBE_INTERVAL + 0.5)  # noqa: ASYNC251 - a blocked loop is what this is about
     assert loop_probe.lag >= 0.5
-    await until(lambda: bool(loop_probe._lags), "the next beat")
+    await until(lambda: bool(loop_probe._lags), "the next measure of lag")
     beating.cancel()
 
     assert loop_probe.worst >= 0.5

@@ -1,8 +1,8 @@
 """The operator with Helm on a hub that has nothing: the hub gateway comes, changes, and goes.
 
-It runs as the chart's account, with the rights that the chart gives it. Traefik is the real one, in a small chart under
-the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its kinds and
-its rights, and the fleet gives the addresses.
+It runs as the chart's account, with the permissions that the chart gives it. Traefik is the real one, in a small chart
+under the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its
+kinds and its permissions, and the fleet gives the addresses.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.settings import Settings
-from tests.support.chart import rights
+from tests.support.chart import permissions
 from tests.support.charts import pack
 from tests.support.existing import operating
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
-from tests.support.permissions import ON_HUB, Right, as_operator, given, idle, refused
+from tests.support.permissions import ON_HUB, Permission, as_operator, given, idle, refused
 
 Manifest = dict[str, Any]
 
@@ -58,7 +58,7 @@ spec: {ports: [{port: 99999}]}
 
 
 def metallb() -> str:
-    """What the real MetalLB's chart brings, as far as it takes rights to bring it."""
+    """What the real MetalLB's chart brings, as far as it takes permissions to bring it."""
     cluster = (
         ("", "services,namespaces", "get,list,watch"),
         ("", "nodes", "list"),
@@ -229,7 +229,7 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     first, better, bad = backend.versions
     for version, more in ((first, {}), (better, {}), (bad, {"templates/refused.yaml": REFUSED})):
         pack(tmp_path / "mirror", backend.chart, version, {**backend.files(version), **more})
-    account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights(*backend.values))}
+    account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(permissions(*backend.values))}
     hub.apply(account)
     kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
@@ -262,7 +262,7 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     asked = by_operator(hub, begun)
     assert refused(asked, ON_HUB) == []
     if backend.real:
-        assert idle(asked, ON_HUB, hub_gateway_rights(account) - passed_on, IDLE) == []
+        assert idle(asked, ON_HUB, hub_gateway_permissions(account) - passed_on, IDLE) == []
     assert in_order(asked, "gateways", "gatewayclasses", "deployments")
     if backend is TRAEFIK:
         assert "secrets" not in {event["objectRef"]["resource"] for event in everywhere(asked)}
@@ -282,7 +282,7 @@ def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secret
     pack(tmp_path / "mirror", TRAEFIK.chart, version, TRAEFIK.files(version))
     for namespace in ("named", "unnamed"):
         hub.kubectl("create", "namespace", namespace)
-    account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights("tenantNamespaces={named}"))}
+    account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(permissions("tenantNamespaces={named}"))}
     hub.apply(account)
     kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
     listed = replace(settings, traefik_account="traefik", tenant_namespaces=("named",))
@@ -392,7 +392,7 @@ def roles(hub: Hub) -> dict[str, Manifest]:
     return {f"{one['kind']} {one['metadata'].get('namespace')}/{one['metadata']['name']}": one for one in found}
 
 
-def hub_gateway_rights(account: Manifest) -> set[Right]:
+def hub_gateway_permissions(account: Manifest) -> set[Permission]:
     """What the operator's account has for the hub gateway's charts alone."""
     named = (one for one in account["items"] if one["metadata"]["name"].endswith("-hub-gateway"))
     return given(one for one in named if one["kind"] in {"ClusterRole", "Role"})

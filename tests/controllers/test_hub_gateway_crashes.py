@@ -56,7 +56,7 @@ class HubGateway(Operator):
 
     def job(self) -> str:
         """The Job that Helm waits for; empty while it waits for none."""
-        jobs = self.site.find(JOB)
+        jobs = self.remote.find(JOB)
         job = jobs.get(HOOK) if jobs else None
         uid = job["metadata"]["uid"] if job else ""
         return "" if uid == self.finished else uid

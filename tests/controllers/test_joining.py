@@ -21,7 +21,7 @@ from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
 from tests.support.permissions import (
-    HUB_RIGHTS,
+    HUB_PERMISSIONS,
     OF_STACKS,
     ON_CLUSTERS,
     ON_HUB,
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 TEAM = "team"
 COPIES = ("-n", f"modelplane-{TEAM}")
-SOON = 300.0  # eight charts, on a machine that has other things to do
+DEADLINE = 300.0  # eight charts, on a machine that has other things to do
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     assert hub.kubectl("get", "gatewayclass", "-oname", on="worker-1") == ""
     for name, user in (("hub", ON_HUB), ("worker-1", ON_CLUSTERS)):
         assert refused(bare.audit(name), user) == []
-    assert not set(OF_STACKS) & set(idle(bare.audit("hub"), ON_HUB, HUB_RIGHTS, {}))
+    assert not set(OF_STACKS) & set(idle(bare.audit("hub"), ON_HUB, HUB_PERMISSIONS, {}))
 
 
 def comes(hub: Hub) -> None:
@@ -105,7 +105,7 @@ def comes(hub: Hub) -> None:
     hub.apply(CLASS)
     hub.apply(cluster("worker-1"))
     hub.says("worker-1", "BackendReady", "Installing: ServingStack modelplane-system/worker-1-serving-stack-")
-    hub.says("worker-1", "Ready", "Available", seconds=SOON)
+    hub.says("worker-1", "Ready", "Available", seconds=DEADLINE)
     status = (hub.get("ic", "worker-1") or {})["status"]
     (stack,) = json.loads(hub.kubectl("get", "servingstack", "-A", "-ojson"))["items"]
     assert status["gateway"]["address"] == stack["status"]["gateway"]["address"]
@@ -137,8 +137,13 @@ def restores_a_secret(hub: Hub) -> None:
 def goes(hub: Hub) -> None:
     hub.kubectl("delete", "mr", "m", "-n", TEAM, "--wait=false")
     hub.kubectl("delete", "ic", "worker-1", "--wait=false")
-    hub.says("worker-1", "Ready", "Deleting: The software of cluster worker-1 is going: ServingStack", seconds=SOON)
-    hub.until(lambda: hub.get("ic", "worker-1") is None, "the cluster to go", seconds=SOON)
+    hub.says(
+        "worker-1",
+        "Ready",
+        "Deleting: The software of cluster worker-1 is being uninstalled: ServingStack",
+        seconds=DEADLINE,
+    )
+    hub.until(lambda: hub.get("ic", "worker-1") is None, "the cluster to go", seconds=DEADLINE)
     assert hub.kubectl("get", "servingstack", "-A", "-oname") == ""
 
 
@@ -172,8 +177,8 @@ def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings
         hub.apply(ALONE)
         hub.until(lambda: "Secret modelplane-system/worker-1 does not exist" in conditions(hub), "what is missing")
         hub.secret("worker-1")
-        hub.until(lambda: '"reason":"Available"' in conditions(hub), "the stack to be ready", seconds=SOON)
-        hub.kubectl("delete", "servingstack", "alone", "-n", SYSTEM, f"--timeout={SOON:g}s")
+        hub.until(lambda: '"reason":"Available"' in conditions(hub), "the stack to be ready", seconds=DEADLINE)
+        hub.kubectl("delete", "servingstack", "alone", "-n", SYSTEM, f"--timeout={DEADLINE:g}s")
     assert namespaces(hub) == before
 
 

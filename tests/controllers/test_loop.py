@@ -136,7 +136,7 @@ async def test_what_somebody_changed_is_mended_with_one_write(world: World, api:
     assert (await world.kube.get(CONFIG_MAP, Key(world.namespace, "near")))["data"] == {"value": "1"}
 
 
-async def test_nothing_is_made_afar_for_what_is_being_deleted_without_our_finalizer(world: World) -> None:
+async def test_nothing_is_made_remotely_for_what_is_being_deleted_without_our_finalizer(world: World) -> None:
     made = await world.cache()
     held = await world.kube.set_finalizers(
         CACHES, key_of(made), ["theirs.example/finalizer"], made["metadata"]["resourceVersion"]
@@ -152,7 +152,7 @@ async def test_nothing_is_made_afar_for_what_is_being_deleted_without_our_finali
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is None
 
 
-async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: World) -> None:
+async def test_an_object_is_let_go_when_all_that_was_made_remotely_is_gone(world: World) -> None:
     made = await world.cache()
     world.planner = two_children
     await world.step()

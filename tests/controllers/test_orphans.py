@@ -37,7 +37,7 @@ def home(tenant: str, **metadata: Any) -> Manifest:
     return stored(NAMESPACE, f"modelplane-{tenant}", managedFields=APPLIED, labels=marks, **metadata)
 
 
-def site(*found: Manifest, name: str = "east") -> Cluster:
+def remote(*found: Manifest, name: str = "east") -> Cluster:
     kinds = (DEPLOYMENT, NAMESPACE)
     held = {kind: holding(kind, [one for one in found if one["kind"] == kind.kind]) for kind in kinds}
     return cast("Cluster", SimpleNamespace(name=name, find=held.get))
@@ -67,28 +67,28 @@ def hub(*placed: tuple[str, str]) -> Cluster:
         "owned",
         "its replica is gone",
         "its replica is another of that name",
-        "it is going",
+        "it is terminating",
         "somebody else has made it with our labels",
         "of a kind of owner that is not known",
         "the namespace of a replica",
         "a namespace that no replica needs",
-        "a namespace that is going",
+        "a namespace that is terminating",
     ],
 )
 def test_what_nobody_owns_is_named(one: Manifest, found: list[str]) -> None:
-    assert list(orphans(site(one), (DEPLOYMENT, NAMESPACE), hub(("model", "east")))) == found
+    assert list(orphans(remote(one), (DEPLOYMENT, NAMESPACE), hub(("model", "east")))) == found
 
 
 def test_a_namespace_that_a_replica_needs_under_another_name_of_the_cluster_is_no_orphan() -> None:
     known = hub(("model", "west"))
 
-    assert list(orphans(site(home("team")), (NAMESPACE,), known, ["west"])) == []
-    assert list(orphans(site(home("team")), (NAMESPACE,), known)) == ["Namespace modelplane-team"]
+    assert list(orphans(remote(home("team")), (NAMESPACE,), known, ["west"])) == []
+    assert list(orphans(remote(home("team")), (NAMESPACE,), known)) == ["Namespace modelplane-team"]
 
 
 def test_it_is_looked_for_every_few_minutes() -> None:
     sweeps = Sweeps((DEPLOYMENT,))
-    ill, well = site(of_replica("gone")), site()
+    ill, well = remote(of_replica("gone")), remote()
 
     first = sweeps.of(ill, hub(), EPOCH)
     then = sweeps.of(well, hub(), EPOCH + LASTS - timedelta(seconds=1))

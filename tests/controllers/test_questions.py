@@ -13,7 +13,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.controllers.admission.questions import stored
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.planning.answers.questions import FORBIDDEN, Answer, QuestionError, asked
+from modelplane_operator.planning.answers.questions import FORBIDDEN, QuestionAnswer, QuestionError, asked
 from modelplane_operator.runtime.admission import ANSWERED, Webhook, is_question
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.informers import holding
@@ -23,8 +23,8 @@ RESOURCE = {"group": "modelplane.ai", "version": "v1alpha1", "resource": "questi
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "resource": RESOURCE}}
 
 
-def webhook(said: Answer | Exception) -> Webhook:
-    async def answers(_: object, __: object) -> Answer:
+def webhook(said: QuestionAnswer | Exception) -> Webhook:
+    async def answers(_: object, __: object) -> QuestionAnswer:
         if isinstance(said, Exception):
             raise said
         return said
@@ -33,7 +33,7 @@ def webhook(said: Answer | Exception) -> Webhook:
 
 
 async def test_the_refusal_has_a_sentence_and_the_document() -> None:
-    found = await webhook(Answer({"kind": "Why"}, "it waits")).answer(REVIEW)
+    found = await webhook(QuestionAnswer({"kind": "Why"}, "it waits")).answer(REVIEW)
     response = found["response"]
     assert (response["uid"], response["allowed"]) == ("u", False)
     assert (response["status"]["code"], response["status"]["message"]) == (ANSWERED, "it waits")

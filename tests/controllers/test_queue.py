@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome, Pace, Queue
+from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome, Queue, QueuePace
 from modelplane_operator.runtime.workers import Serial, Workers
 from tests.controllers import virtual_time
 
-PACE = Pace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
+PACE = QueuePace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
 
 
 def place(key: str) -> tuple[str, str]:
-    """`namespace/lane/name`."""
+    """`namespace/concurrency key/name`."""
     namespace, concurrency_key, _ = key.split("/")
     return namespace, concurrency_key
 
 
-def queue(*, limit: int = 4, pace: Pace = PACE, routine: int = 4) -> Queue[str]:
+def queue(*, limit: int = 4, pace: QueuePace = PACE, routine: int = 4) -> Queue[str]:
     return Queue(place, chance=lambda: 0.5, limit=limit, pace=pace, routine=routine)
 
 
@@ -189,7 +189,7 @@ def test_what_comes_first_overtakes_those_that_would_wait_for_a_lock() -> None:
 
 
 def test_news_during_a_run_bring_one_more_run() -> None:
-    keys = queue(pace=Pace(rest=0.5))
+    keys = queue(pace=QueuePace(rest=0.5))
     keys.add("a/x/1", 0.0)
     assert keys.take(0.0) == "a/x/1"
     for _ in range(3):

@@ -102,10 +102,10 @@ def test_devices_of_a_stack_are_told_by_what_is_watched() -> None:
     """The cluster here has no client: to ask it for anything would fail."""
     nodes = [stored(NODE, f"node-{pool}", labels={labels.POOL: pool}) for pool in ("a", "b")]
     slices = [{**stored(RESOURCE_SLICE, "s"), "spec": {"driver": "gpu.example.com", "nodeName": "node-a"}}]
-    site = cluster(find={NODE: holding(NODE, nodes), RESOURCE_SLICE: holding(RESOURCE_SLICE, slices)}.get)
+    remote = cluster(find={NODE: holding(NODE, nodes), RESOURCE_SLICE: holding(RESOURCE_SLICE, slices)}.get)
     declared = [{"driver": "gpu.example.com", "claim": "DRA"}]
     pools = [{"name": name, "devices": declared} for name in ("a", "b", "without-nodes")]
     known = {**stored(of(InferenceCluster), "one"), "status": {"gpuPools": pools}}
     find: Callable[[Any], Any] = {of(InferenceCluster): holding(of(InferenceCluster), [known])}.get
 
-    assert _devices(site, cluster("", find=find)) == (("b",), ("a",))
+    assert _devices(remote, cluster("", find=find)) == (("b",), ("a",))

@@ -83,9 +83,9 @@ class World:
         self.hub = cast("Cluster", SimpleNamespace(name="", find={CLUSTERS: self.held}.get))
         self.late, self.silent = late, silent
         self.registrations = Registrations()
-        self.clients = cast("Clients", SimpleNamespace(hub=self.hub, fleet=self.site, reads=Reads()))
+        self.clients = cast("Clients", SimpleNamespace(hub=self.hub, fleet=self.remote, reads=Reads()))
 
-    def site(self, name: str) -> Cluster:
+    def remote(self, name: str) -> Cluster:
         if name == self.silent:
             raise Unreachable("no")
         server = self.servers[name]
@@ -97,7 +97,7 @@ class World:
 
     async def of(self, name: str, *, after: timedelta = timedelta()) -> Registered:
         cluster = InferenceCluster.parse(self.held.get(Key("", name)) or {})
-        return await self.registrations.of(cluster, self.site(name), self.clients, EPOCH + after)
+        return await self.registrations.of(cluster, self.remote(name), self.clients, EPOCH + after)
 
 
 async def identity(server: Server) -> str:

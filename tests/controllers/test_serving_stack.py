@@ -277,7 +277,7 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     installed = len(platform.runs())
 
     def charts_gone(_: Manifest) -> bool:
-        return len(platform.runs()) == installed + len(STACK) and not platform.site.find(SECRET).count  # pyright: ignore[reportOptionalMemberAccess]
+        return len(platform.runs()) == installed + len(STACK) and not platform.remote.find(SECRET).count  # pyright: ignore[reportOptionalMemberAccess]
 
     await platform.until(charts_gone, "the charts to go")
     order = [run.split()[1] for run in platform.runs()[installed:]]

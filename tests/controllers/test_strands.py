@@ -135,12 +135,12 @@ async def test_a_defect_ends_its_own_strand_and_keeps_its_words_to_itself() -> N
 
 
 async def test_nothing_else_is_done_when_a_finalizer_cannot_be_added() -> None:
-    guard = SetFinalizer(CONFIG_MAP, Key("team", "a"))
-    noting = Noting(errors={str(guard): Forbidden("no")})
+    finalizer = SetFinalizer(CONFIG_MAP, Key("team", "a"))
+    noting = Noting(errors={str(finalizer): Forbidden("no")})
 
-    (failure,) = await noting.actor().act((applied("a"), guard, applied("a", "east")))
+    (failure,) = await noting.actor().act((applied("a"), finalizer, applied("a", "east")))
 
-    assert failure.step == guard
+    assert failure.step == finalizer
     assert noting.done == [KEEP]
 
 

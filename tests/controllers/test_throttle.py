@@ -15,7 +15,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.kube.resources import POD
 from modelplane_operator.runtime.loop import Clients, Controller
-from modelplane_operator.runtime.queue import Done, Outcome, Pace, Queue
+from modelplane_operator.runtime.queue import Done, Outcome, Queue, QueuePace
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.throttle import PRUNED_AT, Rates, Throttle
 from modelplane_operator.runtime.wiring import owner_of_kind, runner
@@ -38,7 +38,7 @@ def played(scene: Scene, *, rates: Rates = RATES) -> Counter[str]:
             runs[key] += 1
             return Done()
 
-        queue = Queue[str](lambda _: ("", ""), chance=lambda: 0.5, pace=Pace(resync=1e6))
+        queue = Queue[str](lambda _: ("", ""), chance=lambda: 0.5, pace=QueuePace(resync=1e6))
         workers = Workers(queue, reconcile, 16)
         async with asyncio.TaskGroup() as group:
             working = group.create_task(workers.run())

@@ -17,7 +17,7 @@ from kubernetes_asyncio.dynamic import DynamicClient
 Manifest = dict[str, Any]
 Found = TypeVar("Found")
 OURS = "modelplane.ai/v1alpha1"
-LOOK_AGAIN = 0.5
+POLL_INTERVAL = 0.5
 NOT_FOUND = 404
 
 
@@ -108,5 +108,5 @@ async def until(
     deadline = time.monotonic() + seconds
     while not (found := await look()):
         assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}, in vain; {why()}"
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
     return found

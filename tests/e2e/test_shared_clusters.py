@@ -1,5 +1,5 @@
-"""docs/sharing.md, typed: three pods share the clusters with the rights that the chart gives them, Helm runs at whoever
-holds a cluster, one of them is killed, and it is switched off again.
+"""docs/sharing.md, typed: three pods share the clusters with the permissions that the chart gives them, Helm runs at
+whoever holds a cluster, one of them is killed, and it is switched off again.
 """
 
 from __future__ import annotations

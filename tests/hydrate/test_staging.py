@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from modelplane_operator.hydrate.source import File, Listing, Refused
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError
 from modelplane_operator.hydrate.staging import Staging
 
 OK = File("config.json", 2)
@@ -19,10 +19,10 @@ class Saying:
 
     files: tuple[File, ...]
 
-    def listing(self) -> Listing:
-        return Listing("r", self.files)
+    def listing(self) -> FileListing:
+        return FileListing("r", self.files)
 
-    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         raise AssertionError(f"{file.path} was asked for in {folder} of {listing.revision}")
 
 
@@ -49,7 +49,7 @@ class Saying:
 )
 def test_a_source_cannot_name_what_is_no_file_of_the_volume(tmp_path: Path, path: str, says: str) -> None:
     for files in ((OK, File(path, 1)), (File(path, 1), OK)):
-        with pytest.raises(Refused) as error:
+        with pytest.raises(PermanentError) as error:
             Staging(tmp_path, "content").fill(Saying(files))
 
         assert says in str(error.value)
@@ -58,7 +58,7 @@ def test_a_source_cannot_name_what_is_no_file_of_the_volume(tmp_path: Path, path
 
 
 def test_a_file_is_not_smaller_than_nothing(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="has -1 bytes"):
+    with pytest.raises(PermanentError, match="has -1 bytes"):
         Staging(tmp_path, "content").fill(Saying((OK, File("a", -1))))
 
 

@@ -178,7 +178,7 @@ async def blocked(stage: Stage, space: str, why: str) -> bool:
 
 
 async def hydrates_as(stage: Stage, job: dict[str, Any], home: str, folder: Path) -> None:
-    """Do what the Job's pod would do, with its arguments, its environment and its rights."""
+    """Do what the Job's pod would do, with its arguments, its environment and its permissions."""
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     config = yaml.safe_load(stage.fleet.kubeconfig("worker-1").read_text())

@@ -3,7 +3,7 @@
     trail = Trail("hub", file, audited)
     trail.news()            # what has been asked since the last look
 
-The operator is known by its user agent: on the local fleet it has the administrator's rights, as the tests have.
+The operator is known by its user agent: on the local fleet it has the administrator's permissions, as the tests have.
 """
 
 from __future__ import annotations

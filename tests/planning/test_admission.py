@@ -230,14 +230,14 @@ def test_a_pool_that_shrinks_below_what_runs_there_is_warned_of() -> None:
     fleet.observe_cluster(cluster("berlin", nodes=2))
     for index in range(2):
         fleet.observe_replica(replica("berlin", index=index))
-    site = fleet.site("berlin")
+    info = fleet.info("berlin")
 
-    (less,) = inference_cluster.judge(own(nodes(1)), own(nodes(2)), {"h100"}, site).warnings
+    (less,) = inference_cluster.judge(own(nodes(1)), own(nodes(2)), {"h100"}, info).warnings
     assert less.startswith("Pool default would have 1 node, and replicas take 2: ")
     other = {**nodes(2), "name": "other"}
-    (gone,) = inference_cluster.judge(own(other), own(nodes(2)), {"h100"}, site).warnings
+    (gone,) = inference_cluster.judge(own(other), own(nodes(2)), {"h100"}, info).warnings
     assert gone.startswith("Pool default would be gone, and replicas take 2: ")
-    assert inference_cluster.judge(own(nodes(3)), own(nodes(2)), {"h100"}, site).warnings == ()
+    assert inference_cluster.judge(own(nodes(3)), own(nodes(2)), {"h100"}, info).warnings == ()
 
 
 def test_a_pool_that_would_never_wake_is_warned_of() -> None:

@@ -9,7 +9,7 @@ import pytest
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_service import Observed, plan
 from tests.support.plans import told
@@ -17,17 +17,17 @@ from tests.support.services import endpoint, keys_of, secret, seen, service, set
 
 Asked = Checked
 
-WELL = Asked(Answer(200))
-REFUSED = Answer(lack="refuses the connection", connected=False)
-BROKEN = Answer(502)
+WELL = Asked(GatewayAnswer(200))
+REFUSED = GatewayAnswer(lack="refuses the connection", connected=False)
+BROKEN = GatewayAnswer(502)
 
 
-def asked(checked: Checked[Answer], observed: Observed | None = None) -> Observed:
+def asked(checked: Checked[GatewayAnswer], observed: Observed | None = None) -> Observed:
     """A service with all of its routes, and what requests have met with."""
     return replace(observed or settled(seen(service((1, "a")), endpoint("one"))), asked=checked)
 
 
-def after(observed: Observed, checked: Checked[Answer]) -> Observed:
+def after(observed: Observed, checked: Checked[GatewayAnswer]) -> Observed:
     """The same service when its status is written, and requests have met with something else."""
     known = observed.service.model_copy(update={"status": status(observed)})
     return replace(observed, service=known, asked=checked)
@@ -39,8 +39,10 @@ def said(observed: Observed) -> dict[str, tuple[str, str]]:
     return {name: found[name][:2] for name in ("Answering", "AuthReady", "Ready") if name in found}
 
 
-@pytest.mark.parametrize("answer", [None, Answer(503), Answer(404, unrouted=True), Answer(lack="hangs"), REFUSED])
-def test_a_new_service_is_not_ready_before_a_request_was_answered(answer: Answer | None) -> None:
+@pytest.mark.parametrize(
+    "answer", [None, GatewayAnswer(503), GatewayAnswer(404, unrouted=True), GatewayAnswer(lack="hangs"), REFUSED]
+)
+def test_a_new_service_is_not_ready_before_a_request_was_answered(answer: GatewayAnswer | None) -> None:
     fresh = asked(Asked(answer))
 
     waiting = "The gateway has accepted the route; no request through it was answered yet"
@@ -52,12 +54,15 @@ def test_a_new_service_is_not_ready_before_a_request_was_answered(answer: Answer
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Answer(503), "Requests are answered with 503"),
-        (Answer(404, unrouted=True), "The gateway knows no such path (404): it, or that of a cluster, lacks the route"),
-        (Answer(lack="gives no answer within 5 s"), "The gateway gives no answer within 5 s"),
+        (GatewayAnswer(503), "Requests are answered with 503"),
+        (
+            GatewayAnswer(404, unrouted=True),
+            "The gateway knows no such path (404): it, or that of a cluster, lacks the route",
+        ),
+        (GatewayAnswer(lack="gives no answer within 5 s"), "The gateway gives no answer within 5 s"),
     ],
 )
-def test_what_requests_go_on_to_meet_with_is_told(answer: Answer, words: str) -> None:
+def test_what_requests_go_on_to_meet_with_is_told(answer: GatewayAnswer, words: str) -> None:
     failing = asked(Asked(answer, failing=True))
 
     assert told(plan(failing))["Answering"] == ("False", "NotAnswered", words)
@@ -66,11 +71,11 @@ def test_what_requests_go_on_to_meet_with_is_told(answer: Answer, words: str) ->
 
 @pytest.mark.parametrize("number", [200, 301, 401, 403, 404, 429])
 def test_whatever_an_engine_or_provider_says_is_an_answer_unless_it_fails(number: int) -> None:
-    assert said(asked(Asked(Answer(number))))["Ready"] == ("True", "Available")
+    assert said(asked(Asked(GatewayAnswer(number))))["Ready"] == ("True", "Available")
 
 
-@pytest.mark.parametrize("failure", [BROKEN, REFUSED, Answer(404, unrouted=True)])
-def test_a_ready_service_stays_so_until_several_requests_in_a_row_have_failed(failure: Answer) -> None:
+@pytest.mark.parametrize("failure", [BROKEN, REFUSED, GatewayAnswer(404, unrouted=True)])
+def test_a_ready_service_stays_so_until_several_requests_in_a_row_have_failed(failure: GatewayAnswer) -> None:
     ready = asked(WELL)
     for checked in (Asked(), Asked(failure)):
         assert status(after(ready, checked)) == status(ready), "after a change of routes, a restart, or one failure"
@@ -147,18 +152,18 @@ def guarded() -> Observed:
 @pytest.mark.parametrize(
     ("answer", "wanted"),
     {
-        "the key service": (Answer(401, key_missing=True), ("True KeyAsked", "True KeysFound", "True")),
-        "a dead key service": (Answer(500), ("False NotAnswered", "False KeyServiceUnavailable", "False")),
-        "one that hangs": (Answer(lack="hangs"), ("False NotAnswered", "False KeyServiceUnavailable", "False")),
-        "nobody asks": (Answer(200), ("False NotAnswered", "False NotEnforced", "False")),
-        "somebody else's 401": (Answer(401), ("False NotAnswered", "True KeysFound", "False")),
-        "no route": (Answer(404, unrouted=True), ("False NotAnswered", "True KeysFound", "False")),
+        "the key service": (GatewayAnswer(401, key_missing=True), ("True KeyAsked", "True KeysFound", "True")),
+        "a dead key service": (GatewayAnswer(500), ("False NotAnswered", "False KeyServiceUnavailable", "False")),
+        "one that hangs": (GatewayAnswer(lack="hangs"), ("False NotAnswered", "False KeyServiceUnavailable", "False")),
+        "nobody asks": (GatewayAnswer(200), ("False NotAnswered", "False NotEnforced", "False")),
+        "somebody else's 401": (GatewayAnswer(401), ("False NotAnswered", "True KeysFound", "False")),
+        "no route": (GatewayAnswer(404, unrouted=True), ("False NotAnswered", "True KeysFound", "False")),
     }.values(),
 )
 def test_where_keys_are_asked_for_a_request_without_one_must_be_refused(
-    answer: Answer, wanted: tuple[str, str, str]
+    answer: GatewayAnswer, wanted: tuple[str, str, str]
 ) -> None:
-    ready = asked(Asked(Answer(401, key_missing=True)), guarded())
+    ready = asked(Asked(GatewayAnswer(401, key_missing=True)), guarded())
     assert said(after(ready, Asked(answer)))["Ready"][0] == "True", "one request is no outage"
 
     found = said(after(ready, Asked(answer, failing=not answer.key_missing)))

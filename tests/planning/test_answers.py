@@ -36,7 +36,7 @@ def helped(subject: ModelDeployment, *clusters: InferenceCluster) -> list[str]:
     """What would give its replicas a place."""
     found = hub(*clusters, deployments=[subject])
     fleet = found.fleet()
-    return [*map(str, fixes(found.ask(subject, fleet), found.decide(subject, fleet), fleet, found))]
+    return [*map(str, fixes(found.placement_request(subject, fleet), found.decide(subject, fleet), fleet, found))]
 
 
 # One decision ---------------------------------------------------------------------------------------------------------
@@ -161,9 +161,9 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
     fleet = hub(cluster("berlin", pool("dgx", h100, nodes=2)), cluster("oslo", pool("dgx", h100, nodes=1)))
     (found,) = hardware(fleet)
     assert (found.nodes, found.free, found.per_node, found.clusters) == (3, 3, 8, ("berlin", "oslo"))
-    site = fleet.fleet().site("berlin")
-    assert site is not None
-    device = site.cluster.pools.profile.offers[0].devices[0].device
+    info = fleet.fleet().info("berlin")
+    assert info is not None
+    device = info.cluster.pools.profile.offers[0].devices[0].device
     assert cel.evaluate(cel.compile(found.selector), device).matched
     assert found.selector == f'device.driver == "gpu.nvidia.com" && {memory("80Gi")} && ' + (
         'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'

@@ -9,17 +9,17 @@ import pytest
 
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Content, Part, Release, Revision, Run
-from modelplane_operator.planning.charts import REQUEUE_AFTER, Seen, Workload, judge, remove
+from modelplane_operator.kube.releases import Component, Release, Revision, RevisionContent, Run
+from modelplane_operator.planning.charts import REQUEUE_AFTER, ObservedCharts, Workload, judge, remove
 from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("cert-manager", "mp-cert-manager")
 WANTED = Release(KEY, "cert-manager", "https://charts.example", "v1.1.0", {"a": 1, "none": None})
 BEFORE = replace(WANTED, version="v1.0.0")
-PART = Part("cert-manager", WANTED)
+PART = Component("cert-manager", WANTED)
 PATIENCE = 420.0
-HELD = Content("cert-manager", "v1.1.0", {"a": 1}, "said by Helm")
+HELD = RevisionContent("cert-manager", "v1.1.0", {"a": 1}, "said by Helm")
 
 
 def revision(
@@ -51,7 +51,7 @@ class Case:
     step: Step | None
     said: str = ""
     run: Run | None = None
-    held: dict[int, Content] = field(default_factory=dict)
+    held: dict[int, RevisionContent] = field(default_factory=dict)
     requeue_after: float | None = REQUEUE_AFTER
     workloads: tuple[Workload, ...] = ()
 
@@ -259,7 +259,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_how_a_release_stands(case: Case) -> None:
-    seen = Seen(
+    seen = ObservedCharts(
         "east",
         NOW,
         PATIENCE,
@@ -268,33 +268,33 @@ def test_how_a_release_stands(case: Case) -> None:
         runs={KEY: case.run} if case.run else {},
         workloads=case.workloads,
     )
-    (standing,) = judge([PART], seen)
+    (status,) = judge([PART], seen)
 
-    assert (standing.state, standing.step, standing.message) == (case.state, case.step, case.said)
-    assert standing.requeue_after == (pytest.approx(case.requeue_after) if case.requeue_after else None)
-    assert standing.runs == any(one.status == "deployed" for one in case.history)
+    assert (status.state, status.step, status.message) == (case.state, case.step, case.said)
+    assert status.requeue_after == (pytest.approx(case.requeue_after) if case.requeue_after else None)
+    assert status.runs == any(one.status == "deployed" for one in case.history)
 
 
 def test_what_failed_on_a_cluster_that_was_away_is_tried_again_as_soon_as_it_is_back() -> None:
     helm = Helm(lambda: NOW)
     key, failed = WANTED.key, run(ended=1, error="the cluster is unreachable", failures=6)
     helm._runs |= {("a", key): failed, ("b", key): failed}
-    assert [one.step for one in judge([Part("gateway", WANTED)], seen(helm))] == [None]
+    assert [one.step for one in judge([Component("gateway", WANTED)], seen(helm))] == [None]
     helm.forgive("a")
 
-    assert [type(one.step) for one in judge([Part("gateway", WANTED)], seen(helm))] == [Install]
+    assert [type(one.step) for one in judge([Component("gateway", WANTED)], seen(helm))] == [Install]
     assert helm.runs("b")[key].failures == 6
 
 
-def seen(helm: Helm) -> Seen:
-    return Seen("a", NOW, 300.0, runs=helm.runs("a"))
+def seen(helm: Helm) -> ObservedCharts:
+    return ObservedCharts("a", NOW, 300.0, runs=helm.runs("a"))
 
 
-def part(name: str, *after: str, version: str = "v1.1.0") -> Part:
-    return Part(name, replace(WANTED, key=Key(name, name), version=version), after)
+def part(name: str, *after: str, version: str = "v1.1.0") -> Component:
+    return Component(name, replace(WANTED, key=Key(name, name), version=version), after)
 
 
-def deployed(*parts: Part, was: str = "v1.1.0") -> dict[Key, tuple[Revision, ...]]:
+def deployed(*parts: Component, was: str = "v1.1.0") -> dict[Key, tuple[Revision, ...]]:
     return {
         one.release.key: (replace(revision(1, "deployed", replace(one.release, version=was)), release=one.release.key),)
         for one in parts
@@ -303,8 +303,8 @@ def deployed(*parts: Part, was: str = "v1.1.0") -> dict[Key, tuple[Revision, ...
 
 def test_a_part_waits_for_those_it_needs() -> None:
     first, second = part("first"), part("second", "first")
-    alone = judge([first, second], Seen("east", NOW, PATIENCE))
-    then = judge([first, second], Seen("east", NOW, PATIENCE, history=deployed(first)))
+    alone = judge([first, second], ObservedCharts("east", NOW, PATIENCE))
+    then = judge([first, second], ObservedCharts("east", NOW, PATIENCE, history=deployed(first)))
 
     assert [(one.state, one.message, one.step is not None) for one in alone] == [
         ("Installing", "", True),
@@ -315,7 +315,9 @@ def test_a_part_waits_for_those_it_needs() -> None:
 
 def test_one_part_is_upgraded_at_a_time_and_installs_do_not_wait_for_it() -> None:
     first, second, third = part("first"), part("second"), part("third")
-    found = judge([first, second, third], Seen("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0")))
+    found = judge(
+        [first, second, third], ObservedCharts("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"))
+    )
 
     assert [(one.state, one.message, one.step is not None) for one in found] == [
         ("Upgrading", "", True),
@@ -327,7 +329,7 @@ def test_one_part_is_upgraded_at_a_time_and_installs_do_not_wait_for_it() -> Non
 def test_no_part_is_upgraded_while_another_is_on_its_way_whichever_comes_first() -> None:
     first, second = part("first"), part("second")
     under_way = {second.release.key: Run("install", NOW, second.release.digest)}
-    seen = Seen("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"), runs=under_way)
+    seen = ObservedCharts("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"), runs=under_way)
 
     assert [(one.state, one.step) for one in judge([first, second], seen)] == [("Waiting", None), ("Upgrading", None)]
 
@@ -335,7 +337,9 @@ def test_no_part_is_upgraded_while_another_is_on_its_way_whichever_comes_first()
 def test_a_part_is_not_upgraded_over_one_that_it_needs_and_that_failed() -> None:
     first, second = part("first"), part("second", "first")
     error = Run("install", NOW - timedelta(seconds=9), first.release.digest, NOW, "no chart", 1)
-    seen = Seen("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"), runs={first.release.key: error})
+    seen = ObservedCharts(
+        "east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"), runs={first.release.key: error}
+    )
     found = judge([first, second], seen)
 
     assert [(one.state, one.message) for one in found] == [
@@ -358,7 +362,9 @@ def test_a_part_is_not_upgraded_over_one_that_it_needs_and_that_failed() -> None
 def test_what_is_no_longer_wanted_goes_when_nobody_works_on_it(
     known: str, ran: Run | None, said: str, *, goes: bool
 ) -> None:
-    seen = Seen("east", NOW, PATIENCE, history={KEY: (revision(1, known, ago=5),)}, runs={KEY: ran} if ran else {})
+    seen = ObservedCharts(
+        "east", NOW, PATIENCE, history={KEY: (revision(1, known, ago=5),)}, runs={KEY: ran} if ran else {}
+    )
     words, step = remove(KEY, seen)
 
     assert said in words

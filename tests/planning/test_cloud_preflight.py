@@ -11,7 +11,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Offer, Quota, Reservation, Seen
+from modelplane_operator.kube.cloud import Inventory, Offer, Quota, Reservation
 from modelplane_operator.planning import eks_cluster, gke_cluster
 from modelplane_operator.planning.clouds.steps import CreateResource
 from modelplane_operator.planning.plan import Plan
@@ -65,7 +65,7 @@ def _eks(offer: Offer | None, *records: CloudResource, version: str = "1.36", **
     kind = {"apiVersion": EKSCluster.definition.api_version, "kind": "EKSCluster"}
     cluster = EKSCluster.parse({**kind, "metadata": _metadata(), "spec": spec})
     cluster = cluster.model_copy(update={"status": status})
-    seen = eks_cluster.Observed(cluster, seen=Seen((), EPOCH), offer=offer, process="p", now=EPOCH)
+    seen = eks_cluster.Observed(cluster, seen=Inventory((), EPOCH), offer=offer, process="p", now=EPOCH)
     return eks_cluster.plan(seen)
 
 
@@ -74,7 +74,9 @@ def _gke(offer: Offer | None) -> Plan:
     spec = {"region": "us-central1", "nodePools": [A100]}
     kind = {"apiVersion": GKECluster.definition.api_version, "kind": "GKECluster"}
     cluster = GKECluster.parse({**kind, "metadata": _metadata(), "spec": spec}).model_copy(update={"status": status})
-    return gke_cluster.plan(gke_cluster.Observed(cluster, seen=Seen((), EPOCH), offer=offer, process="p", now=EPOCH))
+    return gke_cluster.plan(
+        gke_cluster.Observed(cluster, seen=Inventory((), EPOCH), offer=offer, process="p", now=EPOCH)
+    )
 
 
 def _told(decided: Plan, kind: str) -> tuple[str, str, str]:

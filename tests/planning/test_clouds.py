@@ -84,7 +84,7 @@ def test_whatever_happens_there_is_one_of_everything_and_then_nothing(life: Life
     life.turn()
     assert life.cloud.calls == calls, "at rest nothing is called"
 
-    life.going = True
+    life.terminating = True
     life.until_settled()
 
     assert life.cloud.left == []
@@ -96,7 +96,7 @@ def test_what_is_deleted_while_it_is_being_made_leaves_nothing(life: Life[FakeCl
         decision = life.turn()
         life.cloud.now += timedelta(seconds=max(1.0, decision.again if decision else 1.0))
 
-    life.going = True
+    life.terminating = True
     life.until_settled()
     life.cloud.now += timedelta(hours=1)
 
@@ -112,7 +112,7 @@ def test_what_goes_by_other_hands_is_made_again_or_forgotten(life: Life[FakeClou
         life.cloud.present(key)[0].gone = life.cloud.now
 
     if data.draw(st.booleans()):
-        life.going = True
+        life.terminating = True
         life.until_settled()
         assert life.cloud.left == []
     else:
@@ -162,7 +162,7 @@ def test_a_strangers_resource_of_the_same_name_is_left_alone() -> None:
     assert "belongs to somebody" in told["net"]
     assert told["pool"] == "waits for net"
 
-    life.going = True
+    life.terminating = True
     life.until_settled()
     assert life.cloud.left == ["k0-theirs"]
 
@@ -182,10 +182,10 @@ def test_a_kind_that_cannot_be_listed_is_left_as_it_is() -> None:
     life.until_settled()
     before, seen = life.records, life.cloud.seen()
     blind = replace(seen, found=(), unseen={"k0": Forbidden("no"), "k1": Forbidden("no")})
-    for going in (False, True):
-        wanted = () if going else life.wanted
+    for terminating in (False, True):
+        wanted = () if terminating else life.wanted
         decision = decide(
-            Situation(ACCOUNT, OWNER, wanted, life.cloud.kinds, blind, before, {}, "p", life.cloud.now, going)
+            Situation(ACCOUNT, OWNER, wanted, life.cloud.kinds, blind, before, {}, "p", life.cloud.now, terminating)
         )
 
         assert decision.steps == ()
@@ -200,7 +200,7 @@ def test_what_was_made_in_the_cluster_goes_with_it() -> None:
     life.turn()
     assert "k1-elb" in life.cloud.left
 
-    life.going = True
+    life.terminating = True
     life.until_settled()
 
     assert life.cloud.left == []
@@ -228,7 +228,7 @@ def test_what_waits_for_others_is_not_late(told: Told) -> None:
     life = Life(cloud, chain)
     late = set[str]()
 
-    for life.going in (False, True):
+    for life.terminating in (False, True):
         for _ in range(300):
             decision = life.turn()
             assert decision is not None
@@ -244,7 +244,7 @@ def test_every_instant_at_which_the_process_can_end(told: Told) -> None:
     """Each alone, and each followed by another: the whole of a life that makes and deletes."""
     clean = _alone(told, lag=timedelta(seconds=60))
     clean.until_settled()
-    clean.going = True
+    clean.terminating = True
     clean.until_settled()
 
     for first in range(1, clean.instants + 1):
@@ -254,7 +254,7 @@ def test_every_instant_at_which_the_process_can_end(told: Told) -> None:
             life.until_settled()
             _one_of_each(life)
             assert Counter(life.cloud.made) == {"net": 1, "pool": 1}, (first, second)
-            life.going = True
+            life.terminating = True
             life.until_settled()
             assert life.cloud.left == [], (first, second)
 
@@ -297,7 +297,7 @@ def test_a_kind_that_cannot_be_listed_holds_up_what_waits_for_it_and_says_why() 
     seen = replace(life.cloud.seen(), unseen={"k2": refused})
 
     decision = decide(
-        Situation(ACCOUNT, OWNER, (), life.cloud.kinds, seen, life.records, {}, "p", life.cloud.now, going=True)
+        Situation(ACCOUNT, OWNER, (), life.cloud.kinds, seen, life.records, {}, "p", life.cloud.now, terminating=True)
     )
 
     assert decision.steps == ()
@@ -309,18 +309,18 @@ def test_a_kind_that_cannot_be_listed_holds_up_what_waits_for_it_and_says_why() 
     }
 
 
-@pytest.mark.parametrize("going", [True, False])
-def test_a_second_one_of_a_key_goes_and_is_told_apart(*, going: bool) -> None:
+@pytest.mark.parametrize("terminating", [True, False])
+def test_a_second_one_of_a_key_goes_and_is_told_apart(*, terminating: bool) -> None:
     life = _alone()
     life.until_settled()
     kept = life.cloud.present("net")[0].found
     life.cloud.add(replace(kept, id="k0-second", state="Ready"))
     life.cloud.add(replace(kept, id="k0-third", state="Ready"))
-    life.going = going
+    life.terminating = terminating
 
     life.turn()
     keys = [one.key for one in life.records]
     life.until_settled()
 
     assert len(set(keys)) == len(keys), "a status has no two of one key"
-    assert life.cloud.left == ([] if going else [kept.id, life.cloud.present("pool")[0].found.id])
+    assert life.cloud.left == ([] if terminating else [kept.id, life.cloud.present("pool")[0].found.id])

@@ -10,11 +10,11 @@ import pytest
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.kube.cloud import Found, Outcome, Seen
+from modelplane_operator.kube.cloud import Found, Inventory, Outcome
 from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
-from modelplane_operator.planning.eks_cluster import Observed, Told, plan
+from modelplane_operator.planning.eks_cluster import AwsFacts, Observed, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Plan, only_begins, strands
 from modelplane_operator.rendering.clusters.eks import kinds, resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
@@ -25,7 +25,7 @@ ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 ARN = "arn:aws:iam::123456789012:role/modelplane"
 MACHINE = Machine(instance_type="g6.12xlarge", efa=0, zones=ZONES)
 FACTS = EKSFacts(zones=ZONES, principal=ARN, machines=(MACHINE,))
-TOLD = Told(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ZONES})
+TOLD = AwsFacts(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ZONES})
 POOL: dict[str, Any] = {
     "name": "l4",
     "role": "GPU",
@@ -35,10 +35,10 @@ POOL: dict[str, Any] = {
 }
 
 
-def _cluster(status: EKSClusterStatus | None = None, *, going: bool = False, **pool: Any) -> EKSCluster:
+def _cluster(status: EKSClusterStatus | None = None, *, terminating: bool = False, **pool: Any) -> EKSCluster:
     metadata: dict[str, Any] = {"name": "berlin", "namespace": "modelplane-system", "uid": UID}
     metadata["finalizers"] = [labels.FINALIZER]
-    if going:
+    if terminating:
         metadata["deletionTimestamp"] = EPOCH.isoformat()
     cluster = EKSCluster.parse(
         {
@@ -52,11 +52,18 @@ def _cluster(status: EKSClusterStatus | None = None, *, going: bool = False, **p
 
 
 def _seen(cluster: EKSCluster, **changes: Any) -> Observed:
-    usual = {"told": None, "seen": Seen((), EPOCH), "error": None, "journal": {}, "process": "p", "now": EPOCH}
+    usual = {
+        "told": None,
+        "seen": Inventory((), EPOCH),
+        "error": None,
+        "journal": {},
+        "process": "p",
+        "now": EPOCH,
+    }
     return Observed(cluster, **{**usual, **changes})
 
 
-def _all_there(cluster: EKSCluster) -> Seen:
+def _all_there(cluster: EKSCluster) -> Inventory:
     """Each resource as it is wanted."""
     found: list[Found] = []
     for one in resources(cluster, Facts(ZONES, ARN, {})):
@@ -70,7 +77,7 @@ def _all_there(cluster: EKSCluster) -> Seen:
         for one in found
         if (known := said[one.key]) is not None
     ]
-    return Seen(tuple(alike), EPOCH)
+    return Inventory(tuple(alike), EPOCH)
 
 
 def _conditions(decided: Plan) -> dict[str, tuple[str, str]]:
@@ -94,7 +101,7 @@ def test_what_the_cloud_says_of_the_account_is_kept_before_anything_is_made() ->
 def test_facts_that_are_kept_outlive_what_the_cloud_says_later() -> None:
     known = EKSClusterStatus(facts=FACTS)
 
-    decided = plan(_seen(_cluster(known), told=Told(("us-west-2d", "us-west-2e"), "arn:another", {})))
+    decided = plan(_seen(_cluster(known), told=AwsFacts(("us-west-2d", "us-west-2e"), "arn:another", {})))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.facts == FACTS
@@ -138,7 +145,7 @@ def test_a_pool_without_capacity_is_told_in_the_clouds_words_and_the_rest_goes_o
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     all_there = _all_there(cluster)
     without = tuple(one for one in all_there.found if one.key not in ("nodegroup-l4", "addon-coredns"))
-    seen = _seen(cluster, seen=Seen(without, EPOCH))
+    seen = _seen(cluster, seen=Inventory(without, EPOCH))
     asked = [step for step in plan(seen).steps if isinstance(step, CreateResource)]
     refused = next(step for step in asked if step.wanted.key == "nodegroup-l4")
     error = Exhausted("eks create_nodegroup: you have requested more vCPU capacity than your limit (VcpuLimitExceeded)")
@@ -156,11 +163,11 @@ def test_what_takes_three_times_as_long_as_usual_is_stalled() -> None:
     making = tuple(
         replace(one, state="Creating") if one.kind == kinds.CLUSTER else one for one in _all_there(cluster).found
     )
-    first = plan(_seen(cluster, seen=Seen(making, EPOCH)))
+    first = plan(_seen(cluster, seen=Inventory(making, EPOCH)))
     assert _conditions(first)["Stalled"] == ("False", "Progressing")
     later = EPOCH + timedelta(minutes=46)
 
-    decided = plan(_seen(cluster.model_copy(update={"status": first.status}), seen=Seen(making, later), now=later))
+    decided = plan(_seen(cluster.model_copy(update={"status": first.status}), seen=Inventory(making, later), now=later))
 
     assert _conditions(decided)["Stalled"] == ("True", "Stalled")
     assert "cluster is Creating" in _message(decided, "Stalled")
@@ -187,13 +194,13 @@ def test_no_way_to_the_cloud_changes_nothing_and_says_what_is_missing() -> None:
         assert _conditions(decided)["Ready"] == ("False", reason)
 
 
-@pytest.mark.parametrize("going", [False, True], ids=["it runs", "it is being deleted"])
-def test_credentials_of_another_account_change_nothing_and_are_told(*, going: bool) -> None:
+@pytest.mark.parametrize("terminating", [False, True], ids=["it runs", "it is being deleted"])
+def test_credentials_of_another_account_change_nothing_and_are_told(*, terminating: bool) -> None:
     known = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS)))).status
     assert isinstance(known, EKSClusterStatus)
     strangers = _seen(
-        _cluster(known, going=going),
-        seen=Seen((), EPOCH + 2 * LAG),
+        _cluster(known, terminating=terminating),
+        seen=Inventory((), EPOCH + 2 * LAG),
         now=EPOCH + 2 * LAG,
         principal="arn:aws:iam::210987654321:role/modelplane",
     )
@@ -231,46 +238,46 @@ def test_a_spec_that_is_wrong_keeps_no_cluster_from_going() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True, zones=["us-west-2f"]), seen=there))
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True, zones=["us-west-2f"]), seen=there))
 
-    going = [step.found.kind for step in decided.steps if isinstance(step, DeleteResource)]
-    assert len(going) == len(decided.steps)
-    assert set(going) == {kinds.NODEGROUP}
+    terminating = [step.found.kind for step in decided.steps if isinstance(step, DeleteResource)]
+    assert len(terminating) == len(decided.steps)
+    assert set(terminating) == {kinds.NODEGROUP}
     assert _conditions(decided)["Ready"] == ("False", "Deleting")
 
 
 def test_the_finalizer_goes_when_nothing_was_seen_for_as_long_as_the_cloud_may_hide_it() -> None:
-    first = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True)))
+    first = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True)))
     assert first.steps == ()
     assert isinstance(first.status, EKSClusterStatus)
     assert first.status.gone_since == EPOCH
 
     early, late = EPOCH + LAG / 2, EPOCH + LAG
-    assert plan(_seen(_cluster(first.status, going=True), seen=Seen((), early), now=early)).steps == ()
-    assert plan(_seen(_cluster(first.status, going=True), seen=Seen((), late), now=late)).steps == (LET_GO,)
+    assert plan(_seen(_cluster(first.status, terminating=True), seen=Inventory((), early), now=early)).steps == ()
+    assert plan(_seen(_cluster(first.status, terminating=True), seen=Inventory((), late), now=late)).steps == (LET_GO,)
 
-    soon = replace(_seen(_cluster(first.status, going=True), seen=Seen((), early), now=early), lag=LAG / 2)
+    soon = replace(_seen(_cluster(first.status, terminating=True), seen=Inventory((), early), now=early), lag=LAG / 2)
     assert plan(soon).steps == (LET_GO,), "a cloud that shows at once what is there"
 
-    again = Seen((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
-    decided = plan(_seen(_cluster(first.status, going=True), seen=again, now=late))
+    again = Inventory((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
+    decided = plan(_seen(_cluster(first.status, terminating=True), seen=again, now=late))
     assert isinstance(decided.steps[0], DeleteResource)
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.gone_since is None
 
-    blind = Seen((), late, {kinds.VPC: Unreachable("no answer")})
-    assert plan(_seen(_cluster(first.status, going=True), seen=blind, now=late)).steps == ()
+    blind = Inventory((), late, {kinds.VPC: Unreachable("no answer")})
+    assert plan(_seen(_cluster(first.status, terminating=True), seen=blind, now=late)).steps == ()
 
 
 def test_a_cluster_of_which_nothing_was_made_goes_at_once() -> None:
-    cluster = _cluster(going=True)
+    cluster = _cluster(terminating=True)
     free = cluster.model_copy(update={"metadata": cluster.metadata.model_copy(update={"finalizers": ()})})
 
     assert plan(_seen(free)) == Plan()
 
 
 def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None:
-    told = Told(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ("us-west-2b",)})
+    told = AwsFacts(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ("us-west-2b",)})
     known = plan(_seen(_cluster(), told=told, seen=None)).status
 
     decided = plan(_seen(_cluster(known)))  # type: ignore[arg-type]
@@ -280,7 +287,7 @@ def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None
 
 
 def test_an_instance_type_that_there_is_not_is_told() -> None:
-    decided = plan(_seen(_cluster(), told=Told(ZONES, ARN, {}), seen=None))
+    decided = plan(_seen(_cluster(), told=AwsFacts(ZONES, ARN, {}), seen=None))
 
     assert decided.steps == ()
     assert "us-west-2 has no instance type g6.12xlarge" in _message(decided, "Stalled")
@@ -295,7 +302,7 @@ def test_a_fabric_that_a_machine_has_not_is_told() -> None:
 
 def test_of_machines_that_no_pool_has_any_more_nothing_is_kept() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS), instanceType="g7.48xlarge")
-    told = Told(ZONES, ARN, {"g7.48xlarge": 1}, {"g7.48xlarge": ZONES})
+    told = AwsFacts(ZONES, ARN, {"g7.48xlarge": 1}, {"g7.48xlarge": ZONES})
 
     decided = plan(_seen(cluster, told=told))
 
@@ -325,7 +332,7 @@ def test_another_principal_is_let_in_and_the_one_before_is_not_any_more() -> Non
 def test_hundreds_of_things_that_were_left_behind_do_not_burst_the_status() -> None:
     left = tuple(Found(f"eni-{i}", kinds.INTERFACE, f"eni-{i}", "Ready", "", swept=True) for i in range(400))
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True), seen=Seen(left, EPOCH)))
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True), seen=Inventory(left, EPOCH)))
 
     assert len(decided.steps) == 400
     assert isinstance(decided.status, EKSClusterStatus)
@@ -352,7 +359,7 @@ def test_a_cluster_that_somebody_deleted_is_no_longer_to_be_reached() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
     status = plan(_seen(cluster, seen=there)).status
-    without = Seen(tuple(one for one in there.found if not one.kind.startswith("eks.")), EPOCH)
+    without = Inventory(tuple(one for one in there.found if not one.kind.startswith("eks.")), EPOCH)
 
     def later(status: Any, minutes: int) -> EKSClusterStatus:
         now = EPOCH + timedelta(minutes=minutes)
@@ -373,7 +380,7 @@ def test_of_a_cluster_that_cannot_be_listed_what_was_known_stays() -> None:
     unseen = {one: Unreachable("no answer") for one in kinds.KINDS if one.startswith("eks.")}
     found = tuple(one for one in there.found if one.kind not in unseen)
 
-    decided = plan(_seen(_cluster(status), seen=Seen(found, EPOCH, unseen)))
+    decided = plan(_seen(_cluster(status), seen=Inventory(found, EPOCH, unseen)))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint == status.endpoint
@@ -385,7 +392,7 @@ def test_a_cluster_is_not_reached_before_we_are_let_in() -> None:
     there = _all_there(cluster)
     without = tuple(one for one in there.found if one.kind != kinds.ACCESS_POLICY)
 
-    decided = plan(_seen(cluster, seen=Seen(without, EPOCH)))
+    decided = plan(_seen(cluster, seen=Inventory(without, EPOCH)))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint is None
@@ -398,7 +405,7 @@ def test_a_lower_bound_takes_no_nodes_from_under_models_and_follows_the_autoscal
     def asked(*, most: int, nodes: int) -> list[int]:
         live = {"scaling": {"minSize": 1, "maxSize": most}, "desiredSize": nodes}
         found = [replace(one, live={**one.live, **live}) if one.key == "nodegroup-l4" else one for one in there.found]
-        steps = plan(_seen(lower, seen=Seen(tuple(found), EPOCH))).steps
+        steps = plan(_seen(lower, seen=Inventory(tuple(found), EPOCH))).steps
         return [step.wanted.parameters["scaling"]["maxSize"] for step in steps if isinstance(step, UpdateResource)]
 
     assert asked(most=8, nodes=5) == [5]

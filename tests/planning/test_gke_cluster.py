@@ -8,7 +8,7 @@ import pytest
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
-from modelplane_operator.kube.cloud import Account, Found, Seen
+from modelplane_operator.kube.cloud import Account, Found, Inventory
 from modelplane_operator.kube.errors import Forbidden
 from modelplane_operator.planning.clouds.decide import LAG
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource
@@ -28,10 +28,10 @@ POOL: dict[str, Any] = {
 }
 
 
-def _cluster(status: GKEClusterStatus | None = None, *, going: bool = False, **spec: Any) -> GKECluster:
+def _cluster(status: GKEClusterStatus | None = None, *, terminating: bool = False, **spec: Any) -> GKECluster:
     metadata: dict[str, Any] = {"name": "iowa", "namespace": "modelplane-system", "uid": UID}
     metadata["finalizers"] = [labels.FINALIZER]
-    if going:
+    if terminating:
         metadata["deletionTimestamp"] = EPOCH.isoformat()
     cluster = GKECluster.parse(
         {
@@ -45,7 +45,7 @@ def _cluster(status: GKEClusterStatus | None = None, *, going: bool = False, **s
 
 
 def _seen(cluster: GKECluster, *found: Found, **changes: Any) -> Observed:
-    usual = {"seen": Seen(found, EPOCH), "process": "p", "now": EPOCH}
+    usual = {"seen": Inventory(found, EPOCH), "process": "p", "now": EPOCH}
     return Observed(cluster, **{**usual, **changes})
 
 
@@ -65,10 +65,10 @@ def test_the_project_is_written_down_before_anything_is_made() -> None:
     assert {step.account.project for step in steps} == {"lab-1234"}
 
 
-@pytest.mark.parametrize("going", [False, True])
-def test_credentials_of_another_project_look_for_it_nowhere_else(going: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("terminating", [False, True])
+def test_credentials_of_another_project_look_for_it_nowhere_else(terminating: bool) -> None:  # noqa: FBT001
     """Nothing of it is there: it would be made once more, or be taken for gone."""
-    cluster = _cluster(KEPT, going=going)
+    cluster = _cluster(KEPT, terminating=terminating)
     assert account_of(cluster) == Account("GKE", "us-central1", "default", "lab-1234")
 
     words = "Google's compute GET global/networks: Required permission on project lab-1234"
@@ -87,18 +87,20 @@ def test_a_list_that_is_refused_lets_nothing_go() -> None:
     status = KEPT.model_copy(update={"gone_since": EPOCH})
 
     def decided(**unseen: Any) -> Any:
-        return plan(_seen(_cluster(status, going=True), seen=Seen((), late, unseen), now=late)).steps
+        return plan(_seen(_cluster(status, terminating=True), seen=Inventory((), late, unseen), now=late)).steps
 
     assert decided() == (LET_GO,)
-    assert decided(**{kinds.DISK: Forbidden("no right")}) == ()
+    assert decided(**{kinds.DISK: Forbidden("no permission")}) == ()
 
 
 def test_what_is_gone_is_looked_for_again_when_all_of_it_must_have_been_seen() -> None:
-    first = plan(_seen(_cluster(KEPT, going=True)))
+    first = plan(_seen(_cluster(KEPT, terminating=True)))
     assert isinstance(first.status, GKEClusterStatus)
     assert (first.status.gone_since, first.requeue_after) == (EPOCH, LAG.total_seconds())
 
-    later = plan(_seen(_cluster(first.status, going=True), now=EPOCH + LAG / 2, seen=Seen((), EPOCH + LAG / 2)))
+    later = plan(
+        _seen(_cluster(first.status, terminating=True), now=EPOCH + LAG / 2, seen=Inventory((), EPOCH + LAG / 2))
+    )
     assert isinstance(later.status, GKEClusterStatus)
     assert (later.status.gone_since, later.requeue_after) == (EPOCH, LAG.total_seconds() / 2)
 
@@ -130,6 +132,6 @@ def test_a_zone_of_another_region_is_told_before_anything_is_made() -> None:
 
 def test_what_is_wrong_with_the_spec_keeps_nothing_from_going() -> None:
     network = Found("network", kinds.NETWORK, "iowa-0123", "Ready", UID)
-    decided = plan(_seen(_cluster(KEPT, going=True, region="europe-west4"), network))
+    decided = plan(_seen(_cluster(KEPT, terminating=True, region="europe-west4"), network))
 
     assert [type(step) for step in decided.steps] == [DeleteResource]

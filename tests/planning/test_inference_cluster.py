@@ -1,4 +1,4 @@
-"""A cluster says what models can count on, keeps what it last knew, and goes from behind."""
+"""A cluster says what models can count on, keeps what it last knew, and is torn down in order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehav
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Registered, Secrets, There, plan
+from modelplane_operator.planning.hardware import ObservedHardware, cut_slice
+from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Observed, Registered, Secrets, plan
 from modelplane_operator.planning.inference_cluster.teardown import is_emptied
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
@@ -50,10 +50,12 @@ PUBLISHED = {"name": "gpu", "nodes": 4, "devices": [{**DEVICE, "capacity": {"mem
 KUBECONFIG = Key("modelplane-system", "kubeconfig")
 
 
-def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> Seen:
+def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> ObservedHardware:
     """Nodes with one GPU of the class each, unless said otherwise."""
     names = [each["metadata"]["name"] for each in nodes]
-    return Seen(nodes, tuple(slice_of(name, "141Gi") for name in names) if slices is None else tuple(slices))
+    return ObservedHardware(
+        nodes, tuple(slice_of(name, "141Gi") for name in names) if slices is None else tuple(slices)
+    )
 
 
 FOUR_NODES = hardware(*map(node, "abcd"))
@@ -92,9 +94,9 @@ def made(*kinds: str, address: str | None = ADDRESS) -> tuple[Manifest, ...]:
     )
 
 
-def there(children: Sequence[Manifest] = (), **what: Any) -> There:
+def there(children: Sequence[Manifest] = (), **what: Any) -> ClusterState:
     defaults: Manifest = {"version": "v1.36.3", "latency": 0.004, "apis": APIS, "hardware": FOUR_NODES}
-    return There(**{**defaults, "children": tuple(children), "has_namespace": False, **what})
+    return ClusterState(**{**defaults, "children": tuple(children), "has_namespace": False, **what})
 
 
 def seen(known: Any = None, **what: Any) -> Observed:
@@ -470,11 +472,11 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     (step,) = first.steps
     assert isinstance(step, Delete)
     assert (str(step.key), step.uid, step.cluster) == (STACK, "uid-of-stack", "")
-    assert said(first)["Ready"] == ("Deleting", f"The software of cluster a is going: ServingStack {STACK}")
+    assert said(first)["Ready"] == ("Deleting", f"The software of cluster a is being uninstalled: ServingStack {STACK}")
 
     then = plan(seen(cluster(**terminating()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
     assert then.steps == ()
-    waits = f"The software of cluster a is going: ServingStack {STACK} (cert-manager is not installed)"
+    waits = f"The software of cluster a is being uninstalled: ServingStack {STACK} (cert-manager is not installed)"
     assert said(then)["Ready"] == ("Deleting", waits)
 
     last = let_go(seen(cluster(**terminating()), **known))
@@ -962,9 +964,9 @@ def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
 
     assert said(decided)["ClusterReady"] == (
         "NotPermitted",
-        f"The operator lacks a right on cluster a: {refused}; apply the access manifest there again",
+        f"The operator lacks a permission on cluster a: {refused}; apply the access manifest there again",
     )
-    assert decided.requeue_after, "nothing tells when somebody is given a right"
+    assert decided.requeue_after, "nothing tells when somebody is given a permission"
     assert decided.status is not None
     assert decided.status.to_manifest()["gpuPools"] == [PUBLISHED]
     assert decided.status.to_manifest()["gateway"] == {"address": ADDRESS}
@@ -1020,7 +1022,7 @@ def test_of_nodes_and_slices_only_what_counts_is_kept() -> None:
     }
 
 
-def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
+def test_kubeconfigs_have_our_finalizer_while_a_cluster_names_them() -> None:
     old = Key("modelplane-system", "old")
 
     decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))

@@ -8,8 +8,8 @@ from typing import Any
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import EnvoyGateway, InferenceGateway, InferenceGatewayStatus
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Part, Revision
-from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.kube.releases import Component, Revision
+from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.planning.inference_gateway.gateway import serve
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
@@ -46,7 +46,7 @@ def by_envoy_gateway() -> InferenceGateway:
     return gateway().model_copy(update={"spec": spec})
 
 
-def revision(part: Part, status: str = "deployed", number: int = 1) -> Revision:
+def revision(part: Component, status: str = "deployed", number: int = 1) -> Revision:
     release = part.release
     when = NOW.timestamp() - 999 + number
     return Revision(release.key, number, status, Key("a", "b"), "s", "1", when, release.digest, "u")
@@ -62,7 +62,7 @@ def installed(known: InferenceGateway, *names: str) -> dict[Key, tuple[Revision,
 
 def planned(known: InferenceGateway, *names: str, children: tuple[Manifest, ...] = (), **charts: Any) -> Plan:
     charts = {"history": installed(known, *names), **charts}
-    return plan(seen(known, *children, charts=Seen("", NOW, 420.0, **charts), definitions=(DEFINITION,)))
+    return plan(seen(known, *children, charts=ObservedCharts("", NOW, 420.0, **charts), definitions=(DEFINITION,)))
 
 
 def brief(step: Step) -> str:
@@ -98,14 +98,14 @@ def test_traefik_comes_first() -> None:
 def test_the_gateway_comes_when_traefik_is_there() -> None:
     found = planned(gateway(), "traefik")
 
-    ours = serve(seen(gateway(), charts=Seen("", NOW, 420.0)))
+    ours = serve(seen(gateway(), charts=ObservedCharts("", NOW, 420.0)))
     assert found.steps[3:] == ours.steps
     assert found.status == ours.status
 
 
 def test_somebody_elses_namespace_stays_theirs() -> None:
     known = gateway()
-    found = plan(seen(known, charts=Seen("", NOW, 420.0), taken=frozenset({"traefik-system"})))
+    found = plan(seen(known, charts=ObservedCharts("", NOW, 420.0), taken=frozenset({"traefik-system"})))
 
     assert list(map(brief, found.steps[1:])) == ["install traefik-system/mp-traefik"]
 
@@ -222,7 +222,7 @@ def test_it_goes_from_the_front() -> None:
 
 def test_whoever_gave_an_address_stays_until_it_is_given_back() -> None:
     known = gateway(terminating=True, **POOL)
-    charts = Seen("", NOW, 420.0, history=installed(known, "metallb"))
+    charts = ObservedCharts("", NOW, 420.0, history=installed(known, "metallb"))
 
     waits = plan(seen(known, charts=charts, balancer="traefik-system/traefik"))
     assert waits.steps == ()

@@ -12,7 +12,7 @@ from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import Location, TargetResolved
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.llm_inference import Observed, Refused, Site, plan
+from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from tests.support.builders import EPOCH
@@ -22,7 +22,7 @@ DEV = Location(target="Secret", name="dev", server="https://dev.example.com", na
 OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
 ON_CLUSTER = Location(target="InferenceCluster", name="dev", namespace="models")
 MOVED = DEV.model_copy(update={"server": "https://new.example.com"})
-LOST = Site("llminference:ml-team/old", Unreachable("no answer in time"))
+LOST = ClusterState("llminference:ml-team/old", Unreachable("no answer in time"))
 SPEC = {
     "model": "Qwen/Qwen3-8B",
     "providerConfigName": "dev",
@@ -50,13 +50,13 @@ def inference(
     )
 
 
-def site(*, told: str = "Ready", name: str = "dev", children: bool = True, **fields: Any) -> Site:
+def state(*, told: str = "Ready", name: str = "dev", children: bool = True, **fields: Any) -> ClusterState:
     made = (
         [{**one, "metadata": {**one["metadata"], "uid": f"its-{one['kind']}"}} for one in _wanted()] if children else []
     )
     status = {"modelStatus": told, "replicas": 1}
     known = tuple({**one, "status": status} if one["kind"] == "VLLMRuntime" else one for one in made)
-    return Site(f"llminference:ml-team/{name}", children=known, **fields)
+    return ClusterState(f"llminference:ml-team/{name}", children=known, **fields)
 
 
 def _wanted() -> Sequence[Manifest]:
@@ -73,11 +73,11 @@ def fleet(ready: str = "True") -> tuple[Manifest, ...]:
 
 def seen(
     what: LLMInference,
-    sites: dict[Location, Site],
-    target: Location | Refused | None = DEV,
+    states: dict[Location, ClusterState],
+    target: Location | UnusableTarget | None = DEV,
     in_fleet: tuple[Manifest, ...] = (),
 ) -> Plan:
-    return plan(Observed(what, target, EPOCH, sites, in_fleet))
+    return plan(Observed(what, target, EPOCH, states, in_fleet))
 
 
 def reasons(decided: Plan) -> dict[str, str]:
@@ -101,7 +101,7 @@ BOTH = [("VLLMRuntime", "llminference:ml-team/dev"), ("Ingress", "llminference:m
 
 
 def test_a_cluster_that_is_yet_to_be_asked_changes_nothing_of_what_is_there() -> None:
-    unasked = {DEV: Site("a", Unreachable("not connected yet"), connecting=True)}
+    unasked = {DEV: ClusterState("a", Unreachable("not connected yet"), connecting=True)}
 
     assert seen(inference(DEV), unasked) == Plan(requeue_after=20)
     assert reasons(seen(inference(), unasked))["TargetResolved"] == "Connecting"
@@ -109,14 +109,14 @@ def test_a_cluster_that_is_yet_to_be_asked_changes_nothing_of_what_is_there() ->
 
 def test_a_way_on_which_anybody_could_answer_is_told() -> None:
     judged = {
-        one.type: one for one in seen(inference(DEV), {DEV: site(unverified="it says insecure")}).status.conditions
+        one.type: one for one in seen(inference(DEV), {DEV: state(unverified="it says insecure")}).status.conditions
     }
     assert "anybody on the way there can take its place: it says insecure" in (judged["TargetResolved"].message or "")
     assert judged["Ready"].status == "True"
 
 
 def test_a_place_is_written_down_before_anything_is_made_there() -> None:
-    decided = seen(inference(), {DEV: site(children=False)})
+    decided = seen(inference(), {DEV: state(children=False)})
 
     assert decided.steps == (KEEP,)
     assert locations(decided) == (DEV,)
@@ -124,7 +124,7 @@ def test_a_place_is_written_down_before_anything_is_made_there() -> None:
 
 
 def test_then_it_is_made() -> None:
-    decided = seen(inference(DEV), {DEV: site(children=False)})
+    decided = seen(inference(DEV), {DEV: state(children=False)})
 
     assert applies(decided) == BOTH
     assert reasons(decided) == {
@@ -145,7 +145,7 @@ def test_then_it_is_made() -> None:
     ],
 )
 def test_the_runtime_tells_whether_the_model_is_ready(told: str, reason: str, ready: str) -> None:
-    decided = seen(inference(DEV), {DEV: site(told=told)})
+    decided = seen(inference(DEV), {DEV: state(told=told)})
 
     assert (reasons(decided)["ModelReady"], reasons(decided)["Ready"]) == (reason, ready)
     assert deletions(decided) == []
@@ -153,19 +153,19 @@ def test_the_runtime_tells_whether_the_model_is_ready(told: str, reason: str, re
 
 
 def test_the_url_is_the_host_of_the_ingress_that_is_there() -> None:
-    assert seen(inference(DEV), {DEV: site()}).status.url == "http://a.example.com"  # type: ignore[union-attr]
-    assert seen(inference(DEV), {DEV: site(children=False)}).status.url is None  # type: ignore[union-attr]
+    assert seen(inference(DEV), {DEV: state()}).status.url == "http://a.example.com"  # type: ignore[union-attr]
+    assert seen(inference(DEV), {DEV: state(children=False)}).status.url is None  # type: ignore[union-attr]
 
 
 def test_an_ingress_that_is_not_asked_for_any_more_goes() -> None:
-    decided = seen(inference(DEV, spec={**SPEC, "ingressHost": ""}), {DEV: site()})
+    decided = seen(inference(DEV, spec={**SPEC, "ingressHost": ""}), {DEV: state()})
 
     assert applies(decided) == BOTH[:1]
     assert deletions(decided) == BOTH[1:]
 
 
 def test_a_cluster_without_the_kind_is_told_what_to_install() -> None:
-    decided = seen(inference(DEV), {DEV: site(children=False, runtimes=False)})
+    decided = seen(inference(DEV), {DEV: state(children=False, runtimes=False)})
 
     assert applies(decided) == []
     assert reasons(decided)["RuntimeAvailable"] == reasons(decided)["Ready"] == "NotInstalled"
@@ -183,7 +183,7 @@ def test_a_cluster_without_the_kind_is_told_what_to_install() -> None:
 def test_a_cluster_that_refuses_is_told_from_one_that_does_not_answer(
     error: ClientError, target: Location, reason: str
 ) -> None:
-    decided = seen(inference(target), {target: Site("a", error)}, target=target)
+    decided = seen(inference(target), {target: ClusterState("a", error)}, target=target)
 
     assert applies(decided) == deletions(decided) == []
     assert reasons(decided)["TargetResolved"] == reasons(decided)["Ready"] == reason
@@ -198,7 +198,7 @@ SEE_PODS = (
 UP = {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
 
 
-def engine(status: Any, generation: Any = 2) -> Site:
+def engine(status: Any, generation: Any = 2) -> ClusterState:
     """A cluster without VLLMRuntimes, on which Kubernetes runs the engine."""
     made = render_on_cluster(inference(spec=DEPLOYMENT), token=False)
     children = tuple(
@@ -209,11 +209,11 @@ def engine(status: Any, generation: Any = 2) -> Site:
         }
         for one in made
     )
-    return Site("llminference:ml-team/dev", runtimes=False, children=children)
+    return ClusterState("llminference:ml-team/dev", runtimes=False, children=children)
 
 
 def test_an_engine_without_the_production_stack_has_a_service_and_an_ingress() -> None:
-    decided = seen(inference(DEV, spec=DEPLOYMENT), {DEV: site(children=False, runtimes=False)})
+    decided = seen(inference(DEV, spec=DEPLOYMENT), {DEV: state(children=False, runtimes=False)})
 
     assert [kind for kind, _ in applies(decided)] == ["Service", "Deployment", "Ingress"]
     assert reasons(decided)["RuntimeAvailable"] == "NotNeeded"
@@ -261,7 +261,7 @@ def test_a_deployment_tells_whether_the_model_is_ready(status: Manifest, reason:
 
 @pytest.mark.parametrize(("told", "replicas"), [(1, 1), (0, 0), ("1", None), (True, None), (2**40, None), (-1, None)])
 def test_the_copies_that_run_are_counted_if_they_are_a_count(told: Any, replicas: int | None) -> None:
-    of_runtime = Site("x", children=tuple({**one, "status": {"replicas": told}} for one in site().children))
+    of_runtime = ClusterState("x", children=tuple({**one, "status": {"replicas": told}} for one in state().children))
     as_deployment = inference(DEV, spec=DEPLOYMENT)
 
     assert seen(inference(DEV), {DEV: of_runtime}).status.replicas == replicas  # type: ignore[union-attr]
@@ -272,7 +272,7 @@ def test_the_copies_that_run_are_counted_if_they_are_a_count(told: Any, replicas
 def test_nothing_is_made_over_what_others_have(kind: str) -> None:
     others = [one for one in engine(UP).children if one["kind"] == kind]
 
-    decided = seen(inference(OLD), {DEV: site(children=False, others=tuple(others)), OLD: site(name="old")})
+    decided = seen(inference(OLD), {DEV: state(children=False, others=tuple(others)), OLD: state(name="old")})
 
     assert (decided.steps, locations(decided), decided.requeue_after) == ((), (OLD,), 20)
     assert (reasons(decided)["ModelReady"], reasons(decided)["Ready"]) == ("NameTaken", "NameTaken")
@@ -280,28 +280,28 @@ def test_nothing_is_made_over_what_others_have(kind: str) -> None:
 
 
 def test_no_deployment_is_made_for_the_operator_of_another_s_runtime_to_take() -> None:
-    others = tuple(one for one in site().children if one["kind"] == "VLLMRuntime")
+    others = tuple(one for one in state().children if one["kind"] == "VLLMRuntime")
 
-    decided = seen(inference(spec=DEPLOYMENT), {DEV: site(children=False, others=others)})
+    decided = seen(inference(spec=DEPLOYMENT), {DEV: state(children=False, others=others)})
 
     assert (decided.steps, reasons(decided)["ModelReady"]) == ((), "NameTaken")
 
 
 def test_an_ingress_of_others_is_nobody_s_concern_without_a_host_name() -> None:
     spec = {name: value for name, value in SPEC.items() if name != "ingressHost"}
-    others = tuple(one for one in site().children if one["kind"] == "Ingress")
+    others = tuple(one for one in state().children if one["kind"] == "Ingress")
 
-    decided = seen(inference(DEV, spec=spec), {DEV: site(children=False, others=others)})
+    decided = seen(inference(DEV, spec=spec), {DEV: state(children=False, others=others)})
 
     assert applies(decided) == BOTH[:1]
 
 
 def test_old_copies_go_once_the_new_one_is_there() -> None:
-    what, old = inference(OLD, DEV), site(name="old")
+    what, old = inference(OLD, DEV), state(name="old")
 
-    before = seen(what, {DEV: site(children=False), OLD: old})
-    after = seen(what, {DEV: site(), OLD: old})
-    gone = seen(what, {DEV: site(), OLD: site(name="old", children=False)})
+    before = seen(what, {DEV: state(children=False), OLD: old})
+    after = seen(what, {DEV: state(), OLD: old})
+    gone = seen(what, {DEV: state(), OLD: state(name="old", children=False)})
 
     assert (deletions(before), locations(before)) == ([], (DEV, OLD))
     assert deletions(after) == [(kind, old.cluster) for kind, _ in BOTH]
@@ -310,23 +310,28 @@ def test_old_copies_go_once_the_new_one_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "sites"),
+    ("target", "states"),
     [
-        (Refused(TargetResolved.NOT_FOUND, "there is no Secret dev"), {DEV: site(), OLD: site(name="old")}),
-        (Refused(TargetResolved.NOT_GRANTED, "namespace models is not let in"), {DEV: site(), OLD: site(name="old")}),
-        (DEV, {DEV: LOST, OLD: site(name="old")}),
-        (DEV, {DEV: site(children=False, runtimes=False), OLD: site(name="old")}),
+        (UnusableTarget(TargetResolved.NOT_FOUND, "there is no Secret dev"), {DEV: state(), OLD: state(name="old")}),
+        (
+            UnusableTarget(TargetResolved.NOT_GRANTED, "namespace models is not let in"),
+            {DEV: state(), OLD: state(name="old")},
+        ),
+        (DEV, {DEV: LOST, OLD: state(name="old")}),
+        (DEV, {DEV: state(children=False, runtimes=False), OLD: state(name="old")}),
     ],
 )
-def test_bad_input_deletes_nothing_and_makes_nothing(target: Location | Refused, sites: dict[Location, Site]) -> None:
-    decided = seen(inference(OLD, DEV), sites, target)
+def test_bad_input_deletes_nothing_and_makes_nothing(
+    target: Location | UnusableTarget, states: dict[Location, ClusterState]
+) -> None:
+    decided = seen(inference(OLD, DEV), states, target)
 
     assert (applies(decided), deletions(decided)) == ([], [])
     assert set(locations(decided)) == {OLD, DEV}
 
 
 def test_an_old_copy_out_of_reach_is_told_of_and_kept_in_mind() -> None:
-    decided = seen(inference(OLD, DEV), {DEV: site(), OLD: LOST})
+    decided = seen(inference(OLD, DEV), {DEV: state(), OLD: LOST})
 
     assert locations(decided) == (DEV, OLD)
     assert (reasons(decided)["OldCopiesRemoved"], reasons(decided)["Ready"]) == ("LeftBehind", "Degraded")
@@ -334,16 +339,16 @@ def test_an_old_copy_out_of_reach_is_told_of_and_kept_in_mind() -> None:
 
 
 def test_it_is_let_go_of_by_annotation() -> None:
-    decided = seen(inference(OLD, DEV, abandon=True), {DEV: site(), OLD: LOST})
+    decided = seen(inference(OLD, DEV, abandon=True), {DEV: state(), OLD: LOST})
 
     assert locations(decided) == (DEV,)
 
 
 def test_the_same_cluster_at_another_address_keeps_what_is_there() -> None:
-    lost = Site("llminference:ml-team/dev", Unreachable("leads to another API server"))
+    lost = ClusterState("llminference:ml-team/dev", Unreachable("leads to another API server"))
 
-    same = seen(inference(DEV), {DEV: lost, MOVED: site()}, MOVED)
-    another = seen(inference(DEV), {DEV: lost, MOVED: site(children=False)}, MOVED)
+    same = seen(inference(DEV), {DEV: lost, MOVED: state()}, MOVED)
+    another = seen(inference(DEV), {DEV: lost, MOVED: state(children=False)}, MOVED)
 
     assert locations(same) == (MOVED,)
     assert locations(another) == (DEV, MOVED)
@@ -352,8 +357,8 @@ def test_the_same_cluster_at_another_address_keeps_what_is_there() -> None:
 def test_the_fleet_takes_it_over_and_the_old_copy_goes_after_that() -> None:
     what = inference(DEV, spec=IN_FLEET)
 
-    before, after = (seen(what, {DEV: site()}, None, children) for children in ((), fleet()))
-    gone = seen(what, {DEV: site(children=False)}, None, fleet())
+    before, after = (seen(what, {DEV: state()}, None, children) for children in ((), fleet()))
+    gone = seen(what, {DEV: state(children=False)}, None, fleet())
 
     assert applies(before) == applies(after) == [("ModelDeployment", ""), ("ModelService", "")]
     assert (deletions(before), deletions(after)) == ([], BOTH)
@@ -363,8 +368,8 @@ def test_the_fleet_takes_it_over_and_the_old_copy_goes_after_that() -> None:
 
 
 def test_back_from_the_fleet_its_deployment_and_service_go_when_the_runtime_is_there() -> None:
-    before = seen(inference(DEV), {DEV: site(children=False)}, in_fleet=fleet())
-    after = seen(inference(DEV), {DEV: site()}, in_fleet=fleet())
+    before = seen(inference(DEV), {DEV: state(children=False)}, in_fleet=fleet())
+    after = seen(inference(DEV), {DEV: state()}, in_fleet=fleet())
 
     assert deletions(before) == []
     assert deletions(after) == [("ModelDeployment", ""), ("ModelService", "")]
@@ -403,9 +408,9 @@ def _conditions(decided: Plan) -> tuple[Condition, ...]:
 def test_a_deletion_waits_until_nothing_is_anywhere() -> None:
     what = inference(OLD, DEV, terminating=True)
 
-    there = seen(what, {DEV: site(), OLD: LOST}, None)
-    stuck = seen(what, {DEV: site(children=False), OLD: LOST}, None)
-    gone = seen(what, {DEV: site(children=False), OLD: site(name="old", children=False)}, None)
+    there = seen(what, {DEV: state(), OLD: LOST}, None)
+    stuck = seen(what, {DEV: state(children=False), OLD: LOST}, None)
+    gone = seen(what, {DEV: state(children=False), OLD: state(name="old", children=False)}, None)
 
     assert (deletions(there), LET_GO in there.steps) == (BOTH, False)
     assert (deletions(stuck), LET_GO in stuck.steps) == ([], False)

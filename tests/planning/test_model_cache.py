@@ -17,7 +17,7 @@ from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unr
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import awaited, is_meant
-from modelplane_operator.planning.cached_cluster import CLAIMS, Site, User
+from modelplane_operator.planning.cached_cluster import CLAIMS, ClusterState, User
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_token
@@ -28,6 +28,7 @@ from tests.support.caches import (
     TOKEN,
     applied,
     cache,
+    cluster,
     deleted,
     ended,
     job,
@@ -35,14 +36,13 @@ from tests.support.caches import (
     phase,
     rest,
     seen,
-    site,
     told,
     volume,
 )
 
 
 def test_a_cluster_gets_a_volume_and_a_job_that_fills_it() -> None:
-    decided = plan(seen(cache(), site()))
+    decided = plan(seen(cache(), cluster()))
 
     fences = ["Namespace", "NetworkPolicy", "NetworkPolicy", "LimitRange"]
     account = ["ServiceAccount", "Role", "RoleBinding"]
@@ -63,9 +63,11 @@ def test_no_cluster_with_storage_is_told() -> None:
 
 def test_a_namespace_with_as_many_as_it_may_have_keeps_what_it_has_and_gets_nothing_more() -> None:
     """Else a tenant's thousands would be more than the API server of an honest cluster is let say."""
-    crowded = plan(replace(seen(cache(), site()), crowded=True))
-    kept = plan(replace(seen(cache(), site(volume(cache()))), crowded=True))
-    unseen = plan(replace(seen(cache(status={"clusters": [{"name": "berlin"}]}), site(connected=False)), crowded=True))
+    crowded = plan(replace(seen(cache(), cluster()), crowded=True))
+    kept = plan(replace(seen(cache(), cluster(volume(cache()))), crowded=True))
+    unseen = plan(
+        replace(seen(cache(status={"clusters": [{"name": "berlin"}]}), cluster(connected=False)), crowded=True)
+    )
 
     assert (crowded.steps, told(crowded, "ArtifactReady"), told(crowded, "Ready")) == (
         (),
@@ -79,7 +81,7 @@ def test_a_namespace_with_as_many_as_it_may_have_keeps_what_it_has_and_gets_noth
 def test_without_its_token_there_is_a_volume_and_no_job() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
 
-    without, with_it = plan(seen(gated, site())), plan(seen(gated, site(), token=TOKEN))
+    without, with_it = plan(seen(gated, cluster())), plan(seen(gated, cluster(), token=TOKEN))
 
     assert "Job" not in applied(without)
     assert "PersistentVolumeClaim" in applied(without)
@@ -92,7 +94,7 @@ def test_without_its_token_there_is_a_volume_and_no_job() -> None:
 def test_a_job_is_made_once_and_what_it_says_is_told() -> None:
     at = "2026-11-23T12:00:00+00:00"
     running = job(cache(), at=at, files=1, totalFiles=4, bytes=41, totalBytes=100, bytesPerSecond=1, revision=COMMIT)
-    decided = plan(seen(cache(), site(volume(cache()), running, *rest(cache()))))
+    decided = plan(seen(cache(), cluster(volume(cache()), running, *rest(cache()))))
 
     assert "Job" not in applied(decided)
     assert deleted(decided) == set()
@@ -111,20 +113,20 @@ def test_what_is_no_progress_is_none(facts: str) -> None:
     running = job(cache())
     running["metadata"]["annotations"][labels.PROGRESS] = facts
 
-    assert phase(plan(seen(cache(), site(volume(cache()), running)))) == "Hydrating"
+    assert phase(plan(seen(cache(), cluster(volume(cache()), running)))) == "Hydrating"
 
 
 def test_a_volume_is_marked_with_the_commit_before_the_job_goes() -> None:
     done = job(cache(), "Complete", totalBytes=9, revision="d" * 40)
     last = ended(json.dumps({"revision": COMMIT, "totalBytes": 9}), "Succeeded")
 
-    decided = plan(seen(cache(), site(volume(cache()), done, *rest(cache()), pods=(last,))))
+    decided = plan(seen(cache(), cluster(volume(cache()), done, *rest(cache()), pods=(last,))))
     (claim,) = (
         one.manifest
         for one in decided.steps
         if isinstance(one, Apply) and type_of(one.manifest) == PERSISTENT_VOLUME_CLAIM
     )
-    marked = site(volume(cache(), staged=COMMIT), done, *rest(cache()))
+    marked = cluster(volume(cache(), staged=COMMIT), done, *rest(cache()))
     assert decided.status is not None
     after = plan(seen(cache(status=decided.status.to_manifest()), marked))
 
@@ -136,7 +138,7 @@ def test_a_volume_is_marked_with_the_commit_before_the_job_goes() -> None:
 
 def test_a_job_stays_until_the_status_has_how_many_there_were() -> None:
     """An operator that ended between the mark and the status leaves that to the next one."""
-    marked = site(volume(cache(), staged=COMMIT), job(cache(), "Complete"), *rest(cache()))
+    marked = cluster(volume(cache(), staged=COMMIT), job(cache(), "Complete"), *rest(cache()))
 
     first = plan(seen(cache(), marked))
     assert first.status is not None
@@ -150,7 +152,7 @@ def test_a_job_stays_until_the_status_has_how_many_there_were() -> None:
 
 def test_a_complete_volume_stays_without_job_token_or_secret() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
-    decided = plan(seen(gated, site(volume(gated, staged=COMMIT))))
+    decided = plan(seen(gated, cluster(volume(gated, staged=COMMIT))))
 
     assert {"Job", "Secret"}.isdisjoint(applied(decided))
     assert told(decided, "ArtifactReady") == "True/Staged"
@@ -159,14 +161,14 @@ def test_a_complete_volume_stays_without_job_token_or_secret() -> None:
 
 
 def test_a_failed_job_is_begun_again_after_a_while_and_the_hydrators_word_is_told() -> None:
-    broken = site(volume(cache()), job(cache(), "Failed", attempt=2), pods=(ended("repository org/model is gated"),))
+    broken = cluster(volume(cache()), job(cache(), "Failed", attempt=2), pods=(ended("repository org/model is gated"),))
     first = plan(seen(cache(), broken))
     assert first.status is not None
     later = cache(status=first.status.to_manifest())
 
     waiting = plan(replace(seen(later, broken), now=NOW + timedelta(seconds=119)))
     again = plan(replace(seen(later, broken), now=NOW + timedelta(seconds=120)))
-    anew = plan(seen(later, site(volume(cache()))))
+    anew = plan(seen(later, cluster(volume(cache()))))
 
     assert (told(first, "ArtifactReady"), first.requeue_after) == ("False/Failed", 120.0)
     assert "is gated" in json.dumps(first.status.to_manifest())
@@ -178,7 +180,7 @@ def test_a_failed_job_is_begun_again_after_a_while_and_the_hydrators_word_is_tol
 
 def test_another_token_is_tried_at_once() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
-    broken = site(volume(gated), job(gated, "Failed"), live(render_token(gated, {"HF_TOKEN": TOKEN})))
+    broken = cluster(volume(gated), job(gated, "Failed"), live(render_token(gated, {"HF_TOKEN": TOKEN})))
 
     same, other = plan(seen(gated, broken, token=TOKEN)), plan(seen(gated, broken, token="b3RoZXI="))  # noqa: S106 - of nobody
 
@@ -192,9 +194,9 @@ def test_a_change_of_revision_is_staged_beside_and_switched_to_when_complete() -
     beside = names.cache_volume("team", "qwen", volume(new)["metadata"]["annotations"][labels.CONTENT])
     users = (User("r", PLAIN),)
 
-    first = plan(seen(new, site(volume(old, staged=COMMIT), users=users)))
-    done = plan(seen(new, site(volume(old, staged=COMMIT), volume(new, beside, staged="d" * 40), users=users)))
-    moved = site(volume(old, staged=COMMIT), volume(new, beside, staged="d" * 40), users=(User("r", beside),))
+    first = plan(seen(new, cluster(volume(old, staged=COMMIT), users=users)))
+    done = plan(seen(new, cluster(volume(old, staged=COMMIT), volume(new, beside, staged="d" * 40), users=users)))
+    moved = cluster(volume(old, staged=COMMIT), volume(new, beside, staged="d" * 40), users=(User("r", beside),))
     after = plan(seen(new, moved))
 
     claims = [
@@ -214,7 +216,7 @@ def volume_of(decided: Plan) -> str | None:
 
 
 def test_another_cluster_stages_the_commit_that_the_first_has_found() -> None:
-    decided = plan(seen(cache(), site(volume(cache(), staged=COMMIT)), site(name="paris")))
+    decided = plan(seen(cache(), cluster(volume(cache(), staged=COMMIT)), cluster(name="paris")))
 
     (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
     assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -225,7 +227,7 @@ def test_a_volume_grows_and_never_shrinks_or_changes_its_class() -> None:
     smaller, larger = cache(source={"sizeGiB": 5}), cache(source={"sizeGiB": 50})
     sizes = []
     for one in (smaller, larger):
-        decided = plan(seen(one, replace(site(volume(cache(), staged=COMMIT)), storage_class="other")))
+        decided = plan(seen(one, replace(cluster(volume(cache(), staged=COMMIT)), storage_class="other")))
         (claim,) = (
             step.manifest
             for step in decided.steps
@@ -237,7 +239,7 @@ def test_a_volume_grows_and_never_shrinks_or_changes_its_class() -> None:
 
 
 def test_a_narrower_footprint_keeps_what_replicas_start_from() -> None:
-    used = site(volume(cache(), staged=COMMIT), meant=False, users=(User("r", PLAIN),))
+    used = cluster(volume(cache(), staged=COMMIT), meant=False, users=(User("r", PLAIN),))
     free = replace(used, users=())
 
     assert deleted(plan(seen(cache(), used))) == set()
@@ -245,10 +247,10 @@ def test_a_narrower_footprint_keeps_what_replicas_start_from() -> None:
 
 
 def test_a_cluster_that_is_meant_no_more_gets_nothing_new() -> None:
-    before = plan(seen(cache(), site(volume(cache(), staged=COMMIT))))
+    before = plan(seen(cache(), cluster(volume(cache(), staged=COMMIT))))
     assert before.status is not None
     changed = cache(source={"revision": "v2"}, status=before.status.to_manifest())
-    used = site(volume(cache(), staged=COMMIT), meant=False, users=(User("r", PLAIN),))
+    used = cluster(volume(cache(), staged=COMMIT), meant=False, users=(User("r", PLAIN),))
 
     decided = plan(seen(changed, used))
 
@@ -258,8 +260,8 @@ def test_a_cluster_that_is_meant_no_more_gets_nothing_new() -> None:
 
 
 def test_a_cluster_that_does_not_answer_holds_up_no_other() -> None:
-    silent = site(name="berlin", connected=False, error=Unreachable("connection refused"))
-    decided = plan(seen(cache(), silent, site(name="paris")))
+    silent = cluster(name="berlin", connected=False, error=Unreachable("connection refused"))
+    decided = plan(seen(cache(), silent, cluster(name="paris")))
 
     assert {one.cluster for one in decided.steps if isinstance(one, Apply)} == {"paris"}
     assert decided.failure is None
@@ -267,13 +269,13 @@ def test_a_cluster_that_does_not_answer_holds_up_no_other() -> None:
 
 
 def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
-    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
-    filled = (volume(going, staged=COMMIT), job(going))
+    terminating = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    filled = (volume(terminating, staged=COMMIT), job(terminating))
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
 
-    used = plan(seen(going, site(*filled, users=(User("r", PLAIN),))))
-    free, empty = plan(seen(going, site(*filled))), plan(seen(going, site(namespace=home)))
-    silent = plan(seen(going, site(connected=False, error=Unreachable("no route"))))
+    used = plan(seen(terminating, cluster(*filled, users=(User("r", PLAIN),))))
+    free, empty = plan(seen(terminating, cluster(*filled))), plan(seen(terminating, cluster(namespace=home)))
+    silent = plan(seen(terminating, cluster(connected=False, error=Unreachable("no route"))))
 
     assert {one.split()[0] for one in deleted(used)} == {"Job"}
     assert used.status is not None
@@ -285,7 +287,7 @@ def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
 
 
 def test_without_an_image_the_remedy_is_told() -> None:
-    decided = plan(replace(seen(cache(), site()), hydrator=Hydrator()))
+    decided = plan(replace(seen(cache(), cluster()), hydrator=Hydrator()))
 
     assert "Job" not in applied(decided)
     assert "--hydrator-image" in json.dumps(decided.status and decided.status.to_manifest())
@@ -307,7 +309,7 @@ def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> Non
 
 def test_the_token_goes_with_the_job() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
-    filled = site(volume(gated, staged=COMMIT), live(render_token(gated, {"HF_TOKEN": TOKEN})))
+    filled = cluster(volume(gated, staged=COMMIT), live(render_token(gated, {"HF_TOKEN": TOKEN})))
 
     assert [one.type for one in plan(seen(gated, filled, token=TOKEN)).steps if isinstance(one, Delete)] == [SECRET]
 
@@ -328,8 +330,8 @@ def test_keys_of_s3_come_by_variables_and_the_session_may_be_absent() -> None:
     bucket = sourced("S3", "s3", bucket="models", prefix="qwen", sizeGiB=20, authSecret={"name": "keys"})
     keys = {"AWS_ACCESS_KEY_ID": "YQ==", "AWS_SECRET_ACCESS_KEY": TOKEN}
 
-    half = plan(replace(seen(bucket, site()), secret={"AWS_ACCESS_KEY_ID": "YQ=="}))
-    whole = plan(replace(seen(bucket, site()), secret=keys))
+    half = plan(replace(seen(bucket, cluster()), secret={"AWS_ACCESS_KEY_ID": "YQ=="}))
+    whole = plan(replace(seen(bucket, cluster()), secret=keys))
 
     assert told(half, "ArtifactReady") == "False/AuthSecretMissing"
     assert "Job" not in applied(half)
@@ -354,7 +356,7 @@ def test_every_source_is_told_in_short_and_pinned_for_the_others(
     kind: str, field: str, block: dict[str, Any], says: str
 ) -> None:
     of = sourced(kind, field, sizeGiB=20, **block)
-    decided = plan(seen(of, site(volume(of, staged="sha256:" + "a" * 64)), site(name="paris")))
+    decided = plan(seen(of, cluster(volume(of, staged="sha256:" + "a" * 64)), cluster(name="paris")))
 
     assert decided.status is not None
     assert decided.status.to_manifest()["summary"]["source"] == says
@@ -365,7 +367,7 @@ def test_a_claim_that_is_there_already_is_mounted_as_it_is() -> None:
     of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
     bound, pending = {"status": {"phase": "Bound"}}, {"status": {"phase": "Pending"}}
 
-    there, unbound, missing = (plan(seen(of, replace(site(), existing=one))) for one in (bound, pending, None))
+    there, unbound, missing = (plan(seen(of, replace(cluster(), existing=one))) for one in (bound, pending, None))
 
     assert {"Job", "PersistentVolumeClaim"}.isdisjoint(applied(there))
     assert (phase(there), volume_of(there), told(there, "Ready")) == ("Ready", "weights", "True/Available")
@@ -377,7 +379,7 @@ def test_a_claim_that_is_there_already_is_mounted_as_it_is() -> None:
 
 def test_a_change_to_a_claim_keeps_the_volume_that_replicas_start_from() -> None:
     of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
-    before = site(volume(cache(), staged=COMMIT), users=(User("r", PLAIN),))
+    before = cluster(volume(cache(), staged=COMMIT), users=(User("r", PLAIN),))
 
     assert deleted(plan(seen(of, before))) == set()
     assert deleted(plan(seen(of, replace(before, users=())))) == {f"PersistentVolumeClaim {PLAIN}"}
@@ -407,7 +409,7 @@ def message(decided: Plan) -> str:
 
 def test_clusters_without_storage_are_named_with_the_remedy() -> None:
     none = plan(replace(seen(cache()), left_out=("berlin", "rome")))
-    some = plan(replace(seen(cache(), site()), left_out=("rome",)))
+    some = plan(replace(seen(cache(), cluster()), left_out=("rome",)))
 
     def says(decided: Plan) -> str:
         found = decided.status.conditions if decided.status else ()
@@ -426,7 +428,7 @@ def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too
     said = {"reason": "Unschedulable", "message": f"0/6 nodes are available: pod has {CLAIMS}. not found"}
     unscheduled = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", **said}]}
     for pods in ((), (starting,), ({**starting, "status": unscheduled},)):
-        decided = plan(seen(cache(), site(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
+        decided = plan(seen(cache(), cluster(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
 
         assert phase(decided) == "Pending"
         assert message(decided).startswith("the volume is not bound: see that StorageClass "), message(decided)
@@ -434,7 +436,7 @@ def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too
 
 
 def test_a_volume_that_is_lost_says_what_to_do() -> None:
-    decided = plan(seen(cache(), site(volume(cache(), phase="Lost"))))
+    decided = plan(seen(cache(), cluster(volume(cache(), phase="Lost"))))
 
     assert (phase(decided), message(decided)) == ("Failed", f"volume {PLAIN} is lost: delete its claim")
 
@@ -442,7 +444,7 @@ def test_a_volume_that_is_lost_says_what_to_do() -> None:
 def test_a_job_without_a_pod_says_so_after_a_while() -> None:
     made = job(cache())
     made["metadata"]["creationTimestamp"] = "2026-11-23T12:00:00Z"
-    there = seen(cache(), site(volume(cache()), made))
+    there = seen(cache(), cluster(volume(cache()), made))
 
     early, late = plan(there), plan(replace(there, now=NOW + timedelta(minutes=2)))
 
@@ -455,7 +457,7 @@ def test_a_hydrator_that_hangs_is_told_and_left_alone() -> None:
     """Nobody knows whether it does anything: what hangs on a network file system is not helped by another beside it."""
     told = job(cache(), at="2026-11-23T12:05:00+00:00", files=1, totalFiles=2, bytes=1, totalBytes=2)
     silent, said = (
-        seen(cache(), site(volume(cache()), one, pods=(running("2026-11-23T12:00:00Z"),)))
+        seen(cache(), cluster(volume(cache()), one, pods=(running("2026-11-23T12:00:00Z"),)))
         for one in (job(cache()), told)
     )
 
@@ -475,7 +477,7 @@ def test_an_eviction_is_told_and_is_no_failure() -> None:
         "status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
     }
     pods = (evicted, running("2026-11-23T12:00:00Z"))
-    decided = plan(seen(cache(), site(volume(cache()), job(cache()), pods=pods)))
+    decided = plan(seen(cache(), cluster(volume(cache()), job(cache()), pods=pods)))
 
     assert (phase(decided), told(decided, "ArtifactReady")) == ("Hydrating", "False/Hydrating")
     assert "tried again after: Evicted: The node was low on resource: memory." in message(decided)
@@ -485,7 +487,7 @@ def test_attempts_are_those_of_the_present_weights() -> None:
     there = {"clusters": [{"name": "berlin", "phase": "Ready", "attempts": 3}]}
     changed = cache(source={"revision": "v2"}, status=there)
 
-    decided = plan(seen(changed, site(volume(cache(), staged=COMMIT))))
+    decided = plan(seen(changed, cluster(volume(cache(), staged=COMMIT))))
 
     assert attempt_of(decided) == "1"
 
@@ -494,11 +496,11 @@ def test_a_write_that_was_cut_short_is_no_attempt() -> None:
     """The volume of other weights is there, and the Job that follows it not yet."""
     there = {"clusters": [{"name": "berlin", "phase": "Ready", "attempts": 1}]}
     before, changed = volume(cache(), staged=COMMIT), cache(source={"revision": "v2"}, status=there)
-    first = plan(seen(changed, site(before)))
+    first = plan(seen(changed, cluster(before)))
     assert first.status is not None
     told = cache(source={"revision": "v2"}, status=first.status.to_manifest())
 
-    assert attempt_of(plan(seen(told, site(before, volume(told))))) == "1"
+    assert attempt_of(plan(seen(told, cluster(before, volume(told))))) == "1"
 
 
 def attempt_of(decided: Plan) -> str:
@@ -507,7 +509,7 @@ def attempt_of(decided: Plan) -> str:
 
 
 def test_an_edit_has_what_has_failed_tried_at_once() -> None:
-    broken = site(volume(cache()), job(cache(), "Failed"), pods=(ended("raise sizeGiB"),))
+    broken = cluster(volume(cache()), job(cache(), "Failed"), pods=(ended("raise sizeGiB"),))
     first = plan(seen(cache(generation=1), broken))
     assert first.status is not None
     assert first.status.to_manifest()["clusters"][0]["nextAttempt"] == "2026-11-23T12:01:00Z"
@@ -519,17 +521,17 @@ def test_an_edit_has_what_has_failed_tried_at_once() -> None:
 
 def test_a_cluster_that_returns_with_its_volume_has_the_weights_at_once() -> None:
     """Its line in the status went with it; the mark on the claim is what counts."""
-    decided = plan(seen(cache(status={"clusters": []}), site(volume(cache(), staged=COMMIT))))
+    decided = plan(seen(cache(status={"clusters": []}), cluster(volume(cache(), staged=COMMIT))))
 
     assert ({"Job", "Secret"} & {*applied(decided)}, phase(decided)) == (set(), "Ready")
 
 
 def test_what_a_deletion_waits_for_is_named() -> None:
-    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
-    pinned = volume(going, staged=COMMIT)
+    terminating = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    pinned = volume(terminating, staged=COMMIT)
     pinned["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
 
-    decided = plan(seen(going, site(pinned)))
+    decided = plan(seen(terminating, cluster(pinned)))
 
     assert decided.steps == ()
     assert f"on cluster berlin to go: PersistentVolumeClaim {PLAIN}" in str(decided.status)
@@ -538,11 +540,11 @@ def test_what_a_deletion_waits_for_is_named() -> None:
 # What clusters refuse -------------------------------------------------------------------------------------------------
 
 
-def refused(of: ModelCache, *sites: Site, error: ClientError, at: datetime = NOW) -> Plan:
+def refused(of: ModelCache, *clusters: ClusterState, error: ClientError, at: datetime = NOW) -> Plan:
     """What is told after the first of those clusters has refused a step."""
-    now = replace(seen(of, *sites), now=at)
-    step = next(one for one in plan(now).steps if getattr(one, "cluster", "") == sites[0].name)
-    return plan(replace(now, refusals={sites[0].name: Failure(step, error)}))
+    now = replace(seen(of, *clusters), now=at)
+    step = next(one for one in plan(now).steps if getattr(one, "cluster", "") == clusters[0].name)
+    return plan(replace(now, refusals={clusters[0].name: Failure(step, error)}))
 
 
 def reported_by(decided: Plan, *, generation: int = 1, **metadata: Any) -> ModelCache:
@@ -555,12 +557,12 @@ def reported_by(decided: Plan, *, generation: int = 1, **metadata: Any) -> Model
 
 
 def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at_once() -> None:
-    sites = (site(name="berlin"), site(volume(cache()), job(cache()), name="paris"))
+    clusters = (cluster(name="berlin"), cluster(volume(cache()), job(cache()), name="paris"))
 
-    first = refused(cache(generation=1), *sites, error=Forbidden("exceeded quota"))
-    waiting = plan(replace(seen(reported_by(first), *sites), now=NOW + timedelta(seconds=29)))
-    due = plan(replace(seen(reported_by(first), *sites), now=NOW + timedelta(seconds=30)))
-    second = refused(reported_by(first), *sites, error=Unreachable("silence"), at=NOW + timedelta(seconds=30))
+    first = refused(cache(generation=1), *clusters, error=Forbidden("exceeded quota"))
+    waiting = plan(replace(seen(reported_by(first), *clusters), now=NOW + timedelta(seconds=29)))
+    due = plan(replace(seen(reported_by(first), *clusters), now=NOW + timedelta(seconds=30)))
+    second = refused(reported_by(first), *clusters, error=Unreachable("silence"), at=NOW + timedelta(seconds=30))
 
     assert first.status is not None
     assert second.status is not None
@@ -579,38 +581,40 @@ def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at
 
 @pytest.mark.parametrize(
     ("error", "seconds"),
-    [(Unreachable("silence"), 2.0), (Forbidden("no right"), 30.0), (TooMany("later"), 75.0)],
+    [(Unreachable("silence"), 2.0), (Forbidden("no permission"), 30.0), (TooMany("later"), 75.0)],
     ids=["passes", "needs-help", "says-when"],
 )
 def test_how_long_a_cluster_is_left_alone_follows_what_it_has_said(error: ClientError, seconds: float) -> None:
     if isinstance(error, TooMany):
         error.retry_after = 60.0
 
-    assert refused(cache(generation=1), site(), error=error).requeue_after == seconds
+    assert refused(cache(generation=1), cluster(), error=error).requeue_after == seconds
 
 
 def test_an_edit_and_a_return_have_a_cluster_asked_at_once() -> None:
-    first = refused(cache(generation=1), site(), error=Forbidden("no"))
-    away = plan(seen(reported_by(first), site(connected=False, error=Unreachable("no route"))))
-    unknown = plan(seen(reported_by(first), site(connected=False)))
+    first = refused(cache(generation=1), cluster(), error=Forbidden("no"))
+    away = plan(seen(reported_by(first), cluster(connected=False, error=Unreachable("no route"))))
+    unknown = plan(seen(reported_by(first), cluster(connected=False)))
 
-    assert plan(seen(reported_by(first), site())).steps == ()
-    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(first, generation=2), site())))
-    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(away), site())))
-    assert plan(seen(reported_by(unknown), site())).steps == (), "nobody has seen it away: the operator has just begun"
+    assert plan(seen(reported_by(first), cluster())).steps == ()
+    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(first, generation=2), cluster())))
+    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(away), cluster())))
+    assert plan(seen(reported_by(unknown), cluster())).steps == (), (
+        "nobody has seen it away: the operator has just begun"
+    )
 
 
 def test_a_cache_is_not_let_go_while_a_cluster_refuses_to_delete() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
-    going = {"deletionTimestamp": "2026-11-23T12:00:00Z", "generation": 1}
+    terminating = {"deletionTimestamp": "2026-11-23T12:00:00Z", "generation": 1}
     known = {"clusters": [{"name": "berlin"}, {"name": "paris"}]}
-    sites = (site(namespace=home), site(volume(cache()), name="paris"))
+    clusters = (cluster(namespace=home), cluster(volume(cache()), name="paris"))
 
-    first = refused(cache(**going, status=known), *sites, error=Forbidden("no right"))
-    waiting = plan(seen(reported_by(first, **going), *sites))
-    alone = plan(seen(reported_by(first, **going), sites[0]))
+    first = refused(cache(**terminating, status=known), *clusters, error=Forbidden("no permission"))
+    waiting = plan(seen(reported_by(first, **terminating), *clusters))
+    alone = plan(seen(reported_by(first, **terminating), clusters[0]))
 
     assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
     assert alone.steps == ()
-    assert "no right" in str(alone.status and alone.status.to_manifest())
+    assert "no permission" in str(alone.status and alone.status.to_manifest())
     assert LET_GO not in first.steps

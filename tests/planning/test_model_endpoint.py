@@ -22,9 +22,9 @@ from modelplane_operator.planning.model_endpoint import (
     PATIENCE,
     REQUEUE_AFTER,
     REQUEUE_SOON,
+    ClusterState,
     Observed,
     Outside,
-    Site,
     plan,
 )
 from modelplane_operator.planning.mutual_tls import LEARNT
@@ -323,7 +323,7 @@ def users(url: str, *children: Manifest, gateways: tuple[str, ...] = (), **resol
 
 
 def of_replica(url: str, *children: Manifest, gateway: str | None = GATEWAY, path: str = REPLICAS) -> Observed:
-    return replace(seen(endpoint(url, rewritePath=path), *children), site=Site(gateway))
+    return replace(seen(endpoint(url, rewritePath=path), *children), cluster=ClusterState(gateway))
 
 
 def reported(observed: Observed) -> str:
@@ -345,8 +345,11 @@ def test_a_private_address_is_refused_of_users_and_leads_to_the_gateway_for_a_re
 def test_a_replica_behind_a_gateway_on_another_port_is_reached_by_that() -> None:
     url = f"http://{GATEWAY}:8080{REPLICAS}v1"
 
-    assert routing(settled(replace(of_replica(url), site=Site(GATEWAY, 8080)))) == (BACKEND, f"http://{GATEWAY}:8080")
-    assert plan(replace(of_replica(url), site=Site(GATEWAY, 9090))).steps == ()
+    assert routing(settled(replace(of_replica(url), cluster=ClusterState(GATEWAY, 8080)))) == (
+        BACKEND,
+        f"http://{GATEWAY}:8080",
+    )
+    assert plan(replace(of_replica(url), cluster=ClusterState(GATEWAY, 9090))).steps == ()
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def template(args: Sequence[str]) -> Manifest:
 def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
     isolation = Isolation.model_validate(said.pop("isolation", {}))
     around = Context("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("referenced", ()), isolation)
-    site, fences = said.pop("site", ClusterState()), tuple(said.pop("fences", ()))
-    return Observed(one or subject(), site, around, children, tuple(pods), None, fences, Lifecycle(), EPOCH)
+    cluster, fences = said.pop("cluster", ClusterState()), tuple(said.pop("fences", ()))
+    return Observed(one or subject(), cluster, around, children, tuple(pods), None, fences, Lifecycle(), EPOCH)
 
 
 def applied(decided: Plan) -> list[Manifest]:
@@ -468,7 +468,7 @@ def judged(one: ModelReplica) -> ModelReplica:
 
 
 def test_a_cluster_whose_lists_are_not_in_yet_is_waited_for_without_a_word() -> None:
-    decided = plan(seen(site=ClusterState(connected=False)))
+    decided = plan(seen(cluster=ClusterState(connected=False)))
 
     assert (decided.steps, decided.status) == ((), None)
     assert decided.requeue_after is not None
@@ -477,18 +477,18 @@ def test_a_cluster_whose_lists_are_not_in_yet_is_waited_for_without_a_word() -> 
 def test_a_cluster_that_nobody_knows_is_told_to_a_new_replica_and_changes_nothing_for_one_that_ran() -> None:
     unknown = ClusterState(exists=False, connected=False)
 
-    assert told(plan(seen(site=unknown)))["ModelAccepted"][1] == "WaitingForCluster"
-    assert plan(seen(judged(subject()), site=unknown)) == Plan()
+    assert told(plan(seen(cluster=unknown)))["ModelAccepted"][1] == "WaitingForCluster"
+    assert plan(seen(judged(subject()), cluster=unknown)) == Plan()
 
 
 def test_a_silent_api_server_changes_nothing_while_the_gateway_answers() -> None:
-    decided = plan(seen(judged(subject()), site=ClusterState(connected=False, error=SILENT)))
+    decided = plan(seen(judged(subject()), cluster=ClusterState(connected=False, error=SILENT)))
 
     assert (decided.steps, decided.status, decided.failure) == ((), None, SILENT)
 
 
 def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() -> None:
-    decided = plan(seen(judged(subject()), site=ClusterState(connected=False, error=SILENT, serving=False)))
+    decided = plan(seen(judged(subject()), cluster=ClusterState(connected=False, error=SILENT, serving=False)))
 
     assert decided.steps == ()
     assert told(decided) == {
@@ -552,7 +552,7 @@ def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("site", "released"),
+    ("cluster", "released"),
     [
         (ClusterState(exists=False, connected=False), True),
         (ClusterState(connected=False, error=SILENT), False),
@@ -561,10 +561,10 @@ def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
     ids=["gone for good", "silent", "not seen yet"],
 )
 def test_a_replica_waits_for_its_cluster_unless_there_is_none(
-    site: ClusterState,
+    cluster: ClusterState,
     released: bool,  # noqa: FBT001
 ) -> None:
-    assert (leaving(site=site).steps == (LET_GO,)) is released
+    assert (leaving(cluster=cluster).steps == (LET_GO,)) is released
 
 
 def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:

@@ -17,7 +17,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, annotations_of
 from modelplane_operator.planning.model_deployment import FOLLOWING, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Replace
-from modelplane_operator.planning.rollout import PATIENCE, Budget, Live, Moves, moves
+from modelplane_operator.planning.rollout import PATIENCE, Budget, LiveReplica, Moves, moves
 from tests.planning.simulation import GRACE, Hub
 from tests.support import builders as b
 from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint
@@ -232,7 +232,7 @@ def frozen(hub: Hub, wanted: ModelDeployment, **metadata: Any) -> None:
 
 
 PAUSED = {"annotations": {labels.PAUSED: "true"}}
-GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
+TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
 
 
 def places(hub: Hub) -> list[str]:
@@ -294,7 +294,7 @@ def test_as_many_replicas_leave_a_cluster_that_is_deleted_as_there_were_when_it_
 def test_a_deployment_that_waits_for_its_end_holds_up_no_drain() -> None:
     hub = settled(wanting(2), a=1, b=1)
     hub.clusters["c"] = cluster("c", nodes=2)
-    frozen(hub, wanting(2), **GOING)
+    frozen(hub, wanting(2), **TERMINATING)
 
     hub.clusters["a"] = cluster("a", nodes=1, terminating=True)
 
@@ -311,14 +311,14 @@ def test_a_service_that_does_not_follow_holds_a_drain_up_for_some_minutes() -> N
     assert since is not None
     late = replace(seen, now=since)
 
-    assert (seen.standing[other].serving, late.standing[other].serving) == (False, True)
+    assert (seen.live_replicas[other].serving, late.live_replicas[other].serving) == (False, True)
     assert seen.now < since <= seen.now + FOLLOWING
     assert (plan(seen).requeue_after, plan(late).requeue_after) == ((since - seen.now).total_seconds(), None)
 
 
 def test_a_route_that_stays_holds_a_drain_up_for_a_minute() -> None:
     now = EPOCH + GRACE
-    live = Live(Key("team", "one"), serving=True, draining_since=EPOCH, routed=True)
+    live = LiveReplica(Key("team", "one"), serving=True, draining_since=EPOCH, routed=True)
     budget = Budget(desired=1, surge=1, unavailable=0, grace=GRACE)
 
     def at(when: datetime) -> Moves:

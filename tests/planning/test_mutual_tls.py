@@ -15,8 +15,8 @@ from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
 from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
-from modelplane_operator.planning.hardware import Seen
-from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
+from modelplane_operator.planning.hardware import ObservedHardware
+from modelplane_operator.planning.inference_cluster import ClusterState, Observed, Secrets, plan
 from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub, waits
 from modelplane_operator.planning.plan import Apply, Issue, Plan
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
@@ -213,9 +213,9 @@ def test_a_hub_that_has_had_mutual_tls_or_may_be_about_to_has_new_gateways_wait(
 # An InferenceCluster that gets there ----------------------------------------------------------------------------------
 
 
-def there(*children: Manifest, **what: Any) -> There:
+def there(*children: Manifest, **what: Any) -> ClusterState:
     apis = frozenset({"DRA", "GatewayAPI", "EnvoyGateway"})
-    return There("v1", None, apis, Seen((), ()), children, has_namespace=True, **what)
+    return ClusterState("v1", None, apis, ObservedHardware((), ()), children, has_namespace=True, **what)
 
 
 def relay(since: datetime) -> tuple[Manifest, ...]:

@@ -1,4 +1,4 @@
-"""Steps say what they do, and pruning spares what is wanted, going, or another's."""
+"""Steps say what they do, and pruning spares what is wanted, terminating, or another's."""
 
 from __future__ import annotations
 

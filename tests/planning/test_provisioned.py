@@ -10,8 +10,8 @@ from modelplane_operator.api import InferenceClass, InferenceCluster, labels, na
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.inference_cluster import InferenceClusterStatus, ObservedCluster
 from modelplane_operator.kube.errors import KubeconfigError, Unreachable
-from modelplane_operator.planning.hardware import Seen
-from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
+from modelplane_operator.planning.hardware import ObservedHardware
+from modelplane_operator.planning.inference_cluster import ClusterState, Observed, Secrets, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.cluster_gateway import render_system_namespace
 from modelplane_operator.rendering.clusters.of_inference_cluster import render_infrastructure
@@ -43,10 +43,10 @@ def _cluster(*pools: Manifest, **metadata: Any) -> InferenceCluster:
     )
 
 
-def _eks(ready: str = "", *, going: bool = False, server: str = "") -> Manifest:
+def _eks(ready: str = "", *, deleted: bool = False, server: str = "") -> Manifest:
     manifest = render_infrastructure(_cluster(), {"h200": CLASS})
     metadata = {**manifest["metadata"], "uid": "uid-of-eks"}
-    metadata |= {"deletionTimestamp": EPOCH.isoformat()} if going else {}
+    metadata |= {"deletionTimestamp": EPOCH.isoformat()} if deleted else {}
     conditions = [{"type": "Ready", "status": "False", "message": ready}] if ready else []
     return {
         **manifest,
@@ -75,8 +75,8 @@ def terminating() -> Manifest:
     return {"deletionTimestamp": EPOCH.isoformat(), "finalizers": [labels.FINALIZER]}
 
 
-def there(*children: Manifest) -> There:
-    return There("v1.36.3", 0.004, frozenset(), Seen((), ()), children, has_namespace=False)
+def there(*children: Manifest) -> ClusterState:
+    return ClusterState("v1.36.3", 0.004, frozenset(), ObservedHardware((), ()), children, has_namespace=False)
 
 
 def made() -> Manifest:
@@ -205,32 +205,32 @@ def test_its_storage_is_the_clouds() -> None:
 
 
 def test_the_clouds_object_goes_last_and_is_waited_for() -> None:
-    going = _cluster(**terminating())
+    leaving = _cluster(**terminating())
     left = {"connected": True, "there": there(made()), "infrastructure": _eks()}
-    first = plan(_seen(going, **left))
+    first = plan(_seen(leaving, **left))
     assert not any(isinstance(one, Delete) and one.type.kind == "EKSCluster" for one in first.steps)
 
     empty = {"connected": True, "there": there(), "infrastructure": _eks()}
-    nothing_left = plan(_seen(going, **empty)).status
-    second = plan(_seen(going.model_copy(update={"status": nothing_left}), **empty))
+    nothing_left = plan(_seen(leaving, **empty)).status
+    second = plan(_seen(leaving.model_copy(update={"status": nothing_left}), **empty))
     assert [one.type.kind for one in second.steps if isinstance(one, Delete)] == ["EKSCluster"]
     assert second.status is not None
     assert second.status.deletion is not None  # type: ignore[attr-defined]
     assert second.status.deletion.phase == "DeleteCluster"  # type: ignore[attr-defined]
 
-    going = going.model_copy(update={"status": second.status})
-    assert plan(_seen(going, **empty)).status == second.status, "it says so until it is gone"
-    third = plan(_seen(going, infrastructure=_eks("31 resources are left", going=True)))
+    leaving = leaving.model_copy(update={"status": second.status})
+    assert plan(_seen(leaving, **empty)).status == second.status, "it says so until it is gone"
+    third = plan(_seen(leaving, infrastructure=_eks("31 resources are left", deleted=True)))
     assert third.steps == ()
     assert "31 resources are left" in said(third)["Ready"][1]
 
-    assert LET_GO in plan(_seen(going, connected=True, there=there())).steps
+    assert LET_GO in plan(_seen(leaving, connected=True, there=there())).steps
 
 
 def test_a_cluster_that_never_came_up_goes_without_being_asked() -> None:
-    going = _cluster(**terminating())
+    leaving = _cluster(**terminating())
 
-    decided = plan(_seen(going, infrastructure=_eks("NoSDK"), unreachable=Unreachable("there is none")))
+    decided = plan(_seen(leaving, infrastructure=_eks("NoSDK"), unreachable=Unreachable("there is none")))
 
     assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]
 
@@ -245,8 +245,8 @@ def test_a_cluster_to_which_the_way_is_being_made_keeps_what_is_known_of_it() ->
     assert said(refused)["Ready"][0] == "Unreachable"
 
     answered = InferenceClusterStatus(observed=ObservedCluster(version="v1.36.3"))
-    going = _cluster(**terminating()).model_copy(update={"status": answered})
-    assert plan(_seen(going, infrastructure=_eks(server="https://eks"))).steps == (), "what is on it goes first"
+    leaving = _cluster(**terminating()).model_copy(update={"status": answered})
+    assert plan(_seen(leaving, infrastructure=_eks(server="https://eks"))).steps == (), "what is on it goes first"
 
 
 def test_a_cluster_that_has_never_answered_waits_for_its_cloud_and_for_nothing_else() -> None:
@@ -255,9 +255,9 @@ def test_a_cluster_that_has_never_answered_waits_for_its_cloud_and_for_nothing_e
     assert first.steps[0] == KEEP, "it stays until the cloud's object is gone"
 
     silent = {"infrastructure": _eks(server="https://eks"), "unreachable": Unreachable("no answer")}
-    going = plan(_seen(_cluster(**terminating()), **silent))
-    assert [one.type.kind for one in going.steps if isinstance(one, Delete)] == ["EKSCluster"]
-    assert LET_GO not in going.steps
+    leaving = plan(_seen(_cluster(**terminating()), **silent))
+    assert [one.type.kind for one in leaving.steps if isinstance(one, Delete)] == ["EKSCluster"]
+    assert LET_GO not in leaving.steps
 
 
 @pytest.mark.parametrize(
@@ -278,9 +278,9 @@ def test_what_its_cloud_cannot_do_is_told_of_a_cluster_that_runs(type_: str, sta
 
 
 def test_a_cluster_whose_object_is_gone_and_that_nobody_reaches_is_let_go() -> None:
-    going = _cluster(**terminating())
+    leaving = _cluster(**terminating())
 
-    assert LET_GO in plan(_seen(going)).steps
+    assert LET_GO in plan(_seen(leaving)).steps
 
 
 def test_a_pool_that_is_removed_stays_while_models_run_on_it() -> None:
@@ -314,10 +314,10 @@ def test_more_pools_than_its_cloud_takes_are_refused_with_the_names_of_those_tha
 
 def test_a_cluster_that_is_abandoned_is_taken_down_by_its_cloud_as_it_is() -> None:
     """Nobody pays for what nobody can clean up: what is left on the cluster goes with it."""
-    going = _cluster(**terminating(), annotations={labels.ABANDON: "true"})
+    leaving = _cluster(**terminating(), annotations={labels.ABANDON: "true"})
     silent = {"infrastructure": _eks(server="https://eks"), "unreachable": Unreachable("no answer")}
 
-    decided = plan(_seen(going, **silent))
+    decided = plan(_seen(leaving, **silent))
 
     assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]
     assert said(decided)["Ready"][1].startswith("The cloud is taking cluster ")
@@ -326,8 +326,8 @@ def test_a_cluster_that_is_abandoned_is_taken_down_by_its_cloud_as_it_is() -> No
 
 def test_a_cluster_that_somebody_deleted_on_its_cloud_goes_without_being_asked() -> None:
     """Its object says so by having no API server any more."""
-    going = _cluster(**terminating())
+    leaving = _cluster(**terminating())
 
-    decided = plan(_seen(going, infrastructure=_eks("41 of 62 resources are there")))
+    decided = plan(_seen(leaving, infrastructure=_eks("41 of 62 resources are there")))
 
     assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]

@@ -1,4 +1,4 @@
-"""Questions of tenants: what may be asked, on which right, and that an answer reads back as what it was."""
+"""Questions of tenants: what may be asked, on which permission, and that an answer reads back as what it was."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def question(namespace: str = OWN.key.namespace, **spec: Any) -> dict[str, Any]:
     return {"kind": "Question", "metadata": {"namespace": namespace}, "spec": spec}
 
 
-def rights(wanted: Question) -> list[tuple[str, str, str]]:
-    return [(verb, kind.kind, key.name) for verb, kind, key in wanted.rights]
+def permissions(wanted: Question) -> list[tuple[str, str, str]]:
+    return [(verb, kind.kind, key.name) for verb, kind, key in wanted.permissions]
 
 
 def seen() -> Snapshot:
@@ -45,14 +45,14 @@ def test_an_answer_is_that_of_the_scheduler_and_reads_back() -> None:
 def test_a_plan_is_of_one_namespace_alone() -> None:
     text = json.dumps(deployment(name="new", uid="").to_manifest(), default=str)
     wanted = asked(question(ask="Plan", manifest=text))
-    assert rights(wanted) == [("create", "ModelDeployment", "new")]
+    assert permissions(wanted) == [("create", "ModelDeployment", "new")]
     told = answer(wanted, (), seen()).document["items"]
     assert [(one["namespace"], one["name"], one["settled"]) for one in told] == [(OWN.key.namespace, "new", False)]
 
 
 def test_a_plan_with_other_replicas_is_the_forecast() -> None:
     wanted = asked(question(ask="Plan", modelDeployment=OWN.key.name, replicas=2))
-    assert rights(wanted) == [("update", "ModelDeployment", OWN.key.name)]
+    assert permissions(wanted) == [("update", "ModelDeployment", OWN.key.name)]
     foreseen = Outcomes(forecast(seen(), seen(), asked=[OWN.key]))
     assert answer(wanted, (), seen()).document == document("Plan", foreseen)
 
@@ -66,7 +66,7 @@ def two(*engines: Any, replicas: int = 1) -> str:
 
 def test_deployments_that_are_asked_for_together_count_on_each_other() -> None:
     wanted = asked(question(ask="Plan", manifest=two()))
-    assert rights(wanted) == [("create", "ModelDeployment", "a"), ("create", "ModelDeployment", "b")]
+    assert permissions(wanted) == [("create", "ModelDeployment", "a"), ("create", "ModelDeployment", "b")]
     assert [one.key.name for one in wanted.caches] == ["weights"]
     free = Snapshot((cluster("berlin", nodes=1),), (), (), (), EPOCH)
     told = answer(wanted, (), free).document["items"]
@@ -96,7 +96,7 @@ def test_what_becomes_of_a_cluster_is_the_forecast_and_names_nobody_else(how: st
     on_oslo = replace(hub_of(OTHERS, LOST[1]), clusters=LOST)
     before = replace(on_oslo, model=on_oslo.fleet()) if has_model else on_oslo
     wanted = asked(question(ask="Plan", **{how: "oslo"}))
-    assert rights(wanted) == [("list", "InferenceCluster", "")]
+    assert permissions(wanted) == [("list", "InferenceCluster", "")]
 
     after = without(on_oslo, "oslo") if how == "without" else drained(on_oslo, "oslo")
     foreseen = forecast(on_oslo, after, clusters=frozenset({"oslo"}))
@@ -111,7 +111,7 @@ def test_a_cluster_that_is_drained_while_it_does_not_answer_is_still_known_not_t
     silent = hub_of(OTHERS, LOST[1])
     fleet = silent.fleet()
     fleet.observe_cluster(LOST[1], unreachable_since=EPOCH)
-    after = drained(replace(silent, model=fleet), "oslo").fleet().site("oslo")
+    after = drained(replace(silent, model=fleet), "oslo").fleet().info("oslo")
     assert after is not None
     assert (after.cluster.unreachable_since, [one.key for one in after.cluster.taints]) == (EPOCH, [DRAINED.key])
 
@@ -123,7 +123,7 @@ def hub_of(subject: ModelDeployment, *clusters: InferenceCluster) -> Snapshot:
 
 def test_hardware_takes_no_right_on_a_model() -> None:
     wanted = asked(question(ask="Hardware"))
-    assert rights(wanted) == []
+    assert permissions(wanted) == []
     assert answer(wanted, (), seen()).document == document("Hardware", hardware(seen()))
 
 

@@ -12,11 +12,11 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import ARCHIVE, Content, Part, Revision, Run
-from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.kube.releases import ARCHIVE, Component, Revision, RevisionContent, Run
+from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
-from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
+from modelplane_operator.planning.serving_stack import ClusterState, Observed, homes, plan
 from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
@@ -39,7 +39,7 @@ def stack(*, deleting: bool = False, **spec: Any) -> ServingStack:
     return ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets, **spec}})
 
 
-def deployed(part: Part, *, status: str = "deployed") -> Revision:
+def deployed(part: Component, *, status: str = "deployed") -> Revision:
     release = part.release
     secret = Key(release.key.namespace, f"sh.helm.release.v1.{release.key.name}.v1")
     return Revision(release.key, 1, status, secret, "s", "1", NOW.timestamp() - 999, release.digest, "u")
@@ -50,10 +50,12 @@ def history(known: ServingStack, *names: str) -> dict[Key, tuple[Revision, ...]]
     return {part.release.key: (deployed(part),) for part in parts(known) if not names or part.name in names}
 
 
-def there(known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any) -> There:
+def there(
+    known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any
+) -> ClusterState:
     runs, pods = more.pop("runs", {}), more.pop("pods", ())
-    seen = Seen("platform/east", NOW, 420.0, history=releases, runs=runs, workloads=pods)
-    return There(seen, children, **more)
+    seen = ObservedCharts("platform/east", NOW, 420.0, history=releases, runs=runs, workloads=pods)
+    return ClusterState(seen, children, **more)
 
 
 def live(manifest: Manifest, **status: Any) -> Manifest:
@@ -68,8 +70,8 @@ def children(known: ServingStack, *, address: str | None = "192.0.2.7") -> tuple
     return tuple(live(one, **(given if one["kind"] == "Gateway" else {})) for one in objects)
 
 
-def planned(known: ServingStack, site: There | None, **more: Any) -> Plan:
-    return plan(Observed(known, "platform/east", site, more.pop("unreachable", None), NOW, **more))
+def planned(known: ServingStack, cluster: ClusterState | None, **more: Any) -> Plan:
+    return plan(Observed(known, "platform/east", cluster, more.pop("unreachable", None), NOW, **more))
 
 
 def said(found: Plan) -> dict[str, tuple[str, str]]:
@@ -147,8 +149,8 @@ def test_a_chart_is_being_installed_until_its_helm_has_ended() -> None:
 def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_is_wanted() -> None:
     known = stack()
     closed = tuple(live(one) for one in render_gateway(known, https=True, http=False))
-    site = there(known, *closed, releases=history(known))
-    found = planned(known, site, hub=Hub(known=False))
+    cluster = there(known, *closed, releases=history(known))
+    found = planned(known, cluster, hub=Hub(known=False))
     kept = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway"]
     assert [listener["port"] for one in kept for listener in one["spec"]["listeners"]] == [443]
     assert not any("mutual-tls" in str(one) for one in found.steps if isinstance(one, Delete))
@@ -156,11 +158,11 @@ def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_i
 
 def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_who_it_is() -> None:
     known = stack()
-    site = there(known, *children(known), releases=history(known))
+    cluster = there(known, *children(known), releases=history(known))
 
-    assert "ServerVerified" not in said(planned(known, site)), "it is for the InferenceCluster to say"
-    assert said(planned(known, site, unverified=""))["ServerVerified"] == ("CertificateVerified", "")
-    assert said(planned(known, site, unverified="it says so"))["ServerVerified"][0] == "NotVerified"
+    assert "ServerVerified" not in said(planned(known, cluster)), "it is for the InferenceCluster to say"
+    assert said(planned(known, cluster, unverified=""))["ServerVerified"] == ("CertificateVerified", "")
+    assert said(planned(known, cluster, unverified="it says so"))["ServerVerified"][0] == "NotVerified"
     assert (
         said(planned(known, None, unreachable=Unreachable("no"), unverified="x"))["ServerVerified"][0] == "NotVerified"
     )
@@ -199,9 +201,9 @@ def test_it_tells_which_archive_was_installed_as_far_as_the_cluster_says_so(
 ) -> None:
     known = stack()
     release = next(part.release for part in parts(known) if part.name == "cert-manager")
-    site = there(known, *children(known), releases=history(known))
-    contents = {(release.key, 1): Content(release.chart, release.version, {}, description)}
-    found = planned(known, replace(site, charts=replace(site.charts, contents=contents)))
+    cluster = there(known, *children(known), releases=history(known))
+    contents = {(release.key, 1): RevisionContent(release.chart, release.version, {}, description)}
+    found = planned(known, replace(cluster, charts=replace(cluster.charts, contents=contents)))
 
     assert isinstance(found.status, ServingStackStatus)
     assert [one.digest for one in found.status.components if one.name == "cert-manager"] == [digest]
@@ -211,9 +213,9 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
     before, known = stack(), stack(versions={"certManager": "v9"})
     (wanted,) = [part for part in parts(known) if part.name == "cert-manager"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such version", 1)
-    site = there(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
+    cluster = there(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
 
-    assert said(planned(known, site)) == {
+    assert said(planned(known, cluster)) == {
         "Installed": ("InstallFailed", "Chart cert-manager: no such version"),
         "Ready": ("Available", ""),
     }
@@ -340,17 +342,17 @@ UNANSWERED = (
 
 
 @pytest.mark.parametrize(
-    ("site", "more", "words"),
+    ("cluster", "more", "words"),
     [
         ({}, FOUR, "Waiting for 4 replicas on platform/east: ml/a, ml/b, ml/c, ..."),
         ({"balancers": ("envoy/lb",)}, {}, "Load balancer envoy/lb is being taken away"),
         (None, {"unreachable": SILENCE}, UNANSWERED),
     ],
 )
-def test_what_is_in_the_way_is_said(site: dict[str, Any] | None, more: dict[str, Any], words: str) -> None:
+def test_what_is_in_the_way_is_said(cluster: dict[str, Any] | None, more: dict[str, Any], words: str) -> None:
     known = stack(deleting=True)
     kept = [one for one in children(known) if one["kind"] != "Gateway"]
-    found = planned(known, None if site is None else there(known, *kept, releases=history(known), **site), **more)
+    found = planned(known, None if cluster is None else there(known, *kept, releases=history(known), **cluster), **more)
 
     assert (found.steps, said(found)["Ready"]) == ((), ("Deleting", words))
 

@@ -9,15 +9,15 @@ import pytest
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import CachedCluster, ModelCache
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.cached_cluster import Neighbour, Site, User
+from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, User
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Plan
 from modelplane_operator.rendering.cache_sources import content_of
-from tests.support.caches import COMMIT, PLAIN, applied, cache, deleted, job, phase, seen, site, told, volume
+from tests.support.caches import COMMIT, PLAIN, applied, cache, cluster, deleted, job, phase, seen, told, volume
 
 THEIRS = names.cache_volume("team", "first")
 EARLIER, LATER = "2026-11-23T10:00:00Z", "2026-11-23T11:00:00Z"
-GOING = {"deletionTimestamp": "2026-11-23T12:00:00Z"}
+TERMINATING = {"deletionTimestamp": "2026-11-23T12:00:00Z"}
 
 
 def shared(name: str = "qwen", made: str = LATER, sharing: str | None = "Namespace", **changes: Any) -> ModelCache:
@@ -40,7 +40,7 @@ def line(decided: Plan) -> CachedCluster:
 
 
 def decided(of: ModelCache, *neighbours: Neighbour, children: tuple[Manifest, ...] = (), **more: Any) -> Plan:
-    return plan(seen(of, site(*children, neighbours=neighbours, **more)))
+    return plan(seen(of, cluster(*children, neighbours=neighbours, **more)))
 
 
 def test_the_older_of_two_caches_fills_the_volume_and_the_other_waits_for_it() -> None:
@@ -87,8 +87,8 @@ def test_a_complete_volume_is_shared_and_needs_no_token_of_ones_own() -> None:
         (shared(), beside(first(source={"revision": "v2"}))),
         (shared(), beside(first(source={"ignorePatterns": ["*.pth"]}))),
         (shared(), beside(first(), meant=False)),
-        (shared(), beside(first(**GOING))),
-        (shared(), beside(first(**GOING), volume(first(), THEIRS, staged=COMMIT))),
+        (shared(), beside(first(**TERMINATING))),
+        (shared(), beside(first(**TERMINATING), volume(first(), THEIRS, staged=COMMIT))),
         (shared(), beside(first(annotations={labels.PAUSED: "true"}))),
         (shared(), beside(shared("third", "2026-11-23T11:30:00Z"))),
     ],
@@ -132,7 +132,7 @@ def test_whoever_has_a_volume_already_keeps_it() -> None:
 def test_a_partner_that_goes_before_its_volume_is_complete_is_replaced() -> None:
     waiting = shared(status={"clusters": [{"name": "berlin", "phase": "Hydrating", "volumeOf": "first"}]})
 
-    assert "Job" in applied(decided(waiting, beside(first(**GOING), volume(first(), THEIRS))))
+    assert "Job" in applied(decided(waiting, beside(first(**TERMINATING), volume(first(), THEIRS))))
     assert "Job" in applied(decided(waiting))
 
 
@@ -143,7 +143,7 @@ def starts_from_theirs(**changes: Any) -> ModelCache:
 
 def test_a_volume_that_is_started_from_stays_shared_whatever_becomes_of_the_other() -> None:
     filled = volume(first(), THEIRS, staged=COMMIT)
-    for other in (first(**GOING), first(sharing=None), first(source={"revision": "v2"})):
+    for other in (first(**TERMINATING), first(sharing=None), first(source={"revision": "v2"})):
         kept = decided(starts_from_theirs(), beside(other, filled))
 
         assert (line(kept).volume, line(kept).volume_of) == (THEIRS, "first")
@@ -181,8 +181,8 @@ def test_a_volume_that_is_being_deleted_is_shared_with_nobody() -> None:
 
 
 def test_another_cluster_stages_the_revision_that_is_shared_on_the_first() -> None:
-    berlin = site(neighbours=(beside(first(), volume(first(), THEIRS, staged=COMMIT)),))
-    both = plan(seen(shared(), berlin, site(name="paris", neighbours=(beside(first(), meant=False),))))
+    berlin = cluster(neighbours=(beside(first(), volume(first(), THEIRS, staged=COMMIT)),))
+    both = plan(seen(shared(), berlin, cluster(name="paris", neighbours=(beside(first(), meant=False),))))
 
     (made,) = [one.manifest for one in both.steps if getattr(one, "manifest", {}).get("kind") == "Job"]  # type: ignore[attr-defined]
     assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -191,8 +191,8 @@ def test_another_cluster_stages_the_revision_that_is_shared_on_the_first() -> No
 SHARER, REPLICA = User("qwen", THEIRS, "ModelCache"), User("r", THEIRS)
 
 
-def owning(*users: User, **changes: Any) -> Site:
-    return site(volume(first(), THEIRS, staged=COMMIT), users=users, **changes)
+def owning(*users: User, **changes: Any) -> ClusterState:
+    return cluster(volume(first(), THEIRS, staged=COMMIT), users=users, **changes)
 
 
 def test_who_uses_what_is_in_the_status() -> None:
@@ -206,7 +206,7 @@ def test_who_uses_what_is_in_the_status() -> None:
 def test_a_volume_stays_for_whoever_shares_it_through_a_change_a_narrower_footprint_and_a_deletion() -> None:
     changed = plan(seen(first(source={"revision": "v2"}), owning(SHARER)))
     narrowed = plan(seen(first(), owning(SHARER, meant=False)))
-    going = plan(seen(first(**GOING), owning(SHARER, REPLICA)))
+    going = plan(seen(first(**TERMINATING), owning(SHARER, REPLICA)))
 
     assert [deleted(one) for one in (changed, narrowed, going)] == [set(), set(), set()]
     assert LET_GO not in going.steps
@@ -214,14 +214,14 @@ def test_a_volume_stays_for_whoever_shares_it_through_a_change_a_narrower_footpr
     assert (
         "Replicas on cluster berlin start from the cache: r; caches on cluster berlin share its volume: qwen" in told_
     )
-    assert deleted(plan(seen(first(**GOING), owning()))) == {f"PersistentVolumeClaim {THEIRS}"}
+    assert deleted(plan(seen(first(**TERMINATING), owning()))) == {f"PersistentVolumeClaim {THEIRS}"}
 
 
 def test_whoever_shares_waits_for_its_own_replicas_only() -> None:
     neighbour = beside(first(), volume(first(), THEIRS, staged=COMMIT))
 
-    used = plan(seen(starts_from_theirs(**GOING), site(neighbours=(neighbour,), users=(REPLICA,))))
-    free = plan(seen(starts_from_theirs(**GOING), site(neighbours=(neighbour,))))
+    used = plan(seen(starts_from_theirs(**TERMINATING), cluster(neighbours=(neighbour,), users=(REPLICA,))))
+    free = plan(seen(starts_from_theirs(**TERMINATING), cluster(neighbours=(neighbour,))))
 
     assert LET_GO not in used.steps
     assert "start from the cache: r" in str(used.status)

@@ -22,7 +22,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.kube.cloud import Ref, Wanted
-from modelplane_operator.kube.releases import Part
+from modelplane_operator.kube.releases import Component
 from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
@@ -71,13 +71,13 @@ def _kind(documents: Sequence[Manifest], *kinds: str) -> list[Manifest]:
 
 def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     seen = _seen(documents)
-    surroundings = Context(
+    context = Context(
         namespace_uid=seen["namespaceUid"],
         serves=frozenset(seen["serves"]),
         referenced=tuple(_kind(documents, "Secret", "ConfigMap")),
         isolation=Isolation.model_validate(seen.get("isolation", {})),
     )
-    found = render_model_replica(ModelReplica.parse(documents[0]), surroundings)
+    found = render_model_replica(ModelReplica.parse(documents[0]), context)
     return [{"cause": str(found.cause), "message": found.message}] if isinstance(found, CannotRender) else found
 
 
@@ -173,7 +173,7 @@ def _serving_stack(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return [*render_namespaces(stack), *render_before(stack), *(_chart(part) for part in parts(stack))]
 
 
-def _chart(part: Part) -> Manifest:
+def _chart(part: Component) -> Manifest:
     """A chart as Helm is asked for it."""
     release = part.release
     asked = {"part": part.name, "after": [*part.after], "release": str(release.key), "chart": release.chart}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from modelplane_operator.api import LLMInference
-from modelplane_operator.rendering.model_memory import Need, memory_need
+from modelplane_operator.rendering.model_memory import MemoryRequirement, memory_need
 
 
-def need(model: str, gpu: int = 1, memory: str | None = None) -> Need | None:
+def need(model: str, gpu: int = 1, memory: str | None = None) -> MemoryRequirement | None:
     said = {"memory": memory} if memory else {}
     spec = {"model": model, "gpu": gpu, "placement": "Fleet", **said}
     return memory_need(LLMInference.parse({"metadata": {"name": "a", "namespace": "b"}, "spec": spec}))

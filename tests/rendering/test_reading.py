@@ -13,7 +13,7 @@ from modelplane_operator.api.pods import Container, Env
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
-from modelplane_operator.rendering.model_replica import Source, sources, unheard, untransferred
+from modelplane_operator.rendering.model_replica import CopySource, sources, unheard, untransferred
 from modelplane_operator.rendering.model_replica.arguments import flag_value, is_complete, is_sglang
 from modelplane_operator.rendering.model_service import service_url
 from modelplane_operator.rendering.owned import owner_labels
@@ -135,10 +135,10 @@ def test_sources_are_named_once_with_all_the_keys_that_are_read() -> None:
     )
 
     assert found == (
-        Source("ConfigMap", "hf", frozenset({"tuning"}), required=False),
-        Source("PullSecret", "hf"),
-        Source("Secret", "hf", frozenset({"token", "user"}), required=True, needed=frozenset({"user"})),
-        Source("Secret", "other", frozenset({"token"}), needed=frozenset({"token"})),
+        CopySource("ConfigMap", "hf", frozenset({"tuning"}), required=False),
+        CopySource("PullSecret", "hf"),
+        CopySource("Secret", "hf", frozenset({"token", "user"}), required=True, needed=frozenset({"user"})),
+        CopySource("Secret", "other", frozenset({"token"}), needed=frozenset({"token"})),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.scheduling import budget, prose
 from modelplane_operator.scheduling.problems import Overdrawn
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.selectors import cel
 from modelplane_operator.selectors.cel import Device, SelectorError
 from modelplane_operator.selectors.evaluate import BUDGET
@@ -24,7 +24,7 @@ def asking(*selectors: str) -> tuple[str, ...]:
     rows = [selectors[start : start + 8] for start in range(0, len(selectors), 8)]
     requests = [b.request(*row, name=f"r{number}") for number, row in enumerate(rows)]
     engines = [b.engine(*requests[start : start + 4], name=f"e{start}") for start in range(0, len(requests), 4)]
-    return tuple(map(prose.problem, ask(b.deployment(*engines), devices=DEVICES).problems))
+    return tuple(map(prose.problem, placement_request(b.deployment(*engines), devices=DEVICES).problems))
 
 
 def test_what_deployments_usually_ask_for_is_far_within_the_budget() -> None:

@@ -14,7 +14,7 @@ from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import read
 from modelplane_operator.scheduling.reasons import Displaced, Lost, Tainted
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -32,7 +32,7 @@ def decide(
         fleet.observe_cluster(b.cluster(name, ready=name not in down), unreachable_since=since)
     for replica in replicas:
         fleet.observe_replica(replica)
-    return schedule(ask(deployment), fleet, now=now)
+    return schedule(placement_request(deployment), fleet, now=now)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def test_what_is_drained_leaves_as_such_whether_or_not_its_cluster_is_lost() -> 
     replicas = [b.replica("a", index=index) for index in range(2)]
     for replica in replicas:
         fleet.observe_replica(replica)
-    decision = schedule(ask(b.deployment(replicas=2, failover=FIVE_MINUTES)), fleet, now=DUE)
+    decision = schedule(placement_request(b.deployment(replicas=2, failover=FIVE_MINUTES)), fleet, now=DUE)
 
     assert [type(removal.why) for removal in decision.removed] == [Tainted, Tainted]
 
@@ -184,7 +184,7 @@ def test_a_replica_that_finds_no_node_in_a_pool_that_has_lost_some_moves(case: S
     for replica in (b.replica("a", ready=True), waiting):
         fleet.observe_replica(replica)
 
-    decision = schedule(ask(b.deployment(replicas=2)), fleet, now=case.now)
+    decision = schedule(placement_request(b.deployment(replicas=2)), fleet, now=case.now)
 
     moved = [Removal(read(waiting), Displaced("default", 2 - case.nodes))] if case.moves else []
     assert list(decision.removed) == moved
@@ -209,7 +209,7 @@ def test_a_cluster_that_returns_keeps_the_new_place() -> None:
     ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h30m", 5400), ("1h1m1s", 3661), ("168h", 604800)]
 )
 def test_times_are_read(text: str, seconds: int) -> None:
-    failover = ask(b.deployment(failover={"after": text})).failover
+    failover = placement_request(b.deployment(failover={"after": text})).failover
 
     assert failover is not None
     assert failover.after == timedelta(seconds=seconds)
@@ -227,4 +227,4 @@ def test_what_cannot_be_read_means_never(wrong: b.Manifest) -> None:
     template = deployment.spec.template.model_copy(update={"spec": spec})
     unreadable = deployment.model_copy(update={"spec": deployment.spec.model_copy(update={"template": template})})
 
-    assert ask(unreadable).failover is None
+    assert placement_request(unreadable).failover is None

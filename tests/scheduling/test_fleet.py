@@ -16,10 +16,10 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import fleet as fleets
 from modelplane_operator.scheduling import placement as placements
-from modelplane_operator.scheduling.cluster import Cluster
+from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 from tests.support import strategies as some
@@ -38,7 +38,7 @@ class FleetEvents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = FleetModel()
-        self.clusters: dict[str, Cluster] = {}
+        self.clusters: dict[str, ClusterView] = {}
         self.observed: dict[Key, ModelReplica] = {}
 
     @property
@@ -46,8 +46,8 @@ class FleetEvents(RuleBasedStateMachine):
         return PlainFleet.of(self.clusters.values(), map(placements.read, self.observed.values()))
 
     def decided(self, deployment: ModelDeployment) -> Decision:
-        decision = schedule(ask(deployment), self.model, now=NOW)
-        assert decision == schedule(ask(deployment), self.plain, now=NOW)
+        decision = schedule(placement_request(deployment), self.model, now=NOW)
+        assert decision == schedule(placement_request(deployment), self.plain, now=NOW)
         return decision
 
     @initialize(fleet=some.fleets)
@@ -118,7 +118,7 @@ class FleetEvents(RuleBasedStateMachine):
     def free_nodes_are_counted_right(self) -> None:
         plain = self.plain
         assert self.model.size == plain.size
-        assert [self.model.site(name) for name in some.CLUSTERS] == [plain.site(name) for name in some.CLUSTERS]
+        assert [self.model.info(name) for name in some.CLUSTERS] == [plain.info(name) for name in some.CLUSTERS]
 
 
 TestFleetEvents = FleetEvents.TestCase
@@ -129,9 +129,9 @@ def test_what_is_taken_is_seen_by_a_need_that_was_asked_before() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(b.cluster("a", nodes=1))
     deployment = b.deployment()
-    [placement] = schedule(ask(deployment), fleet, now=NOW).new
+    [placement] = schedule(placement_request(deployment), fleet, now=NOW).new
     replica = b.written(deployment, placement)
-    other = ask(b.deployment(name="other", uid="other"))
+    other = placement_request(b.deployment(name="other", uid="other"))
     before = schedule(other, fleet, now=NOW)
     fleet.observe_replica(replica)
     taken = schedule(other, fleet, now=NOW)
@@ -147,7 +147,7 @@ def test_views_are_dropped_before_they_take_too_much_memory(monkeypatch: pytest.
     fleet = FleetModel()
     for name in some.CLUSTERS:
         fleet.observe_cluster(b.cluster(name))
-    needs = [ask(b.deployment(b.engine(copies=count))).requirement for count in range(1, 6)]
+    needs = [placement_request(b.deployment(b.engine(copies=count))).requirement for count in range(1, 6)]
     for requirement in needs:
         fleet.survey(requirement, limit=1, apart=frozenset())
 
@@ -161,7 +161,7 @@ def test_what_is_gone_is_forgotten() -> None:
         size = f"{200 + generation}Gi"
         for name in some.CLUSTERS:
             fleet.observe_cluster(b.cluster(name, b.pool("p", b.gpu(size))))
-        for placement in schedule(ask(deployment), fleet, now=NOW).new:
+        for placement in schedule(placement_request(deployment), fleet, now=NOW).new:
             fleet.observe_replica(b.written(deployment, placement))
         for replica in fleet.replicas(*deployment.key):
             fleet.forget_replica(replica.key)

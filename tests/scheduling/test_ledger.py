@@ -6,25 +6,25 @@ from modelplane_operator.api.base import OwnerReference
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.placement import Owner
+from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.placement import ReplicaOwner
 from tests.support import builders as b
 
 CLUSTER = b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2))
 
 
 def test_what_is_charged_can_be_released() -> None:
-    site = Site.of(clusters.read(CLUSTER), {"x": 1})
+    info = ClusterInfo.of(clusters.read(CLUSTER), {"x": 1})
 
-    assert site.free == (3, 2)
-    assert site.charged({"x": 2, "y": 3}).free == (1, -1)
-    assert site.charged({"x": 2, "y": 3}).released({"x": 2, "y": 3}) == site
+    assert info.free == (3, 2)
+    assert info.charged({"x": 2, "y": 3}).free == (1, -1)
+    assert info.charged({"x": 2, "y": 3}).released({"x": 2, "y": 3}) == info
 
 
 def test_a_pool_that_is_not_published_is_charged_nothing() -> None:
-    site = Site.of(clusters.read(CLUSTER), {"gone": 7})
+    info = ClusterInfo.of(clusters.read(CLUSTER), {"gone": 7})
 
-    assert site.charged({"gone": 1}).free == (4, 2)
+    assert info.charged({"gone": 1}).free == (4, 2)
 
 
 def test_members_without_claims_are_charged_nothing() -> None:
@@ -39,9 +39,9 @@ def test_a_replica_seen_before_its_cluster_is_charged() -> None:
     fleet.observe_replica(b.replica("a", pool="x"))
     fleet.observe_cluster(CLUSTER)
 
-    site = fleet.site("a")
-    assert site is not None
-    assert site.free == (3, 2)
+    info = fleet.info("a")
+    assert info is not None
+    assert info.free == (3, 2)
 
 
 def test_a_pool_that_returns_is_charged_again() -> None:
@@ -49,9 +49,9 @@ def test_a_pool_that_returns_is_charged_again() -> None:
     fleet.observe_cluster(CLUSTER)
     fleet.observe_replica(b.replica("a", pool="x"))
     fleet.observe_cluster(b.cluster("a", b.pool("y", nodes=2)))
-    without = fleet.site("a")
+    without = fleet.info("a")
     fleet.observe_cluster(CLUSTER)
-    returned = fleet.site("a")
+    returned = fleet.info("a")
 
     assert without is not None
     assert returned is not None
@@ -61,10 +61,10 @@ def test_a_pool_that_returns_is_charged_again() -> None:
 def test_an_unchanged_cluster_is_not_asked_again() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(CLUSTER)
-    before = fleet.site("a")
+    before = fleet.info("a")
     fleet.observe_cluster(b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2)))
 
-    assert fleet.site("a") is before
+    assert fleet.info("a") is before
 
 
 def test_whose_a_replica_is_stands_in_its_owner_reference_or_its_labels() -> None:
@@ -74,4 +74,4 @@ def test_whose_a_replica_is_stands_in_its_owner_reference_or_its_labels() -> Non
     referenced = labelled.model_copy(update={"metadata": metadata})
 
     assert placements.read(labelled).owner == b.OWNER
-    assert placements.read(referenced).owner == Owner(b.NAMESPACE, "x" * 100, "u")
+    assert placements.read(referenced).owner == ReplicaOwner(b.NAMESPACE, "x" * 100, "u")

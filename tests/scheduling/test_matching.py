@@ -7,7 +7,7 @@ import pytest
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.requirement import placement_request
 from tests.support import builders as b
 
 
@@ -43,7 +43,7 @@ def test_the_largest_puzzle_is_decided() -> None:
 
 
 def test_a_pod_claims_a_device_when_it_can() -> None:
-    requirement = ask(b.deployment()).requirement
+    requirement = placement_request(b.deployment()).requirement
     pools = clusters.read(b.cluster("a", b.pool("p", b.synthetic("141Gi"), b.gpu("141Gi")))).pools
     found = match(requirement.engines[0].members[0], pools.profile.offers[0])
 
@@ -58,7 +58,9 @@ def test_equal_contents_are_worked_out_once() -> None:
     hosts.cache_clear()
     for name in "abc":
         read = clusters.read(b.cluster(name, b.pool("x"), b.pool("y", b.gpu("80Gi"))))
-        requirement = ask(b.deployment(b.engine(b.request(b.memory("77Gi"))), name=f"model-{name}")).requirement
+        requirement = placement_request(
+            b.deployment(b.engine(b.request(b.memory("77Gi"))), name=f"model-{name}")
+        ).requirement
         assert isinstance(hosts(requirement.engines, read.pools.profile), Hosts)
 
     assert (hosts.cache_info().misses, match.cache_info().misses) == (1, 2)

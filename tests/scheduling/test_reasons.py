@@ -25,10 +25,11 @@ from modelplane_operator.scheduling.problems import (
     Problem,
 )
 from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
+    ClusterUnreachable,
     Contended,
     Crowded,
     Full,
-    Going,
     LabelDiffers,
     NoGangs,
     NoGateway,
@@ -47,9 +48,8 @@ from modelplane_operator.scheduling.reasons import (
     TooSmall,
     UnknownPools,
     Unlike,
-    Unreachable,
 )
-from modelplane_operator.scheduling.requirement import NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -67,7 +67,7 @@ def decide(
         fleet.observe_cluster(cluster)
     for replica in replicas:
         fleet.observe_replica(replica)
-    return schedule(ask(deployment, cache), fleet, now=NOW)
+    return schedule(placement_request(deployment, cache), fleet, now=NOW)
 
 
 def without_pools(cluster: InferenceCluster) -> InferenceCluster:
@@ -229,7 +229,13 @@ CASES = [
         NoPools(NotReady("Creating")),
         "it is not Ready (Creating)",
     ),
-    Case("a cluster on its way out", b.deployment(), b.cluster("a", terminating=True), Going(), "it is being deleted"),
+    Case(
+        "a terminating cluster",
+        b.deployment(),
+        b.cluster("a", terminating=True),
+        ClusterTerminating(),
+        "it is being deleted",
+    ),
     Case(
         "another label",
         b.deployment(labels={"region": "eu"}),
@@ -249,7 +255,7 @@ CASES = [
 
 def test_each_refusal_has_a_case() -> None:
     """But for a cluster that does not answer, whose test is below."""
-    assert {type(case.reason) for case in CASES} == {*get_args(Refused)} - {Unreachable}
+    assert {type(case.reason) for case in CASES} == {*get_args(Refused)} - {ClusterUnreachable}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -331,9 +337,9 @@ def test_the_nearest_device_is_one_of_the_domain_that_is_asked_for(selector: str
 def test_a_cluster_that_does_not_answer_says_so() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(b.cluster("a"), unreachable_since=NOW)
-    decision = schedule(ask(b.deployment()), fleet, now=NOW)
+    decision = schedule(placement_request(b.deployment()), fleet, now=NOW)
 
-    assert decision.refusals == (Refusal(1, "a", Unreachable()),)
+    assert decision.refusals == (Refusal(1, "a", ClusterUnreachable()),)
 
 
 def test_the_summary_counts_groups_and_names_the_nearest_misses() -> None:

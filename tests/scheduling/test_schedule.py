@@ -13,7 +13,7 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.requirement import NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -41,7 +41,7 @@ def decide(case: Case) -> Decision:
         fleet.observe_cluster(cluster)
     for replica in case.replicas:
         fleet.observe_replica(replica)
-    return schedule(ask(case.deployment, case.cache), fleet, now=NOW)
+    return schedule(placement_request(case.deployment, case.cache), fleet, now=NOW)
 
 
 def places(decision: Decision, like: Sequence[Place]) -> list[Place]:

@@ -22,9 +22,17 @@ from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.reasons import Displaced, Going, Lost, Outdated, ScaledDown, Spare, Tainted
-from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.ledger import ClusterInfo
+from modelplane_operator.scheduling.reasons import (
+    ClusterTerminating,
+    Displaced,
+    Lost,
+    Outdated,
+    ScaledDown,
+    Spare,
+    Tainted,
+)
+from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fit, answer
 from tests.support import builders as b
@@ -32,7 +40,7 @@ from tests.support import strategies as some
 from tests.support.plain_fleet import PlainFleet
 
 NOW = b.EPOCH + timedelta(hours=1)
-MOVING = Going | Tainted | Outdated | Lost | Displaced
+MOVING = ClusterTerminating | Tainted | Outdated | Lost | Displaced
 EXAMPLES = settings(deadline=None, max_examples=50)
 
 
@@ -53,7 +61,7 @@ class World:
     def decide(
         self, deployment: ModelDeployment, staged: frozenset[str] = frozenset(), coming: frozenset[str] = frozenset()
     ) -> Decision:
-        return schedule(replace(ask(deployment), staged=staged, coming=coming), self.fleet, now=NOW)
+        return schedule(replace(placement_request(deployment), staged=staged, coming=coming), self.fleet, now=NOW)
 
     def after(self, deployment: ModelDeployment, decision: Decision) -> World:
         """The world once the decision is carried out, and before anything that goes is gone."""
@@ -142,15 +150,15 @@ def test_weights_that_are_there_change_where_replicas_go_and_never_how_many(
     assert len(decision.new) == len(plain.new)
     for nearer, where in ((staged, "are"), (staged | coming, "are to come")):
         farther = [placement for placement in decision.new if placement.cluster not in nearer]
-        spare = {found.cluster.name for name in nearer if (found := after.fleet.site(name)) and fits(deployment, found)}
+        spare = {found.cluster.name for name in nearer if (found := after.fleet.info(name)) and fits(deployment, found)}
         assert not (farther and spare), f"there was room where the weights {where}"
     assert after.decide(deployment, staged, coming - staged).new == ()
     for everywhere in ((frozenset(names), frozenset[str]()), (frozenset[str](), frozenset(names))):
         assert world.decide(deployment, *everywhere).new == plain.new
 
 
-def fits(deployment: ModelDeployment, site: Site) -> bool:
-    return isinstance(answer(ask(deployment).requirement, site), Fit)
+def fits(deployment: ModelDeployment, info: ClusterInfo) -> bool:
+    return isinstance(answer(placement_request(deployment).requirement, info), Fit)
 
 
 @EXAMPLES
@@ -235,17 +243,17 @@ def test_scaling_down_keeps_a_subset(history: tuple[World, ModelDeployment], rep
 @given(histories())
 def test_victims_are_taken_one_by_one(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
-    asked = ask(deployment)
+    asked = placement_request(deployment)
     mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.terminating]
-    sites = {r.cluster: site for r in mine if (site := world.fleet.site(r.cluster)) is not None}
+    infos = {r.cluster: info for r in mine if (info := world.fleet.info(r.cluster)) is not None}
     left = list(mine)
     order: list[placements.Replica] = []
     while left:
         loads = Counter(replica.cluster for replica in left)
-        order.append(max(left, key=lambda r: (schedules._illness(r, sites), loads[r.cluster], r.cluster, r.index)))
+        order.append(max(left, key=lambda r: (schedules._illness(r, infos), loads[r.cluster], r.cluster, r.index)))
         left.remove(order[-1])
 
-    assert list(schedules.worst_first(mine, sites)) == order
+    assert list(schedules.worst_first(mine, infos)) == order
 
 
 @EXAMPLES

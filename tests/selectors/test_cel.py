@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.selectors import cel
-from modelplane_operator.selectors.cel import Device, SelectorError, Verdict, Version
+from modelplane_operator.selectors.cel import Device, Evaluation, SelectorError, Version
 from tests.selectors.celoracle.generate import Generator
 
 _ATTRIBUTES = 'device.attributes["gpu.nvidia.com"]'
@@ -139,7 +139,7 @@ def test_a_device_that_does_not_match_says_what_it_has_and_what_is_needed(text: 
 
 
 def test_a_device_that_matches_needs_no_reason() -> None:
-    assert cel.evaluate(cel.compile('device.driver == "gpu.nvidia.com"'), HOPPER) == Verdict(matched=True)
+    assert cel.evaluate(cel.compile('device.driver == "gpu.nvidia.com"'), HOPPER) == Evaluation(matched=True)
 
 
 def test_malformed_values_are_listed_and_fail_only_who_reads_them() -> None:

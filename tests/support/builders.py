@@ -17,14 +17,14 @@ from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaStatus
 from modelplane_operator.api.placement import EnginePlacement, Placement
-from modelplane_operator.scheduling.placement import Owner, Replica, charges, held_nodes
+from modelplane_operator.scheduling.placement import Replica, ReplicaOwner, charges, held_nodes
 
 Manifest = dict[str, Any]
 
 NAMESPACE = "ml-team"
 MODEL = "my-model"
 UID = "uid-of-my-model"
-OWNER = Owner(NAMESPACE, MODEL, UID)
+OWNER = ReplicaOwner(NAMESPACE, MODEL, UID)
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 GPU = "gpu.nvidia.com"

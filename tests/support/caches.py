@@ -11,7 +11,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.ownership import marked
-from modelplane_operator.planning.cached_cluster import Observed, Site
+from modelplane_operator.planning.cached_cluster import ClusterState, Observed
 from modelplane_operator.planning.plan import Apply, Delete, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_volume
 
@@ -55,12 +55,12 @@ def ended(message: str, phase: str = "Failed") -> Manifest:
     return {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
 
 
-def seen(of: ModelCache, *sites: Site, token: str = "") -> Observed:
-    return Observed(of, sites, "home", HYDRATOR, NOW, {"HF_TOKEN": token} if token else {})
+def seen(of: ModelCache, *clusters: ClusterState, token: str = "") -> Observed:
+    return Observed(of, clusters, "home", HYDRATOR, NOW, {"HF_TOKEN": token} if token else {})
 
 
-def site(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> Site:
-    return Site(name, meant, "fast", children=children, **more)
+def cluster(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> ClusterState:
+    return ClusterState(name, meant, "fast", children=children, **more)
 
 
 def told(decided: Plan, kind: str) -> str:

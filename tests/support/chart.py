@@ -36,7 +36,7 @@ async def rendered(*values: str) -> list[Manifest]:
     return [manifest for manifest in yaml.safe_load_all(said) if manifest]
 
 
-async def rights(*values: str) -> list[Manifest]:
+async def permissions(*values: str) -> list[Manifest]:
     """What of the chart says who the operator is and what it may do, and where."""
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Account, Kind, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, Inventory, Kind, Owner, Wanted
 from modelplane_operator.kube.errors import ApiError, NotFound
-from modelplane_operator.planning.clouds.decide import Decision, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.decide import CloudDecision, Situation, decide, may_let_go
 from modelplane_operator.planning.clouds.steps import CloudStep, DeleteResource
 from modelplane_operator.runtime.clouds import Journal
 
@@ -32,7 +32,7 @@ class World(Protocol):
     @property
     def kinds(self) -> Mapping[str, Kind]: ...
 
-    def seen(self) -> Seen: ...
+    def seen(self) -> Inventory: ...
 
     def call(self, step: CloudStep) -> str: ...
 
@@ -49,7 +49,7 @@ class Life(Generic[W]):
     cloud: W
     wanted: tuple[Wanted, ...]
     records: tuple[CloudResource, ...] = ()
-    going: bool = False
+    terminating: bool = False
     gone_since: datetime | None = None
     over: bool = False
     """Whether the finalizer has gone."""
@@ -68,12 +68,12 @@ class Life(Generic[W]):
         end, turns = self.cloud.now + most, 0
         while self.cloud.now < end and (turns := turns + 1) < TURNS:
             decision = self.turn()
-            if self.over or (not self.going and self._is_settled(decision)):
+            if self.over or (not self.terminating and self._is_settled(decision)):
                 return
             self.cloud.now += timedelta(seconds=max(self.pace, decision.again if decision else 1.0))
         raise AssertionError(f"not settled: {[(one.key, one.state, one.message) for one in self.records]}")
 
-    def turn(self) -> Decision | None:
+    def turn(self) -> CloudDecision | None:
         """One reconcile; None when the process ended in it."""
         try:
             return self._turn()
@@ -81,7 +81,7 @@ class Life(Generic[W]):
             self._journal, self._process = Journal(), self._process + 1
             return None
 
-    def _turn(self) -> Decision:
+    def _turn(self) -> CloudDecision:
         seen = self.cloud.seen()
         decision = self._decide(seen)
         for step in decision.steps:
@@ -90,28 +90,28 @@ class Life(Generic[W]):
         if decision.steps:
             decision = self._decide(seen)
         self._pass()
-        gone_since = (self.gone_since or self.cloud.now) if self.going and decision.gone else None
+        gone_since = (self.gone_since or self.cloud.now) if self.terminating and decision.gone else None
         if (decision.records, gone_since) != (self.records, self.gone_since):
             self.writes += 1
         self.records, self.gone_since = decision.records, gone_since
         self._pass()
-        if self.going and decision.gone and may_let_go(gone_since, self.cloud.seen()):
+        if self.terminating and decision.gone and may_let_go(gone_since, self.cloud.seen()):
             self.over = True
         return decision
 
-    def _decide(self, seen: Seen) -> Decision:
+    def _decide(self, seen: Inventory) -> CloudDecision:
         return decide(
             Situation(
                 ACCOUNT,
                 OWNER,
-                () if self.going else self.wanted,
+                () if self.terminating else self.wanted,
                 self.cloud.kinds,
                 seen,
                 self.records,
                 self._journal.of(OWNER.uid),
                 self.process,
                 self.cloud.now,
-                self.going,
+                self.terminating,
             )
         )
 
@@ -131,7 +131,7 @@ class Life(Generic[W]):
         if self._instant in self.kills:
             raise Killed
 
-    def _is_settled(self, decision: Decision | None) -> bool:
+    def _is_settled(self, decision: CloudDecision | None) -> bool:
         keys = {one.key for one in self.wanted}
         return (
             decision is not None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from modelplane_operator.clients.clouds.cloud import Cloud
 from modelplane_operator.clients.clouds.view import View
-from modelplane_operator.kube.cloud import Kind, Seen, Wanted
+from modelplane_operator.kube.cloud import Inventory, Kind, Wanted
 from modelplane_operator.planning.clouds.decide import unsettled
 from modelplane_operator.planning.clouds.steps import CloudStep
 from modelplane_operator.runtime.clouds import carry_out
@@ -64,7 +64,7 @@ class CloudWorld(Generic[ServerT, CloudT]):
         self._life, self._process = life, ""
         return life
 
-    def seen(self) -> Seen:
+    def seen(self) -> Inventory:
         if self._life is None or self._life.going:
             return self.listed()
         if self._process != self._life.process:
@@ -72,7 +72,7 @@ class CloudWorld(Generic[ServerT, CloudT]):
         due = unsettled(self._life.records)
         return self.runner.run(self._view.look(self.cloud, OWNER, self.stays, due, self.now))
 
-    def listed(self) -> Seen:
+    def listed(self) -> Inventory:
         """All that there is of the cluster."""
         return self.runner.run(self.cloud.observe(OWNER, self.goes, self.now))
 

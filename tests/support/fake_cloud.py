@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from modelplane_operator.kube.cloud import Found, Kind, Seen
+from modelplane_operator.kube.cloud import Found, Inventory, Kind
 from modelplane_operator.kube.errors import AlreadyExists, InUse, Invalid, NotFound, ServerFault, TooMany
 from modelplane_operator.planning.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 
@@ -72,9 +72,9 @@ class FakeCloud:
     def left(self) -> list[str]:
         return [one.found.id for one in self.things if not self._is_gone(one)]
 
-    def seen(self) -> Seen:
+    def seen(self) -> Inventory:
         shown = [one for one in self.things if one.made + self.lag <= self.now or one.found.swept]
-        return Seen(
+        return Inventory(
             tuple(self._state(one) for one in shown if one.gone is None or self.now < one.gone + self.lag), self.now
         )
 

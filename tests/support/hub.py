@@ -16,7 +16,7 @@ from tests.support.reader import Reader
 Manifest = dict[str, Any]
 
 SYSTEM = "modelplane-system"
-AGAIN = 0.3
+POLL_INTERVAL = 0.3
 
 
 class Hub:
@@ -70,7 +70,7 @@ class Hub:
         while not true():
             if time.monotonic() > deadline:
                 pytest.fail(f"{what}: not within {seconds:.0f} s\n{self.kubectl('get', 'ic,icl,ig', '-oyaml')}")
-            time.sleep(AGAIN)
+            time.sleep(POLL_INTERVAL)
 
     def gone(self, what: str, name: str, namespace: str = "", *, on: str = "hub") -> None:
         """Wait until an object is not there any more."""

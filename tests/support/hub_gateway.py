@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from modelplane_operator.clients.hub_gateway import Way
+from modelplane_operator.clients.hub_gateway import ServiceAddress
 
 PREFIX = "/team/chat/"
 
@@ -29,8 +29,8 @@ class Gateway:
         writer.write(answer.encode())
         writer.close()
 
-    def way(self, host: str = "models.example.com", port: int = 0) -> Way:
-        return Way("127.0.0.1", "http", host, port or self.port, PREFIX)
+    def way(self, host: str = "models.example.com", port: int = 0) -> ServiceAddress:
+        return ServiceAddress("127.0.0.1", "http", host, port or self.port, PREFIX)
 
 
 def reply(status: int, body: str = "", headers: str = "") -> str:

@@ -40,9 +40,9 @@ def run(folder: Path, *arguments: str, secret: Mapping[str, str] | None = None, 
     word.write_text("")
     command = [sys.executable, "-m", "modelplane_operator.hydrate", f"--volume={volume}", f"--content={CONTENT}"]
     if mounted:
-        rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+        permissions = [] if os.geteuid() == 0 else ["--map-root-user"]
         mount = f'mount -t tmpfs -o {mounted} tmpfs {shlex.quote(str(volume))} && exec "$@"'
-        command = ["unshare", "--mount", *rights, "sh", "-ec", mount, "sh", *command]
+        command = ["unshare", "--mount", *permissions, "sh", "-ec", mount, "sh", *command]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **(secret or {})}
     done = subprocess.run(
         [*command, f"--termination-message={word}", *arguments],

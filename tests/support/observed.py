@@ -10,7 +10,7 @@ from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeploymen
 from modelplane_operator.planning.model_deployment import Observed
 from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.requirement import NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support.builders import EPOCH
 from tests.support.manifests import change
@@ -39,7 +39,7 @@ def seen(
 
 def placed(subject: ModelDeployment, *clusters: InferenceCluster, ready: bool = True) -> tuple[Manifest, ...]:
     """The replicas of a deployment as the scheduler places them on such clusters, once they are stored."""
-    decision = schedule(ask(subject), seen(subject, *clusters).fleet, now=EPOCH)
+    decision = schedule(placement_request(subject), seen(subject, *clusters).fleet, now=EPOCH)
     known = {one.metadata.name: one for one in clusters}
     return tuple(
         stored(render_replica(subject, one, known.get(one.cluster)), ready=ready) for one in decision.placements

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from modelplane_operator.api.types import of
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.page.live import Live
 from modelplane_operator.cli.page.server import Server
 from modelplane_operator.clients.access import Access
@@ -52,7 +52,7 @@ class Page:
 
 @asynccontextmanager
 async def page(objects: Iterable[Any] = (), *, namespace: str = "") -> AsyncGenerator[Page]:
-    target = Target(Access("https://hub.invalid:6443"), "ml-team", "prod")
+    target = HubTarget(Access("https://hub.invalid:6443"), "ml-team", "prod")
     live = Live(target, namespace, lambda: target)
     for informer in live.connection.informers:
         informer.synced = True

@@ -17,7 +17,7 @@ from localfleet import binaries
 from localfleet.fleet import Fleet, Options
 from scripts.permissions import CLUSTER, HUB, LLM_INFERENCES, TENANTS, rules
 from tests.integration import kinds
-from tests.support.chart import rendered, rights
+from tests.support.chart import permissions, rendered
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT, Manifest
 
@@ -32,7 +32,7 @@ QUICK = (
 )
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """One verb on one type of objects, everywhere or in a namespace."""
 
     verb: str
@@ -55,30 +55,34 @@ OF_STACKS = [
 ]
 
 
-def granted(file: Path, kind: str, namespace: str = EVERYWHERE) -> set[Right]:
+def granted(file: Path, kind: str, namespace: str = EVERYWHERE) -> set[Permission]:
     told = rules(file.read_text(), kind)
-    return {right for rule in told for right in _rights(rule.groups, rule.resources, rule.verbs, namespace)}
+    return {
+        permission for rule in told for permission in _permissions(rule.groups, rule.resources, rule.verbs, namespace)
+    }
 
 
-def given(roles: Iterable[Manifest]) -> set[Right]:
+def given(roles: Iterable[Manifest]) -> set[Permission]:
     """What roles give, all of them together."""
     return {
-        right
+        permission
         for role in roles
         for rule in role.get("rules") or ()
-        for right in _rights(
+        for permission in _permissions(
             *(rule.get(part, ()) for part in ("apiGroups", "resources", "verbs")),
             role["metadata"].get("namespace", EVERYWHERE),
         )
     }
 
 
-def _rights(groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], namespace: str) -> Iterator[Right]:
+def _permissions(
+    groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], namespace: str
+) -> Iterator[Permission]:
     for group, resource, verb in product(groups, resources, verbs):
-        yield Right(verb, ".".join(filter(None, (resource, group))), namespace)
+        yield Permission(verb, ".".join(filter(None, (resource, group))), namespace)
 
 
-def asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
+def asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Permission, int]]:
     """What a user asked for, where, and the status of the answer."""
     for event in events:
         target, code = event.get("objectRef"), event.get("responseStatus", {}).get("code", 0)
@@ -88,23 +92,23 @@ def asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
         named = ".".join(filter(None, (resource, target.get("apiGroup"))))
         verbs = (event["verb"], "create") if (event["verb"], code) == ("patch", 201) else (event["verb"],)
         for verb in verbs:  # whoever applies what is not there needs both
-            yield Right(verb, named, target.get("namespace", EVERYWHERE)), code
+            yield Permission(verb, named, target.get("namespace", EVERYWHERE)), code
 
 
-def idle(events: Iterable[Manifest], user: str, may: set[Right], known: Mapping[str, Iterable[str]]) -> list[str]:
-    """The rights of a user that nothing needed, but for those that are known."""
-    needed = {right for right, _ in asked(events, user)}
-    used = {right if right in may else right._replace(namespace=EVERYWHERE) for right in needed}
+def idle(events: Iterable[Manifest], user: str, may: set[Permission], known: Mapping[str, Iterable[str]]) -> list[str]:
+    """The permissions of a user that nothing needed, but for those that are known."""
+    needed = {permission for permission, _ in asked(events, user)}
+    used = {permission if permission in may else permission._replace(namespace=EVERYWHERE) for permission in needed}
     return sorted(set(map(str, may - used)).difference(*known.values()))
 
 
 def refused(events: Iterable[Manifest], user: str) -> list[str]:
-    return [str(right) for right, code in asked(events, user) if code == 403]
+    return [str(permission) for permission, code in asked(events, user) if code == 403]
 
 
-HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
-LLM_RIGHTS = granted(LLM_INFERENCES, "Role", "inference-large")
-RIGHTS = granted(CLUSTER, "ClusterRole") | granted(CLUSTER, "Role", ACCESS)
+HUB_PERMISSIONS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
+LLM_PERMISSIONS = granted(LLM_INFERENCES, "Role", "inference-large")
+PERMISSIONS = granted(CLUSTER, "ClusterRole") | granted(CLUSTER, "Role", ACCESS)
 
 
 @pytest.fixture
@@ -120,7 +124,7 @@ def audited(tmp_path: Path) -> Iterator[Fleet]:
 
 def accounts(*values: str) -> Manifest:
     """What of the chart says who the operator is on the hub, and what it may do there."""
-    return {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights(*values))}
+    return {"apiVersion": "v1", "kind": "List", "items": asyncio.run(permissions(*values))}
 
 
 def webhook() -> Manifest:

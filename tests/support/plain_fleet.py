@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modelplane_operator.scheduling.cluster import Cluster
+from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.decision import tally
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
@@ -19,32 +19,32 @@ from modelplane_operator.scheduling.survey import Fit, Survey, answer
 
 @dataclass(frozen=True)
 class PlainFleet:
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[ClusterView, ...]
     known: tuple[Replica, ...]
 
     @classmethod
-    def of(cls, clusters: Iterable[Cluster], replicas: Iterable[Replica] = ()) -> PlainFleet:
+    def of(cls, clusters: Iterable[ClusterView], replicas: Iterable[Replica] = ()) -> PlainFleet:
         return cls(tuple(clusters), tuple(replicas))
 
     @property
     def size(self) -> int:
         return len(self.clusters)
 
-    def site(self, cluster: str) -> Site | None:
+    def info(self, cluster: str) -> ClusterInfo | None:
         used = sum((Counter(r.charges) for r in self.known if r.cluster == cluster), Counter[str]())
-        return next((Site.of(found, used) for found in self.clusters if found.name == cluster), None)
+        return next((ClusterInfo.of(found, used) for found in self.clusters if found.name == cluster), None)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
         named = (r for r in self.known if (r.owner.namespace, r.owner.name) == (namespace, deployment))
         return tuple(sorted(named, key=lambda replica: replica.key))
 
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
-        sites = [self.site(cluster.name) for cluster in self.clusters if cluster.name not in apart]
-        asked = [(site, answer(requirement, site)) for site in sites if site is not None]
-        fitting = [(found.usage, site.cluster.name, site) for site, found in asked if isinstance(found, Fit)]
-        refused = [(site.cluster.name, found) for site, found in asked if not isinstance(found, Fit)]
+        infos = [self.info(cluster.name) for cluster in self.clusters if cluster.name not in apart]
+        asked = [(info, answer(requirement, info)) for info in infos if info is not None]
+        fitting = [(found.usage, info.cluster.name, info) for info, found in asked if isinstance(found, Fit)]
+        refused = [(info.cluster.name, found) for info, found in asked if not isinstance(found, Fit)]
         return Survey(
-            candidates=tuple(site for *_, site in sorted(fitting, key=lambda row: row[:2]))[:limit],
+            candidates=tuple(info for *_, info in sorted(fitting, key=lambda row: row[:2]))[:limit],
             fitting=len(fitting),
             refusals=tally((), refused),
         )

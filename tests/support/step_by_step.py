@@ -20,8 +20,8 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.prober import Pace
-from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.prober import ConnectionPace
+from modelplane_operator.clients.reflector import WatchPace
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
@@ -42,17 +42,17 @@ Manifest = dict[str, Any]
 
 @asynccontextmanager
 async def watching(
-    access: Access, near: Sequence[Watched], afar: Sequence[Watched], *, name: str
+    access: Access, near: Sequence[Watched], there: Sequence[Watched], *, name: str
 ) -> AsyncIterator[tuple[Connection, Connection, list[Call]]]:
     """One API server as the hub, and under a name as a workload cluster, once all is seen; and what it is asked."""
     store, calls = Store(asyncio.get_running_loop().time), list[Call]()
-    pace = Pace(watch=WatchPace(unserved=Backoff(first=0.2, longest=0.2)))
+    pace = ConnectionPace(watch=WatchPace(unserved=Backoff(first=0.2, longest=0.2)))
     hub = Connection(HUB, access, near, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
-    site = Connection(name, access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
+    remote = Connection(name, access, there, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one.run()) for one in (hub, site)]
-        await until(lambda: all(one.synced and one.health.answers for one in (hub, site)), "the first lists")
-        yield hub, site, calls
+        tasks = [group.create_task(one.run()) for one in (hub, remote)]
+        await until(lambda: all(one.synced and one.health.answers for one in (hub, remote)), "the first lists")
+        yield hub, remote, calls
         for task in tasks:
             task.cancel()
 
@@ -64,7 +64,7 @@ class Operator:
     kube: Kube
     folder: Path
     hub: Connection
-    site: Connection
+    remote: Connection
     calls: list[Call]
     controller: Controller[Any, Any]
     key: Key
@@ -86,7 +86,7 @@ class Operator:
             environment={"PATH": os.environ["PATH"]},
             folder=self.folder,
         )
-        fleet = {self.site.name: self.site}
+        fleet = {self.remote.name: self.remote}
         executors = {**KUBE, **releases.by(self.helm)}
         self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm, executors=executors)
 
@@ -140,7 +140,7 @@ class Operator:
 
     def history(self, release: Key) -> tuple[Revision, ...]:
         """What Helm has noted of a release, the newest first, as the workload cluster's watch for Secrets tells it."""
-        return revisions(self.site.find(SECRET) or ()).get(release, ())
+        return revisions(self.remote.find(SECRET) or ()).get(release, ())
 
     def status(self, release: Key) -> str:
         """How its newest revision stands; empty when there is none."""

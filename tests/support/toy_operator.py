@@ -24,7 +24,7 @@ from modelplane_operator.runtime.watched import Controllers
 from modelplane_operator.runtime.wiring import owner_of_kind
 from modelplane_operator.runtime.world import World
 
-AGAIN = 0.5
+REQUEUE_AFTER = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def toy(
             "data": {"writer": str(os.getpid()), **({"at": seen.now.isoformat()} if restless else {})},
         }
         conditions = (Ready.AVAILABLE.condition(seen.now, message="all of it"),)
-        return Plan((Apply(child),), ModelCacheStatus(conditions=conditions), AGAIN if restless else None)
+        return Plan((Apply(child),), ModelCacheStatus(conditions=conditions), REQUEUE_AFTER if restless else None)
 
     watches = {} if restless else {CONFIG_MAP: owner_of_kind("ModelCache")}
     cluster_of = (lambda manifest: manifest["metadata"]["name"]) if shared else None

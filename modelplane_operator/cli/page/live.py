@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica, ModelService
 from modelplane_operator.api.types import of
-from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.clients.asking import may
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.kube import Kube
@@ -50,10 +50,10 @@ async def sees_all(kube: Kube) -> bool:
 class Live:
     """Somebody has to `run` it. `renewed`: the hub with new credentials, where the old ones have ended."""
 
-    target: Target
+    target: HubTarget
     namespace: str
     """Empty: of the whole fleet."""
-    renewed: Callable[[], Target]
+    renewed: Callable[[], HubTarget]
     rows: Rows = field(default_factory=dict[str, dict[str, Any]], init=False)
     """Replaced, and never changed."""
     connection: Connection = field(init=False)

@@ -10,13 +10,13 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from modelplane_operator.kube.cloud import Found, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Found, Inventory, Owner, Wanted
 
 
 class Cloud(Protocol):
     """One account of one cloud in one region."""
 
-    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Seen:
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         """All resources of these kinds that are an owner's or have a name of its: a stranger's too, but told apart.
 
         What cannot be listed is told as such, and nothing is taken for absent that could not be.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.clients.clouds.cloud import Cloud
-from modelplane_operator.kube.cloud import Found, Owner, Seen
+from modelplane_operator.kube.cloud import Found, Inventory, Owner
 from modelplane_operator.kube.errors import ClientError
 
 AT_REST = timedelta(minutes=5) - timedelta(seconds=1)  # a look that comes when the last one is as old asks again
@@ -30,7 +30,7 @@ class View:
 
     async def look(
         self, cloud: Cloud, owner: Owner, kinds: Collection[str], unsettled: Collection[str], now: datetime
-    ) -> Seen:
+    ) -> Inventory:
         """These kinds; those of which something is under way are listed anew, and what could not be listed is, too."""
         known = self._known.setdefault(owner.uid, {})
         due = {kind for kind in kinds if kind in unsettled or self._is_old(known.get(kind), kind, now)}
@@ -40,7 +40,7 @@ class View:
                 found = tuple(one for one in seen.found if one.kind == kind)
                 known[kind] = _Listed(found, now, seen.unseen.get(kind))
         lists = {kind: known[kind] for kind in kinds}
-        return Seen(
+        return Inventory(
             tuple(one for listed in lists.values() for one in listed.found),
             min(listed.at for listed in lists.values()),
             {kind: listed.error for kind, listed in lists.items() if listed.error is not None},

@@ -20,8 +20,8 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.planning.answers.questions import (
     BUSY,
     FORBIDDEN,
-    Answer,
     Question,
+    QuestionAnswer,
     QuestionError,
     answer,
     asked,
@@ -49,7 +49,7 @@ class Questions:
         self._turn = asyncio.Semaphore(1)
         self._waiting = Counter[str]()
 
-    async def __call__(self, request: Manifest, clients: Clients) -> Answer:
+    async def __call__(self, request: Manifest, clients: Clients) -> QuestionAnswer:
         """The answer to an AdmissionReview's request; raises QuestionError and ClientError."""
         namespace = str(request.get("namespace") or "")
         full = self._waiting.total() >= WAITING or self._waiting[namespace] >= WAITING_OF_ONE
@@ -70,7 +70,7 @@ class Questions:
         finally:
             self._waiting -= Counter((namespace,))
 
-    async def _look_up(self, question: Question, clients: Clients, named: Named) -> Answer:
+    async def _look_up(self, question: Question, clients: Clients, named: Named) -> QuestionAnswer:
         """Holds the turn until its thread ends, which nobody can end sooner, and while it rests."""
         began = time.monotonic()
         try:
@@ -82,14 +82,14 @@ class Questions:
 
 
 async def _permitted(question: Question, user: _User, clients: Clients) -> Named:
-    """By the rights of whoever asks on what is concerned; raises QuestionError.
+    """By the permissions of whoever asks on what is concerned; raises QuestionError.
 
     Answers the namespaces of which a plan may name what they have: all for whoever may list that.
     """
-    for verb, kind, key in question.rights:
+    for verb, kind, key in question.permissions:
         if not await may(clients.hub.kube, verb, kind, key, user=user):
             what = f"{kind.kind} {key}" if key.name else f"{kind.kind}s"
-            raise QuestionError(f"you may not {verb} {what}: have somebody give you that right", FORBIDDEN)
+            raise QuestionError(f"you may not {verb} {what}: have somebody give you that permission", FORBIDDEN)
 
     async def lists(namespace: str) -> bool:
         kinds, every = (ModelDeployment, ModelReplica), Key(namespace, "")
@@ -157,7 +157,7 @@ def _waits(deployment: Manifest, fleet: FleetView) -> bool:
     return not isinstance(wanted, int) or len(fleet.model.replicas(key.namespace, key.name)) < wanted
 
 
-def looked_up(question: Question, found: Stored, named: Named) -> Answer:
+def looked_up(question: Question, found: Stored, named: Named) -> QuestionAnswer:
     """The answer, from what was stored at one moment."""
     seen = Snapshot(
         found.clusters,

@@ -52,7 +52,7 @@ def of_kinds(
     async def of_cluster(new: InferenceCluster, old: InferenceCluster | None, clients: Clients) -> Verdict:
         classes = clients.hub.find(of(InferenceClass))
         known = {key.name for key in classes.keys()} if classes else set[str]()  # noqa: SIM118 - an informer is no dict
-        return admission.inference_cluster.judge(new, old, known, fleet.model.site(new.metadata.name))
+        return admission.inference_cluster.judge(new, old, known, fleet.model.info(new.metadata.name))
 
     async def of_cache(new: ModelCache, old: ModelCache | None, _: Clients) -> Verdict:
         return admission.model_cache.judge(new, old, (one.metadata.labels for one in fleet.clusters.values()))

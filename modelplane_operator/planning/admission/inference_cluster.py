@@ -9,19 +9,21 @@ from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.kube.words import counted, sentence
 from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.node_pools import declared
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 
 WAKES = frozenset({"GKE"})
 """Sources whose autoscaler knows what devices the node of a pool without nodes would have."""
 
 
-def judge(new: InferenceCluster, old: InferenceCluster | None, classes: Container[str], site: Site | None) -> Verdict:
-    """`classes`: those that exist; `site`: the cluster as the scheduler counts its nodes, when it knows it."""
+def judge(
+    new: InferenceCluster, old: InferenceCluster | None, classes: Container[str], info: ClusterInfo | None
+) -> Verdict:
+    """`classes`: those that exist; `info`: the cluster as the scheduler counts its nodes, when it knows it."""
     known = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
     edited = [pool for pool in new.spec.node_pools if known.get(pool.name) != pool]
     told = (
         *_classes(edited, classes),
-        *(_shrinks(new, known, site) if site else ()),
+        *(_shrinks(new, known, info) if info else ()),
         *_asleep(edited, new.spec.cluster.source),
     )
     return Verdict(warnings=tuple(map(sentence, told)))
@@ -33,10 +35,10 @@ def _classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
             yield f"pool {pool.name} takes no replica until there is an InferenceClass {pool.class_name}"
 
 
-def _shrinks(new: InferenceCluster, known: dict[str, NodePool], site: Site) -> Iterator[str]:
+def _shrinks(new: InferenceCluster, known: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
     asked = {pool.name: declared(pool) for pool in new.spec.node_pools}
-    pools = site.cluster.pools
-    for name, nodes, free in zip(pools.names, pools.nodes, site.free, strict=True):
+    pools = info.cluster.pools
+    for name, nodes, free in zip(pools.names, pools.nodes, info.free, strict=True):
         used, before = nodes - free, declared(known[name]) if name in known else 0
         after = asked.get(name, 0)
         if after < used and after < before:

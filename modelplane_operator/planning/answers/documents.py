@@ -89,7 +89,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class LeavingReplica:
     """A replica that would not stay where or as it is."""
 
     name: str
@@ -98,7 +98,7 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeploymentOutcome:
     """What would become of one deployment."""
 
     namespace: str
@@ -108,10 +108,10 @@ class Outcome:
     decision: str
     added: tuple[str, ...]
     """Places of new replicas, as cluster/pool."""
-    removed: tuple[Going, ...]
+    removed: tuple[LeavingReplica, ...]
     restarted: tuple[str, ...]
     """Replicas that would stay and get another shape."""
-    stuck: tuple[Going, ...]
+    stuck: tuple[LeavingReplica, ...]
     """Replicas that should leave their clusters, and that no other takes."""
     waiting: int
     """Replicas without a place."""
@@ -146,7 +146,7 @@ class Others:
 class Outcomes:
     """The document of a plan."""
 
-    items: tuple[Outcome, ...]
+    items: tuple[DeploymentOutcome, ...]
     others: Others | None = None
 
     @property

@@ -14,7 +14,7 @@ from modelplane_operator.planning.answers.snapshot import Snapshot, observe
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.reasons import Full, LabelDiffers, Reason, Tainted, TooSmall
-from modelplane_operator.scheduling.requirement import Ask
+from modelplane_operator.scheduling.requirement import PlacementRequest
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.taints import Toleration
 
@@ -37,7 +37,7 @@ class Fix:
         return f"{self.change} ({self.places} of the {self.missing} that wait)"
 
 
-def fixes(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[Fix, ...]:
+def fixes(asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[Fix, ...]:
     """None when no replica waits, or when it is not known what is asked for."""
     if not decision.missing or decision.problems:
         return ()
@@ -55,7 +55,9 @@ def _fewer(decision: Decision) -> Iterator[Fix]:
         yield Fix(f"ask for {copies} and not {decision.desired}", decision.missing, decision.missing)
 
 
-def _tries(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> Iterator[tuple[str, Decision]]:
+def _tries(
+    asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
+) -> Iterator[tuple[str, Decision]]:
     now = snapshot.now
     reasons = [(refusal.nearest, refusal.reason) for refusal in decision.refusals]
     for change, edited in _edits(asked, reasons):
@@ -69,7 +71,7 @@ def _tries(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot
         observe(fleet, snapshot.cluster[name])  # as it was
 
 
-def _edits(asked: Ask, reasons: list[tuple[str, Reason]]) -> Iterator[tuple[str, Ask]]:
+def _edits(asked: PlacementRequest, reasons: list[tuple[str, Reason]]) -> Iterator[tuple[str, PlacementRequest]]:
     wanted = asked.requirement
     for name, why in reasons:
         match why:

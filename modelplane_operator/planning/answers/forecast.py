@@ -11,7 +11,7 @@ from modelplane_operator.api.inference_cluster import Taint
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.documents import Going, Outcome
+from modelplane_operator.planning.answers.documents import DeploymentOutcome, LeavingReplica
 from modelplane_operator.planning.answers.fixes import fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.model_deployment.course import Course, decide
@@ -28,7 +28,7 @@ DRAINED = Taint(key="modelplane.ai/drain", effect="NoExecute")
 
 def forecast(
     before: Snapshot, after: Snapshot, asked: Iterable[Key] = (), clusters: frozenset[str] = frozenset()
-) -> tuple[Outcome, ...]:
+) -> tuple[DeploymentOutcome, ...]:
     """Of the deployments that are asked for, and of those that the change concerns: with replicas on these clusters, or
     without a place before."""
     fleet = after.fleet()
@@ -81,20 +81,22 @@ def _waiting(snapshot: Snapshot) -> set[Key]:
     return {key for key, one in snapshot.deployment.items() if len(snapshot.owned.get(key, ())) < one.spec.replicas}
 
 
-def _outcome(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> Outcome:
+def _outcome(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> DeploymentOutcome:
     course = decide(_observed(deployment, snapshot, fleet))
     decision = course.decision
-    told = fixes(snapshot.ask(deployment, fleet), decision, fleet, snapshot)
-    outcome = Outcome(
+    told = fixes(snapshot.placement_request(deployment, fleet), decision, fleet, snapshot)
+    outcome = DeploymentOutcome(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
         settled=decision.settled,
         decision=sentence(summary(decision)),
         added=tuple(map(_place, decision.new)),
-        removed=tuple(Going(one.replica.key.name, one.replica.cluster, leaving(one.why)) for one in decision.removed),
+        removed=tuple(
+            LeavingReplica(one.replica.key.name, one.replica.cluster, leaving(one.why)) for one in decision.removed
+        ),
         restarted=tuple(key.name for key in course.changed),
         stuck=tuple(
-            Going(one.replica.key.name, one.replica.cluster, reason_to_move(one.why)) for one in decision.stuck
+            LeavingReplica(one.replica.key.name, one.replica.cluster, reason_to_move(one.why)) for one in decision.stuck
         ),
         waiting=decision.missing,
         help=tuple(sentence(str(fix)) for fix in told),

@@ -19,9 +19,9 @@ def hardware(snapshot: Snapshot) -> tuple[Hardware, ...]:
     fleet = snapshot.fleet()
     for cluster in snapshot.clusters:
         name, classes = cluster.metadata.name, {pool.name: pool.class_name for pool in cluster.spec.node_pools}
-        site = fleet.site(name)
+        info = fleet.info(name)
         for pool in cluster.status.gpu_pools if cluster.status else ():
-            free = max(site.free_in(pool.name), 0) if site else 0
+            free = max(info.free_in(pool.name), 0) if info else 0
             for device in pool.devices:
                 key = (classes.get(pool.name, ""), str(sorted(device.to_manifest().items(), key=str)))
                 known = found.get(key)

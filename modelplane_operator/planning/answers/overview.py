@@ -16,7 +16,7 @@ from modelplane_operator.scheduling.placement import charges, read
 
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
+class PoolSummary:
     """One pool of a cluster."""
 
     name: str
@@ -25,7 +25,7 @@ class PoolState:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterSummary:
     """One cluster of the fleet."""
 
     name: str
@@ -35,13 +35,13 @@ class ClusterState:
     replicas: int
     nodes: int
     used: int
-    pools: tuple[PoolState, ...]
+    pools: tuple[PoolSummary, ...]
     taints: str
     note: str
 
 
 @dataclass(frozen=True, slots=True)
-class ModelState:
+class ModelSummary:
     """One ModelDeployment, in the words of its own conditions."""
 
     namespace: str
@@ -100,29 +100,29 @@ class PlacedReplica:
 class ClusterDetail:
     """One cluster, with all that it says, and what runs there."""
 
-    cluster: ClusterState
+    cluster: ClusterSummary
     conditions: tuple[Aspect, ...]
     replicas: tuple[PlacedReplica, ...]
 
 
-def clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
+def clusters(seen: Snapshot) -> tuple[ClusterSummary, ...]:
     model, counts = seen.fleet(), Counter(one.spec.cluster_name for one in seen.replicas)
-    found: list[ClusterState] = []
+    found: list[ClusterSummary] = []
     for name, cluster in sorted(seen.cluster.items()):
-        site, state = model.site(name), ready(cluster.conditions)
-        known = site.cluster.pools if site else None
+        info, state = model.info(name), ready(cluster.conditions)
+        known = info.cluster.pools if info else None
         pools = (
             tuple(
-                PoolState(pool, nodes, nodes - free)
-                for pool, nodes, free in zip(known.names, known.nodes, site.free, strict=True)
+                PoolSummary(pool, nodes, nodes - free)
+                for pool, nodes, free in zip(known.names, known.nodes, info.free, strict=True)
             )
-            if site and known
+            if info and known
             else ()
         )
         good = is_good(state)
         said = ": ".join(filter(None, (state.reason, state.message))) if state else "not looked at yet"
         found.append(
-            ClusterState(
+            ClusterSummary(
                 name=name,
                 ready=good,
                 reason=state.reason if state else "",
@@ -159,13 +159,13 @@ def _placed(replica: ModelReplica) -> PlacedReplica:
     return PlacedReplica(namespace, name, known.owner.name, pools, nodes, is_good(ready(replica.conditions)))
 
 
-def models(seen: Snapshot) -> tuple[ModelState, ...]:
-    found: list[ModelState] = []
+def models(seen: Snapshot) -> tuple[ModelSummary, ...]:
+    found: list[ModelSummary] = []
     for key, deployment in sorted(seen.deployment.items()):
         mine, state = seen.owned.get(key, ()), ready(deployment.conditions)
         progress = next((one for one in deployment.conditions if one.type == Progressing.__name__), None)
         found.append(
-            ModelState(
+            ModelSummary(
                 namespace=key.namespace,
                 name=key.name,
                 ready=is_good(state),

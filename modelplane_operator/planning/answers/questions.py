@@ -19,7 +19,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.documents import Others, Outcome, Outcomes
+from modelplane_operator.planning.answers.documents import DeploymentOutcome, Others, Outcomes
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
 from modelplane_operator.planning.answers.hardware import hardware
 from modelplane_operator.planning.answers.schema import document
@@ -59,7 +59,7 @@ class QuestionError(Exception):
         self.code = code
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """What somebody has to be allowed; all objects of the kind, where the key names none."""
 
     verb: Verb
@@ -89,18 +89,18 @@ class Question:
         return tuple(each.key for each in self.deployments) or ((Key(self.namespace, one),) if one else ())
 
     @property
-    def rights(self) -> Sequence[Right]:
+    def permissions(self) -> Sequence[Permission]:
         """What whoever asks has to be allowed."""
         verb: Verb = "get" if self.spec.ask == "Why" else "create" if self.deployments else "update"
         if self.spec.ask == "Hardware":
             return ()
         if self.cluster:
-            return (Right("list", of(InferenceCluster), Key("", "")),)
-        return [Right(verb, of(ModelDeployment), key) for key in self.keys]
+            return (Permission("list", of(InferenceCluster), Key("", "")),)
+        return [Permission(verb, of(ModelDeployment), key) for key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """A document for programs, and a sentence for people."""
 
     document: dict[str, Any]
@@ -161,19 +161,19 @@ def _read(said: dict[str, Any], namespace: str, *kinds: Any) -> ModelDeployment 
 
 def answer(
     question: Question, services: tuple[ModelService, ...], seen: Snapshot, named: Collection[str] | None = None
-) -> Answer:
+) -> QuestionAnswer:
     """`seen`: the fleet, and of deployments and caches those that the question concerns. `named`: the namespaces of
     which deployments may be named; all, where it is None. Raises QuestionError."""
     if question.spec.ask == "Hardware":
         found = hardware(seen)
-        return Answer(document("Hardware", found), f"{len(found)} kinds of devices may be asked for")
+        return QuestionAnswer(document("Hardware", found), f"{len(found)} kinds of devices may be asked for")
     if question.spec.ask == "Why":
         told = why(_live(question, seen), services, seen)
-        return Answer(document("Why", told), sentence(told.cause, *told.help))
+        return QuestionAnswer(document("Why", told), sentence(told.cause, *told.help))
     outcomes = _told(_planned(question, seen), question.keys, named)
     words = [f"{one.namespace}/{one.name}: {one.decision}" for one in outcomes.items]
     words += [str(outcomes.others)] if outcomes.others else []
-    return Answer(document("Plan", outcomes), sentence(*words) if words else "Nothing would change.")
+    return QuestionAnswer(document("Plan", outcomes), sentence(*words) if words else "Nothing would change.")
 
 
 def _live(question: Question, seen: Snapshot) -> ModelDeployment:
@@ -183,7 +183,7 @@ def _live(question: Question, seen: Snapshot) -> ModelDeployment:
     return seen.deployment[key]
 
 
-def _planned(question: Question, seen: Snapshot) -> Iterable[Outcome]:
+def _planned(question: Question, seen: Snapshot) -> Iterable[DeploymentOutcome]:
     if cluster := question.cluster:
         if cluster not in seen.cluster:
             raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(seen.cluster)}")
@@ -202,16 +202,16 @@ def _names(clusters: Mapping[str, object]) -> str:
     return ", ".join(sorted(clusters)) or "none"
 
 
-def _told(outcomes: Iterable[Outcome], asked: Collection[Key], named: Collection[str] | None) -> Outcomes:
+def _told(outcomes: Iterable[DeploymentOutcome], asked: Collection[Key], named: Collection[str] | None) -> Outcomes:
     """Of deployments that are not asked for and may not be named, no more than how many replicas it is about."""
-    shown, rest = list[Outcome](), list[Outcome]()
+    shown, rest = list[DeploymentOutcome](), list[DeploymentOutcome]()
     for one in outcomes:
         known = named is None or one.namespace in named or Key(one.namespace, one.name) in asked
         (shown if known else rest).append(one)
     return Outcomes(tuple(shown), _counted(rest) if rest else None)
 
 
-def _counted(outcomes: Sequence[Outcome]) -> Others:
+def _counted(outcomes: Sequence[DeploymentOutcome]) -> Others:
     return Others(
         len(outcomes),
         sum(len(one.added) for one in outcomes),

@@ -16,7 +16,7 @@ from modelplane_operator.planning.cache_status import awaited
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import Replica, read
-from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
 
@@ -79,19 +79,21 @@ class Snapshot:
                 fleet.forget_cluster(one.metadata.name)
         for one in kept:
             if one is not self.cluster.get(one.metadata.name):
-                site = fleet.site(one.metadata.name)
-                fleet.observe_cluster(one, unreachable_since=site.cluster.unreachable_since if site else None)
+                info = fleet.info(one.metadata.name)
+                fleet.observe_cluster(one, unreachable_since=info.cluster.unreachable_since if info else None)
         return replace(self, clusters=kept, model=fleet)
 
-    def ask(self, deployment: ModelDeployment, fleet: FleetModel) -> Ask:
+    def placement_request(self, deployment: ModelDeployment, fleet: FleetModel) -> PlacementRequest:
         """What a deployment asks for, with its cache."""
         reference = deployment.replica.model_cache_ref
         found = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
-        return ask(deployment, (found or NoCache.NOT_FOUND) if reference else NoCache.NOT_READ, fleet.devices)
+        return placement_request(
+            deployment, (found or NoCache.NOT_FOUND) if reference else NoCache.NOT_READ, fleet.devices
+        )
 
     def decide(self, deployment: ModelDeployment, fleet: FleetModel) -> Decision:
         """The operator's decision: the same function of the same values."""
-        return schedule(self.ask(deployment, fleet), fleet, now=self.now)
+        return schedule(self.placement_request(deployment, fleet), fleet, now=self.now)
 
     def awaited(self, deployment: ModelDeployment, decision: Decision) -> tuple[str, ...]:
         """What new replicas wait for once they have their places: weights that are not on their clusters yet."""

@@ -26,7 +26,7 @@ def why(
     with_clusters: bool = False,
 ) -> Why:
     fleet = snapshot.fleet()
-    asked = snapshot.ask(deployment, fleet)
+    asked = snapshot.placement_request(deployment, fleet)
     decision = snapshot.decide(deployment, fleet)
     mine = sorted(
         (one for one in snapshot.owned.get(deployment.key, ()) if read(one).owner == asked.owner),

@@ -22,11 +22,11 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.shared import CacheStatus
-from modelplane_operator.kube.cloud import Account, Call, Kind, Offer, Outcome, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, Call, Inventory, Kind, Offer, Outcome, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
-from modelplane_operator.planning.clouds.decide import AT_REST, LAG, SOON, Situation, decide, may_let_go
-from modelplane_operator.planning.clouds.preflight import Verdict
+from modelplane_operator.planning.clouds.decide import AT_REST, LAG, REQUEUE_SOON, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.preflight import PreflightResult
 from modelplane_operator.planning.plan import LET_GO, Plan
 
 UNTIL_MENDED = 60.0  # seconds until it is tried again what somebody has to mend elsewhere
@@ -40,7 +40,7 @@ class Observed(Generic[ClusterT]):
 
     cluster: ClusterT
     _: KW_ONLY
-    seen: Seen | None = None
+    seen: Inventory | None = None
     """None while the account is not known, and when there is no way to it."""
     error: ClientError | None = None
     """Why there is none."""
@@ -57,7 +57,7 @@ class Observed(Generic[ClusterT]):
     """How long the cloud may take to show what was made."""
 
     @property
-    def going(self) -> bool:
+    def terminating(self) -> bool:
         return self.cluster.metadata.deletion_timestamp is not None
 
 
@@ -84,11 +84,11 @@ def owner_of(cluster: Resource[Any, Any]) -> Owner:
 def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
     """What is decided whatever there is on the cloud; None where that has to be seen."""
     cluster = seen.cluster
-    if seen.going and labels.FINALIZER not in cluster.metadata.finalizers:
+    if seen.terminating and labels.FINALIZER not in cluster.metadata.finalizers:
         return Plan()  # nothing was ever made
-    if seen.going and cluster.metadata.annotations.get(labels.ABANDON) == "true":
+    if seen.terminating and cluster.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
-    if seen.going and seen.held:
+    if seen.terminating and seen.held:
         return _held(of, seen)
     return _no_way(of, seen, seen.error) if seen.error is not None else None
 
@@ -98,15 +98,15 @@ def towards(
     seen: Observed[Any],
     account: Account,
     wanted: Sequence[Wanted],
-    before: Verdict | None = None,
+    before: PreflightResult | None = None,
     **facts: Any,
 ) -> Plan:
     """The next calls. `before`: what the cloud says of what is not made yet. `facts`: what the status of this cloud's
     clusters says beside what all say."""
     if seen.seen is None:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     last: CloudStatus | None = seen.cluster.status
-    before = replace(before or Verdict(), begun=_has_begun(of, seen, seen.seen))
+    before = replace(before or PreflightResult(), begun=_has_begun(of, seen, seen.seen))
     decision = decide(
         Situation(
             account,
@@ -118,13 +118,13 @@ def towards(
             seen.journal,
             seen.process,
             seen.now,
-            seen.going,
+            seen.terminating,
             seen.lag,
             held=frozenset(of.kinds) - of.free if before.holds else frozenset(),
             hold=AT_REST if before.against else None,
         )
     )
-    is_gone = seen.going and decision.gone
+    is_gone = seen.terminating and decision.gone
     since = (last.gone_since if last else None) or seen.now
     if is_gone and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
         return Plan((LET_GO,))
@@ -133,14 +133,16 @@ def towards(
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
         resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
         gone_since=since if is_gone else None,
-        conditions=tuple(judged(decision, of.parts, seen.now, before, seen.cluster.conditions, going=seen.going)),
+        conditions=tuple(
+            judged(decision, of.parts, seen.now, before, seen.cluster.conditions, terminating=seen.terminating)
+        ),
         **facts,
     )
     left = (since + seen.lag - seen.now).total_seconds()
-    return Plan(decision.steps, status, requeue_after=max(left, SOON) if is_gone else decision.again)
+    return Plan(decision.steps, status, requeue_after=max(left, REQUEUE_SOON) if is_gone else decision.again)
 
 
-def _has_begun(of: Clouds, seen: Observed[Any], found: Seen) -> bool:
+def _has_begun(of: Clouds, seen: Observed[Any], found: Inventory) -> bool:
     """Whether something that is paid for was made, or may have been."""
     records: Sequence[CloudResource] = seen.cluster.status.resources if seen.cluster.status else ()
     mine = [one.kind for one in found.found if one.owner == seen.cluster.metadata.uid]
@@ -160,14 +162,14 @@ def refused(of: Clouds, seen: Observed[Any], reason: ConditionType, words: str) 
     """Nothing is changed until somebody mends it; what was known stays."""
     told = reason.condition(seen.now, message=words)
     ready = not_ready(seen.cluster.definition.kind, told)
-    if seen.going:
+    if seen.terminating:
         ready = Ready.DELETING.condition(seen.now, message=words)
     known = seen.cluster.status or of.status()
     return Plan(status=known.model_copy(update={"conditions": (told, ready)}), requeue_after=UNTIL_MENDED)
 
 
 def _endpoint(
-    of: Clouds, seen: Seen, records: Sequence[CloudResource], last: CloudStatus | None
+    of: Clouds, seen: Inventory, records: Sequence[CloudResource], last: CloudStatus | None
 ) -> CloudEndpoint | None:
     """Where its API server is, once we are let in; what was known stays while it is not told, and goes with it."""
     known = last.endpoint if last else None

@@ -19,8 +19,8 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.planning.clouds.decide import Decision, is_waiting
-from modelplane_operator.planning.clouds.preflight import Verdict
+from modelplane_operator.planning.clouds.decide import CloudDecision, is_waiting
+from modelplane_operator.planning.clouds.preflight import PreflightResult
 
 NOTHING = "nothing is made:"
 WORKS = frozenset({"Ready", "Updating"})
@@ -36,30 +36,36 @@ class Parts:
 
 
 def judged(
-    decision: Decision, parts: Parts, now: datetime, before: Verdict, last: Iterable[Condition], *, going: bool
+    decision: CloudDecision,
+    parts: Parts,
+    now: datetime,
+    before: PreflightResult,
+    last: Iterable[Condition],
+    *,
+    terminating: bool,
 ) -> Iterator[Condition]:
     """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
     records = decision.records
     wanted = [one for one in records if one.key not in decision.leaving]
     network, pools = _lacking(wanted, parts.network), _lacking(wanted, frozenset({parts.pools}))
     yield _credentials(decision, now)
-    if not going:
+    if not terminating:
         yield from _quota(before, last, now, all_there=not pools)
     yield _capacity(decision, before, now)
     plane = next((one for one in records if one.kind == parts.control_plane), None)
-    if not going:
+    if not terminating:
         yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_named(network))
         yield _control_plane(plane, now)
         yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_named(pools))
     yield _stalled(decision, before, now)
-    yield _deleting(records, now) if going else _ready(wanted, before, now)
+    yield _deleting(records, now) if terminating else _ready(wanted, before, now)
 
 
 def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
     return [one for one in records if one.kind in kinds and one.state not in WORKS]
 
 
-def _credentials(decision: Decision, now: datetime) -> Condition:
+def _credentials(decision: CloudDecision, now: datetime) -> Condition:
     refused = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
     if refused:
         words = f"a call was refused: {listed(sorted({str(one) for one in refused}))}"
@@ -67,7 +73,9 @@ def _credentials(decision: Decision, now: datetime) -> Condition:
     return CredentialsValid.ACCEPTED.condition(now)
 
 
-def _quota(before: Verdict, last: Iterable[Condition], now: datetime, *, all_there: bool) -> Iterator[Condition]:
+def _quota(
+    before: PreflightResult, last: Iterable[Condition], now: datetime, *, all_there: bool
+) -> Iterator[Condition]:
     """What was told stays while it is not asked for again, and until all is there all the same."""
     known = next((one for one in last if one.type == QuotaAvailable.__name__), None)
     if before.short:
@@ -83,7 +91,7 @@ def _quota(before: Verdict, last: Iterable[Condition], now: datetime, *, all_the
         yield known
 
 
-def _capacity(decision: Decision, before: Verdict, now: datetime) -> Condition:
+def _capacity(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:
     if before.absent:
         return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(before.absent))
     short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
@@ -101,7 +109,7 @@ def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
     return ControlPlaneReady.AVAILABLE.condition(now)
 
 
-def _stalled(decision: Decision, before: Verdict, now: datetime) -> Condition:
+def _stalled(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:
     """What takes long by itself, what is refused for good, and what would be."""
     if before.against:
         return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(before.against)}")
@@ -114,7 +122,7 @@ def _stalled(decision: Decision, before: Verdict, now: datetime) -> Condition:
     return Stalled.STALLED.condition(now, message=_named(held.values()))
 
 
-def _ready(records: Sequence[CloudResource], before: Verdict, now: datetime) -> Condition:
+def _ready(records: Sequence[CloudResource], before: PreflightResult, now: datetime) -> Condition:
     if before.holds:
         return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(before.against) or before.later}")
     lacking = [one for one in records if one.state not in WORKS]

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from modelplane_operator.api.clusters.provisioning import MESSAGE, CloudResource, ResourceState
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.cloud import Account, Call, Found, Kind, Outcome, Owner, Seen, Verb, Wanted, token
+from modelplane_operator.kube.cloud import Account, Call, Found, Inventory, Kind, Outcome, Owner, Verb, Wanted, token
 from modelplane_operator.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -44,7 +44,7 @@ FRESH = timedelta(seconds=30)
 FAILED_STAYS = timedelta(seconds=120)
 """How long what was made in vain stays to be looked at, before another is made in its place."""
 STALLED = 3  # times what it usually takes
-SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
+REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
 YOUNG = timedelta(minutes=1)
 
 HELD = "waits for what Ready says"
@@ -74,7 +74,7 @@ class Situation:
     owner: Owner
     wanted: tuple[Wanted, ...]
     kinds: Mapping[str, Kind]
-    seen: Seen
+    seen: Inventory
     records: tuple[CloudResource, ...]
     """What the status says."""
     journal: Mapping[Call, Outcome]
@@ -82,7 +82,7 @@ class Situation:
     process: str
     """A word that no other process has."""
     now: datetime
-    going: bool = field(default=False)
+    terminating: bool = field(default=False)
     """Whether the cluster is being deleted; then nothing is wanted."""
     lag: timedelta = LAG
     held: frozenset[str] = frozenset()
@@ -92,7 +92,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CloudDecision:
     """What to call now, and what to say."""
 
     steps: tuple[CloudStep, ...]
@@ -120,7 +120,7 @@ class _Turn:
     """The seconds until it may go on; None when only a look tells."""
 
 
-def decide(of: Situation) -> Decision:
+def decide(of: Situation) -> CloudDecision:
     return _Deciding(of).decision()
 
 
@@ -134,24 +134,24 @@ class _Deciding:
         self._outputs = {key: {"id": found.id, **found.outputs} for key, found in self._chosen.items()}
         self._settled = {one.key for one in of.wanted if self._is_settled(one)}
         mine = {(found.kind, found.id) for found in self._chosen.values()}
-        self._going = [
+        self._leftover = [
             one
             for one in of.seen.found
-            if (one.kind, one.id) not in mine and (one.owner == of.owner.uid or (one.swept and of.going))
+            if (one.kind, one.id) not in mine and (one.owner == of.owner.uid or (one.swept and of.terminating))
         ]
 
-    def decision(self) -> Decision:
+    def decision(self) -> CloudDecision:
         of = self._of
         leaving = [*self._away()]
         turns = [*chain((self._towards(one) for one in of.wanted), leaving, self._unseen())]
         records = tuple(self._from_when_it_could_go_on(turn.record) for turn in turns)
         waits = [turn.wait if turn.wait is not None else self._look_again(turn.record) for turn in turns]
         unseen = [UNSURE.first * 2] * bool(of.seen.unseen)
-        return Decision(
+        return CloudDecision(
             tuple(turn.step for turn in turns if turn.step),
             records,
             min((*waits, *unseen), default=AT_REST),
-            gone=not of.seen.unseen and not self._going and not self._chosen,
+            gone=not of.seen.unseen and not self._leftover and not self._chosen,
             troubles=tuple((turn.record, turn.trouble) for turn in turns if turn.trouble),
             stalled=tuple(record for record in records if self._is_stalled(record)),
             leaving=frozenset(turn.record.key for turn in leaving),
@@ -265,7 +265,7 @@ class _Deciding:
         left = self._of.lag - (self._of.seen.as_of(record.kind) - (made.at if made else record.since + HOLDS))
         if left > timedelta():
             words = "a call was made, or may have been, whose effect is not seen yet"
-            return _Turn(record.model_copy(update={"message": words}), wait=min(left.total_seconds(), SOON))
+            return _Turn(record.model_copy(update={"message": words}), wait=min(left.total_seconds(), REQUEUE_SOON))
         return _Turn(fresh, wait=0.0)
 
     def _strangers(self, wanted: Wanted) -> str:
@@ -278,11 +278,11 @@ class _Deciding:
     # Away from what is not ---------------------------------------------------------------------------------------
 
     def _away(self) -> Iterator[_Turn]:
-        kinds = {one.kind for one in self._going}
+        kinds = {one.kind for one in self._leftover}
         keys = {one.key for one in self._of.wanted}
         # What is about to be changed may still have what it had before.
         users = kinds | {one.kind for one in self._of.wanted if one.key not in self._settled}
-        for one in sorted(self._going, key=lambda one: (one.kind, one.key, one.id)):
+        for one in sorted(self._leftover, key=lambda one: (one.kind, one.key, one.id)):
             about = Wanted(f"{one.key}/{one.id}" if one.key in keys else one.key, one.kind, {})
             keys.add(about.key)  # two of one key are there when a call had its effect after it was given up
             record = self._record(about, "Deleting", one.id, one.message)
@@ -307,7 +307,7 @@ class _Deciding:
         for kind, error in sorted(self._of.seen.unseen.items()):
             left = [one for one in self._of.records if one.kind == kind and one.key not in {*wanted, kind}]
             yield from (_Turn(record, trouble=error) for record in left)
-            if self._of.going and kind not in told and not left:
+            if self._of.terminating and kind not in told and not left:
                 words = _words(f"cannot be listed: {error}")
                 yield _Turn(self._record(Wanted(kind, kind, {}), "Pending", message=words), trouble=error)
 
@@ -353,7 +353,7 @@ class _Deciding:
     def _look_again(self, record: CloudResource) -> float:
         if record.state == "Ready":
             return AT_REST
-        return SOON if self._of.now - record.since < YOUNG else STEADY
+        return REQUEUE_SOON if self._of.now - record.since < YOUNG else STEADY
 
     def _from_when_it_could_go_on(self, record: CloudResource) -> CloudResource:
         """As long as it waits for others, it takes no time itself."""
@@ -390,7 +390,7 @@ def _words(said: str) -> str:
     return said[:MESSAGE]
 
 
-def may_let_go(gone_since: datetime | None, seen: Seen, lag: timedelta = LAG) -> bool:
+def may_let_go(gone_since: datetime | None, seen: Inventory, lag: timedelta = LAG) -> bool:
     """Whether nothing can be left: nothing was seen then, nor is now, and whatever was called for would have shown."""
     return gone_since is not None and seen.at - gone_since >= lag
 

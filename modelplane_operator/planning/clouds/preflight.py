@@ -17,7 +17,7 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class QuotaRequirement:
     """What something takes of a quota."""
 
     quota: str
@@ -29,7 +29,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PreflightResult:
     """What an offer means for one cluster; all that is wrong with it is in words."""
 
     asked: bool = False
@@ -71,10 +71,10 @@ def unbegun(cluster: Resource[Any, Any], pools: Iterable[P], key: Callable[[P], 
     return tuple(pool for pool in pools if key(pool) not in made)
 
 
-def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> Verdict:
+def judge(offer: Offer, needs: Iterable[QuotaRequirement], version: str, raised: str) -> PreflightResult:
     """`version`: of Kubernetes, without its patch. `raised`: how a quota is."""
     short, tight = _quotas(needs, offer.quotas, raised)
-    found = Verdict(
+    found = PreflightResult(
         asked=not offer.later, short=short, tight=tight, absent=offer.absent, unasked=offer.unasked, later=offer.later
     )
     if not offer.versions or version in offer.versions:
@@ -83,7 +83,9 @@ def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> Ver
     return replace(found, wrong=(f"Kubernetes {version} is not offered: write one of {known}",))
 
 
-def _quotas(needs: Iterable[Need], quotas: Mapping[str, Quota], raised: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _quotas(
+    needs: Iterable[QuotaRequirement], quotas: Mapping[str, Quota], raised: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     first, most = dict[str, float](), dict[str, float]()
     for need in needs:
         first[need.quota] = first.get(need.quota, 0.0) + need.first

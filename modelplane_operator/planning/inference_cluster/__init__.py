@@ -3,8 +3,8 @@
 Where charts can be installed, a ServingStack of ours makes the gateway and all that it needs. Elsewhere, and where we
 have made the gateway already, we make it ourselves, of the Envoy Gateway that is there.
 
-It goes from behind: replicas first, which are placed elsewhere once it is being deleted; then their objects there, then
-the gateway and what it needs, then our finalizer. Nothing is decided about a cluster that does not answer.
+It is torn down in this order: replicas, which are placed elsewhere once it is being deleted; their objects there; the
+gateway and what it needs; our finalizer. Nothing is decided about a cluster that does not answer.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import replace
 from modelplane_operator.api.inference_cluster import ClusterReady
 from modelplane_operator.planning.inference_cluster.in_service import in_service
 from modelplane_operator.planning.inference_cluster.observed import (
-    AGAIN,
     CHILDREN,
     ON_HUB,
+    REQUEUE_AFTER,
     REQUEUE_SOON,
+    ClusterState,
     Observed,
     Registered,
     Secrets,
-    There,
 )
-from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.out_of_reach import unreachable, waiting
 from modelplane_operator.planning.inference_cluster.provisioned import provisioned
 from modelplane_operator.planning.inference_cluster.registered import only_once
 from modelplane_operator.planning.inference_cluster.renewal import renewal
@@ -31,7 +31,7 @@ from modelplane_operator.planning.inference_cluster.teardown import is_emptied, 
 from modelplane_operator.planning.plan import LET_GO, Plan
 from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 
-__all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "is_emptied", "plan"]
+__all__ = ["CHILDREN", "ON_HUB", "ClusterState", "Observed", "Registered", "Secrets", "is_emptied", "plan"]
 
 
 def plan(seen: Observed) -> Plan:
@@ -63,10 +63,12 @@ def _reached(seen: Observed) -> Plan:
     if not seen.connected and seen.kubeconfig is not None:
         return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
     if seen.unreachable is not None:
-        return silent(seen, seen.unreachable)
+        return unreachable(seen, seen.unreachable)
     if seen.forbidden is not None:
-        words = f"the operator lacks a right on {seen.named}: {seen.forbidden}; apply the access manifest there again"
-        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=AGAIN)
+        words = (
+            f"the operator lacks a permission on {seen.named}: {seen.forbidden}; apply the access manifest there again"
+        )
+        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=REQUEUE_AFTER)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return only_once(seen, seen.there) or in_service(seen, seen.there)

@@ -11,13 +11,13 @@ from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, Observed
-from modelplane_operator.planning.inference_cluster.serving import Serving
+from modelplane_operator.planning.inference_cluster.serving import ClusterServing
 from modelplane_operator.planning.mutual_tls import LEARNT, unlearnt
 from modelplane_operator.planning.plan import Step, prune
 from modelplane_operator.rendering.gateway_relay import render_relay
 
 
-def gateway_status(seen: Observed, serving: Serving) -> GatewayStatus | None:
+def gateway_status(seen: Observed, serving: ClusterServing) -> GatewayStatus | None:
     """How the cluster's gateway is reached: by what both ends can do."""
     if serving.address is None:
         return None
@@ -38,7 +38,7 @@ def misleading(seen: Observed, relay: Sequence[Manifest]) -> Sequence[Step]:
     return tuple(prune(seen.relay, relay, owner=seen.cluster.metadata.uid or "")) if relay else ()
 
 
-def gateway_secured(seen: Observed, serving: Serving, gateway: GatewayStatus | None) -> Condition:
+def gateway_secured(seen: Observed, serving: ClusterServing, gateway: GatewayStatus | None) -> Condition:
     if not serving.http and (serving.why or not seen.hub.known):
         return GatewaySecured.NOT_KNOWN.condition(seen.now, message=serving.why or seen.hub.why)
     if not seen.hub.wanted or serving.why:
@@ -57,7 +57,7 @@ def gateway_secured(seen: Observed, serving: Serving, gateway: GatewayStatus | N
     return (GatewaySecured.MUTUAL_TLS if over else GatewaySecured.SWITCHING).condition(seen.now)
 
 
-def _unprotected(seen: Observed, serving: Serving) -> str:
+def _unprotected(seen: Observed, serving: ClusterServing) -> str:
     """What nobody protects, and why."""
     why = serving.why if seen.hub.wanted else seen.hub.why
     if serving.address is None:
@@ -66,7 +66,7 @@ def _unprotected(seen: Observed, serving: Serving) -> str:
     return f"{words}: {why}" if why else words
 
 
-def look_again(seen: Observed, serving: Serving, secured: Condition) -> float | None:
+def look_again(seen: Observed, serving: ClusterServing, secured: Condition) -> float | None:
     """When there is news that no event tells of."""
     if secured.reason == GatewaySecured.SWITCHING.reason:
         return max((_since_secured(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)

@@ -20,14 +20,14 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.planning.hardware import Present, Seen, present
+from modelplane_operator.planning.hardware import ObservedHardware, PoolNodes, present
 from modelplane_operator.planning.inference_cluster.gateway import (
     gateway_secured,
     gateway_status,
     look_again,
     misleading,
 )
-from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.registered import marks
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
@@ -38,7 +38,7 @@ from modelplane_operator.planning.inference_cluster.status import (
     status_of,
     unusable_pools,
 )
-from modelplane_operator.planning.node_pools import Resolved
+from modelplane_operator.planning.node_pools import ResolvedPools
 from modelplane_operator.planning.plan import KEEP, Apply, Plan, SetFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
 
@@ -56,10 +56,10 @@ def _going_secret(seen: Observed) -> str:
     )
 
 
-def in_service(seen: Observed, there: There) -> Plan:
+def in_service(seen: Observed, there: ClusterState) -> Plan:
     serving = unless_ours(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
     resolved = resolved_pools(seen)
-    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
+    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, ObservedHardware) else {}
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
@@ -87,21 +87,29 @@ def in_service(seen: Observed, there: There) -> Plan:
         "observed": _observed(seen, there, nodes),
         "orphans": len(there.orphans) if there.orphans is not None else None,
     }
-    guard = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
-    unguard = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
+    add_finalizer = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    remove_finalizers = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
     look = (
         REQUEUE_SOON if there.hardware is None else None
     )  # where there are no nodes, no event tells that they were listed
     sweep = SWEEP if there.orphans is not None else None
     again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
-        (KEEP, *guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *marks(seen, there)),
+        (
+            KEEP,
+            *add_finalizer,
+            *serving.steps,
+            *map(Apply, relay),
+            *misleading(seen, relay),
+            *remove_finalizers,
+            *marks(seen, there),
+        ),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in again if at), default=None),
     )
 
 
-def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Condition:
+def _gpu_ready(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
     if isinstance(there.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
             seen.now, message=f"the nodes of {seen.named} cannot be seen: {there.hardware}"
@@ -130,7 +138,7 @@ def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Co
     return GPUReady.ALL_PRESENT.condition(seen.now)
 
 
-def _owned(seen: Observed, there: There) -> Iterator[Condition]:
+def _owned(seen: Observed, there: ClusterState) -> Iterator[Condition]:
     if there.orphans:
         words = (
             f"nothing on this hub owns {counted(len(there.orphans), 'object')} of the operator's on {seen.named}: "
@@ -146,7 +154,7 @@ def _at_least(pool: NodePool) -> int:
     return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
 
 
-def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> ObservedCluster:
+def _observed(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
     last = seen.cluster.status.observed if seen.cluster.status else None
     return ObservedCluster(
         version=there.version,
@@ -165,7 +173,7 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= found <= last * 3 else found
 
 
-def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition) -> Condition:
+def _ready(seen: Observed, there: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
     """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
     lacks = [*unusable_pools(seen, resolved)]
     if backend.status == "Unknown":

@@ -25,7 +25,7 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen
+from modelplane_operator.planning.hardware import ObservedHardware
 from modelplane_operator.planning.mutual_tls import Hub
 
 CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
@@ -36,7 +36,9 @@ ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)
 
 REQUEUE_SOON = 0.5  # until a connection that has just begun has seen everything
 SWEEP = 300.0  # until we look again for what nobody owns
-AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served, a right that is given
+REQUEUE_AFTER = (
+    15.0  # until we look again for what no event tells of: an API that is not served, a permission that is given
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ClusterState:
     """What was seen on the cluster itself."""
 
     version: str
@@ -64,7 +66,7 @@ class There:
     """The seconds that its API server took to answer."""
     apis: frozenset[str]
     """The optional APIs that it serves, by the names that the status has for them."""
-    hardware: Seen | ClientError | None
+    hardware: ObservedHardware | ClientError | None
     """Its nodes and devices; why they cannot be listed; None while they have not been seen."""
     children: tuple[Manifest, ...]
     """What we made there for the cluster."""
@@ -86,16 +88,16 @@ class There:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The Secrets with kubeconfigs that this cluster is to guard, or to guard no longer."""
+    """The Secrets with kubeconfigs that are to have our finalizer for this cluster, or to lose it."""
 
     mine: Key | None = None
     """The one it names, when that is there and can be kept."""
     terminating: bool = False
-    """Whether that is being deleted, and is there only because it is guarded."""
+    """Whether that is being deleted, and is there only because it has our finalizer."""
     theirs: bool = False
     """Whether another cluster names it too."""
     unneeded: tuple[Key, ...] = ()
-    """Those that are guarded and that no cluster names any more."""
+    """Those that have our finalizer and that no cluster names any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Observed:
     """Those that its pools name and that exist."""
     replicas: tuple[Key, ...]
     """The ModelReplicas that are placed on it."""
-    there: There | None
+    there: ClusterState | None
     """None while it does not answer, and until all of it has been seen."""
     unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""

@@ -26,7 +26,7 @@ def waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
     return Plan(status=status_of(seen, resolved, judged))
 
 
-def silent(seen: Observed, error: ClientError) -> Plan:
+def unreachable(seen: Observed, error: ClientError) -> Plan:
     """It does not answer, or nothing that it says can be used: what was known of it stays."""
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
     since = _since(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")

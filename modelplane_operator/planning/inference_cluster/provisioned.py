@@ -9,7 +9,7 @@ from modelplane_operator.api.inference_cluster import ClusterReady
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, section
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, Observed
-from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.out_of_reach import unreachable, waiting
 from modelplane_operator.planning.plan import KEEP, Apply, Plan, Step, delete
 from modelplane_operator.rendering.clusters.of_inference_cluster import (
     INFRASTRUCTURE,
@@ -53,7 +53,7 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
         return replace(plan, steps=(*steps, *plan.steps, *there))
     if has_api_server(seen.infrastructure):
         # The way to it is being made anew, as whenever an operator begins to lead: what was known of it stays.
-        plan = silent(seen, seen.kubeconfig) if seen.kubeconfig is not None else Plan(requeue_after=REQUEUE_SOON)
+        plan = unreachable(seen, seen.kubeconfig) if seen.kubeconfig is not None else Plan(requeue_after=REQUEUE_SOON)
         return replace(plan, steps=(*steps, *plan.steps))
     if problem:
         reason = ClusterReady.INVALID_NODE_POOL

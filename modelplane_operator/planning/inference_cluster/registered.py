@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_cluster import ClusterReady, InferenceClu
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
-from modelplane_operator.planning.inference_cluster.observed import SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import SWEEP, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.out_of_reach import waiting
 from modelplane_operator.planning.plan import Apply, Delete, Plan, delete
 from modelplane_operator.rendering.registration import mark_key, render_mark
@@ -22,7 +22,7 @@ from modelplane_operator.rendering.registration import mark_key, render_mark
 ASK_AGAIN = 1.0  # until the other one's mark can have been written: no event tells of it
 
 
-def only_once(seen: Observed, there: There) -> Plan | None:
+def only_once(seen: Observed, there: ClusterState) -> Plan | None:
     """What to do while it is another InferenceCluster's, or may be; else None. What is placed there stays."""
     known = there.registered
     if known.first:
@@ -37,7 +37,7 @@ def only_once(seen: Observed, there: There) -> Plan | None:
     return None
 
 
-def marks(seen: Observed, there: There) -> Sequence[Apply | Delete]:
+def marks(seen: Observed, there: ClusterState) -> Sequence[Apply | Delete]:
     """Tell the others, while there are any. Last of all: it is to keep nothing else from being done."""
     mark, cluster = mark_of(seen, there.children), seen.cluster.metadata.name
     if not there.registered.later:
@@ -54,7 +54,7 @@ def mark_of(seen: Observed, children: Iterable[Manifest]) -> Manifest | None:
     return next((one for one in children if (type_of(one), key_of(one)) == wanted), None)
 
 
-def _without_service(seen: Observed, there: There, reason: ClusterReady, words: str, *, again: float) -> Plan:
+def _without_service(seen: Observed, there: ClusterState, reason: ClusterReady, words: str, *, again: float) -> Plan:
     decided = waiting(seen, reason, words)
     status = decided.status
     if isinstance(status, InferenceClusterStatus):

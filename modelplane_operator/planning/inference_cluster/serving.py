@@ -12,7 +12,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import SECRET, ResourceType
-from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_AFTER, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.registered import mark_of
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step
@@ -31,7 +31,7 @@ from modelplane_operator.rendering.serving_stack import render_stack
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ClusterServing:
     """How requests come to the models there: what to write for it, and how it stands."""
 
     ready: Condition
@@ -48,7 +48,7 @@ class Serving:
     """By which it does, where that is not 80."""
 
 
-def unless_ours(seen: Observed, serving: Serving) -> Serving:
+def unless_ours(seen: Observed, serving: ClusterServing) -> ClusterServing:
     """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
     if serving.address not in seen.hub_gateway:
         return serving
@@ -57,22 +57,22 @@ def unless_ours(seen: Observed, serving: Serving) -> Serving:
         "of its own"
     )
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
-    return replace(serving, ready=refused, address=None, again=AGAIN)
+    return replace(serving, ready=refused, address=None, again=REQUEUE_AFTER)
 
 
-def has_stack(seen: Observed, there: There) -> bool:
+def has_stack(seen: Observed, there: ClusterState) -> bool:
     """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
     mark = mark_of(seen, there.children)
     return seen.stack is not None or (seen.helm and all(one is mark for one in there.children))
 
 
-def from_stack(seen: Observed) -> Serving:
+def from_stack(seen: Observed) -> ClusterServing:
     charts = charts_of(seen.cluster, seen.infrastructure)
     wanted = render_stack(seen.cluster, charts or (), driver_root_of(seen.cluster))
     steps = (Apply(wanted),) if charts is not None else ()  # else those that are there would be taken away
     if seen.stack is None:
         words = f"ServingStack {key_of(wanted)} is being made"
-        return Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
+        return ClusterServing(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
     stack = ServingStack.parse(seen.stack)
     told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
     refused = synced.message if synced.status == "False" else None
@@ -91,9 +91,9 @@ def from_stack(seen: Observed) -> Serving:
         words = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
     ready = reason.condition(seen.now, message=words)
     if gateway is None:
-        return Serving(ready, None, steps)
+        return ClusterServing(ready, None, steps)
     asked = stack.spec.gateway.listeners if stack.spec.gateway else ()
-    return Serving(
+    return ClusterServing(
         ready,
         gateway.address,
         steps,
@@ -104,10 +104,12 @@ def from_stack(seen: Observed) -> Serving:
     )
 
 
-def own_gateway(seen: Observed, there: There) -> Serving:
+def own_gateway(seen: Observed, there: ClusterState) -> ClusterServing:
     if missing := _missing_software(there):
         words = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
-        return Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
+        return ClusterServing(
+            BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=REQUEUE_AFTER
+        )
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None
     live = gateway_among(there.children)
@@ -127,7 +129,7 @@ def own_gateway(seen: Observed, there: There) -> Serving:
     # What is likely to fail comes last, and keeps nothing else there from being done.
     steps = tuple(sorted(steps, key=lambda step: _made_by(step) in there.forbidden))
     address = _address(there)
-    return Serving(
+    return ClusterServing(
         _own_gateway_ready(seen, there, address, shut=opened.shut),
         address,
         steps,
@@ -142,7 +144,7 @@ def _made_by(step: Apply | Issue) -> ResourceType:
     return type_of(step.manifest) if isinstance(step, Apply) else SECRET
 
 
-def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shut: bool) -> Condition:
+def _own_gateway_ready(seen: Observed, there: ClusterState, address: str | None, *, shut: bool) -> Condition:
     if address:
         words = f"the gateway of {seen.named} is of before this operator ran Helm, which installs nothing there"
         words = words if seen.helm else ""
@@ -155,14 +157,14 @@ def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shu
     return BackendReady.INSTALLING.condition(seen.now, message=words)
 
 
-def _missing_software(there: There) -> str:
+def _missing_software(there: ClusterState) -> str:
     """What the gateway needs and the cluster does not serve; empty when it has all."""
     needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
     needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
     return " and ".join(words for name, words in needed.items() if name not in there.apis)
 
 
-def _address(there: There) -> str | None:
+def _address(there: ClusterState) -> str | None:
     """Where requests for the cluster's models go; None until its gateway is there for them."""
     gateway = gateway_among(there.children)
     if gateway is None or not condition(gateway, "Programmed").is_true:

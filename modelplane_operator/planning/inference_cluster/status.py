@@ -18,9 +18,9 @@ from modelplane_operator.api.shared import CacheStatus
 from modelplane_operator.kube.objects import section
 from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.connection import verified
-from modelplane_operator.planning.hardware import Present
+from modelplane_operator.planning.hardware import PoolNodes
 from modelplane_operator.planning.inference_cluster.observed import Observed
-from modelplane_operator.planning.node_pools import Resolved, counted, resolve
+from modelplane_operator.planning.node_pools import ResolvedPools, counted, resolve
 
 MAKE_CLASS = "make it, or correct className of the pool"
 
@@ -41,7 +41,7 @@ def way_there(seen: Observed) -> Iterator[Condition]:
         yield CredentialsRenewed.NOT_RENEWED.condition(seen.now, message=f"{ends}: {remedy}")
 
 
-def pools_valid(seen: Observed, resolved: Resolved) -> Condition:
+def pools_valid(seen: Observed, resolved: ResolvedPools) -> Condition:
     kept = "" if resolved.unknown else "; what was known of its pools stays"
     if resolved.missing:
         return NodePoolsValid.WAITING_FOR_CLASSES.condition(seen.now, message=missing_classes(resolved) + kept)
@@ -56,14 +56,14 @@ def pools_valid(seen: Observed, resolved: Resolved) -> Condition:
     return NodePoolsValid.ALL_VALID.condition(seen.now)
 
 
-def missing_classes(resolved: Resolved) -> str:
+def missing_classes(resolved: ResolvedPools) -> str:
     """Which classes do not exist, and what to do about it."""
     if not resolved.missing:
         return ""
     return f"InferenceClass {', '.join(resolved.missing)} does not exist: {MAKE_CLASS}"
 
 
-def unusable_pools(seen: Observed, resolved: Resolved) -> Iterator[str]:
+def unusable_pools(seen: Observed, resolved: ResolvedPools) -> Iterator[str]:
     """The pools of which nothing is known, and why."""
     for pool in seen.cluster.spec.node_pools:
         if pool.name in resolved.unknown:
@@ -72,13 +72,13 @@ def unusable_pools(seen: Observed, resolved: Resolved) -> Iterator[str]:
             yield f"pool {pool.name}: InferenceClass {pool.class_name} {why}"
 
 
-def resolved_pools(seen: Observed) -> Resolved:
+def resolved_pools(seen: Observed) -> ResolvedPools:
     last = seen.cluster.status
     return resolve(seen.cluster.spec.node_pools, seen.classes, last.gpu_pools if last else ())
 
 
 def counted_pools(
-    seen: Observed, resolved: Resolved, nodes: Mapping[str, Present], *, last: bool = True
+    seen: Observed, resolved: ResolvedPools, nodes: Mapping[str, PoolNodes], *, last: bool = True
 ) -> tuple[GpuPool, ...]:
     """The pools with their nodes; `last`: those that cannot be seen count as they did."""
     before = seen.cluster.status.gpu_pools if last and seen.cluster.status else ()
@@ -86,7 +86,7 @@ def counted_pools(
 
 
 def status_of(
-    seen: Observed, resolved: Resolved, judged: tuple[Condition, ...], *, deletion: DeletionStatus | None = None
+    seen: Observed, resolved: ResolvedPools, judged: tuple[Condition, ...], *, deletion: DeletionStatus | None = None
 ) -> InferenceClusterStatus:
     """The status, with what was last seen on the cluster itself."""
     existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status

@@ -18,7 +18,13 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import NAMED, listed
-from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import (
+    CHILDREN,
+    REQUEUE_AFTER,
+    REQUEUE_SOON,
+    ClusterState,
+    Observed,
+)
 from modelplane_operator.planning.inference_cluster.provisioned import ended, never_reached
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
 from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
@@ -55,7 +61,7 @@ def teardown(seen: Observed) -> Plan:
     return _uninstalled(seen, seen.there)
 
 
-def _uninstalled(seen: Observed, there: There) -> Plan:
+def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
     """Delete the last of what we made there that is left; when none is, let go."""
     if seen.stack is not None:
         return _without(seen, seen.stack)
@@ -64,10 +70,10 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
         return _leaving_behind(seen, there) if there.spared else _emptied(seen)
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
-    return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is going", steps)
+    return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is being deleted", steps)
 
 
-def _leaving_behind(seen: Observed, there: There) -> Plan:
+def _leaving_behind(seen: Observed, there: ClusterState) -> Plan:
     """Say which namespaces stay (`is_emptied`)."""
     why = "others have something in them, or nobody knows whose they are"
     words = f"namespaces stay on {seen.named}, as {why}: {listed(there.spared)}"
@@ -80,7 +86,9 @@ def _without(seen: Observed, stack: Manifest) -> Plan:
     if not seen.helm:
         why = "this operator runs no Helm to take it away"
     blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
-    return _leaving(seen, "UninstallServingStack", blocking, f"the software of {seen.named} is going", _end_stack(seen))
+    return _leaving(
+        seen, "UninstallServingStack", blocking, f"the software of {seen.named} is being uninstalled", _end_stack(seen)
+    )
 
 
 def _without_infrastructure(seen: Observed) -> Plan:
@@ -103,8 +111,8 @@ def _abandoned(seen: Observed) -> Plan:
 def _emptied(seen: Observed) -> Plan:
     """Say that nothing is left there and, once that was said, let go.
 
-    The kubeconfig may go as soon as it is not guarded any more, before the cluster does: who is killed in between could
-    not look there again.
+    The kubeconfig may go as soon as it has no finalizer of ours any more, before the cluster does: who is killed in
+    between could not look there again.
     """
     return replace(
         _leaving(seen, "UninstallServingStack", [], f"nothing is left on {seen.named}"), requeue_after=REQUEUE_SOON
@@ -125,8 +133,8 @@ def _end_stack(seen: Observed) -> tuple[Step, ...]:
 
 def _let_go(seen: Observed) -> tuple[Step, ...]:
     mine = seen.secrets.mine
-    unguard = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
-    return (*_end_stack(seen), *unguard, LET_GO)
+    remove_finalizer = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *remove_finalizer, LET_GO)
 
 
 def _leaving(
@@ -143,4 +151,4 @@ def _leaving(
     judged = (Ready.DELETING.condition(seen.now, message=said),)
     deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
     status = status_of(seen, resolved_pools(seen), judged, deletion=deletion)
-    return Plan(steps, status, requeue_after=AGAIN)
+    return Plan(steps, status, requeue_after=REQUEUE_AFTER)

@@ -8,7 +8,7 @@ from datetime import datetime
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.charts import Seen
+from modelplane_operator.planning.charts import ObservedCharts
 from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 
 
@@ -23,7 +23,7 @@ class Observed:
     now: datetime
     secrets: tuple[Manifest, ...] = ()
     """Those that hold its certificates."""
-    charts: Seen | None = None
+    charts: ObservedCharts | None = None
     """None where somebody else installs the software: then nothing of the following was looked for."""
     taken: frozenset[str] = frozenset()
     """Namespaces that are somebody else's, and in which we install all the same."""

@@ -20,7 +20,7 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.resources import GATEWAY
-from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove
 from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
@@ -35,7 +35,7 @@ UNREADY = 15.0  # until we look again for what no event tells of: pods that come
 AT_REST = 60.0  # the same for releases and pods that somebody changes
 
 
-def install(seen: Observed, charts: Seen, served: Plan) -> Plan:
+def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     """Install what answers requests, and then do what is to be `served`."""
     gateway = seen.gateway
     wanted = gateway_parts(gateway, seen.allowed)
@@ -64,12 +64,12 @@ def _outlived(seen: Observed) -> bool:
     return any((type_of(one), key_of(one)) not in wanted for one in seen.children)
 
 
-def _routable(statuses: Iterable[PartStatus]) -> bool:
+def _routable(statuses: Iterable[ChartStatus]) -> bool:
     """Whether there is something that can serve the Gateway; an address may come later."""
     return all(one.runs for one in statuses if one.part.name != METALLB)
 
 
-def _status(seen: Observed, statuses: Sequence[PartStatus], served: Plan) -> InferenceGatewayStatus:
+def _status(seen: Observed, statuses: Sequence[ChartStatus], served: Plan) -> InferenceGatewayStatus:
     """What the Gateway says, but for what charts know better."""
     now, words = seen.now, "; ".join(lacking(statuses))
     known = seen.gateway.status or InferenceGatewayStatus()
@@ -85,7 +85,7 @@ def _status(seen: Observed, statuses: Sequence[PartStatus], served: Plan) -> Inf
     return said.model_copy(update={"conditions": conditions})
 
 
-def _unpresented(seen: Observed, statuses: Iterable[PartStatus], said: InferenceGatewayStatus) -> Condition | None:
+def _unpresented(seen: Observed, statuses: Iterable[ChartStatus], said: InferenceGatewayStatus) -> Condition | None:
     """That what runs is not yet what presents the certificate. Once it does, a later version does so, too."""
     known = seen.gateway.conditions
     settled = all(one.state == "Deployed" for one in statuses) or is_true(known, MutualTLSReady)
@@ -96,7 +96,7 @@ def _unpresented(seen: Observed, statuses: Iterable[PartStatus], said: Inference
     )
 
 
-def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
+def _change(seen: Observed, statuses: Iterable[ChartStatus]) -> Condition | None:
     """What is on its way, or failed, while what was there before answers requests."""
     for reason, states in (
         (ControllerReady.ROLLED_BACK, {"Failed", "RollingBack", "RolledBack"}),
@@ -115,7 +115,7 @@ def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
 # On its way out -------------------------------------------------------------------------------------------------------
 
 
-def teardown(seen: Observed, charts: Seen) -> Plan:
+def teardown(seen: Observed, charts: ObservedCharts) -> Plan:
     """Take the Gateway away, and then its software."""
     if children := seen.children:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])

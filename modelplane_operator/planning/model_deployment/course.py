@@ -13,8 +13,8 @@ from modelplane_operator.planning.model_deployment.observed import Observed
 from modelplane_operator.planning.rollout import Budget, Moves, moves
 from modelplane_operator.rendering.model_deployment import render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
-from modelplane_operator.scheduling.reasons import ClusterGone, Forced, Going, Tainted
-from modelplane_operator.scheduling.requirement import Ask, ask
+from modelplane_operator.scheduling.reasons import ClusterGone, ClusterTerminating, Forced, Tainted
+from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
 DEFAULT_ROLLOUT = Rollout()
@@ -63,12 +63,12 @@ def decide(seen: Observed) -> Course:
         grace=seen.grace,
     )
     returning = frozenset(changed) if decision.missing else frozenset[Key]()
-    paced = moves(dict.fromkeys(disturbed), forced, seen.standing, budget, now=seen.now, returning=returning)
+    paced = moves(dict.fromkeys(disturbed), forced, seen.live_replicas, budget, now=seen.now, returning=returning)
     return Course(decision, target, wanted, changed, surge, paced)
 
 
-def _asked(seen: Observed) -> Ask:
-    asked = ask(seen.deployment, seen.cache, seen.fleet.devices)
+def _asked(seen: Observed) -> PlacementRequest:
+    asked = placement_request(seen.deployment, seen.cache, seen.fleet.devices)
     return replace(asked, replicas=min(asked.replicas, seen.replica_count)) if seen.frozen else asked
 
 
@@ -81,10 +81,10 @@ def _emptying(decision: Decision, seen: Observed) -> Decision:
     return replace(decision, placements=placements, new=new, removed=leaving)
 
 
-_EMPTYING = (ClusterGone, Going, Tainted, Forced)
+_EMPTYING = (ClusterGone, ClusterTerminating, Tainted, Forced)
 
 
-def _with_more(asked: Ask, more: int) -> Ask:
+def _with_more(asked: PlacementRequest, more: int) -> PlacementRequest:
     return replace(asked, replicas=asked.replicas + more)
 
 

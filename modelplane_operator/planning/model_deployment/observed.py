@@ -14,9 +14,9 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of
-from modelplane_operator.planning.rollout import Live
+from modelplane_operator.planning.rollout import LiveReplica
 from modelplane_operator.scheduling.requirement import NoCache
-from modelplane_operator.scheduling.survey import Fleet
+from modelplane_operator.scheduling.survey import FleetSnapshot
 
 FOLLOWING = timedelta(minutes=5)  # until routes lead to a replica that answers: Traefik takes minutes for thousands
 
@@ -27,7 +27,7 @@ class Observed:
 
     deployment: ModelDeployment
     cache: ModelCache | NoCache
-    fleet: Fleet
+    fleet: FleetSnapshot
     clusters: Mapping[str, InferenceCluster]
     """Its clusters as their platform teams have written them."""
     replicas: tuple[Manifest, ...]
@@ -69,14 +69,14 @@ class Observed:
         return {key_of(one): one for one in self.endpoints}
 
     @cached_property
-    def standing(self) -> Mapping[Key, Live]:
+    def live_replicas(self) -> Mapping[Key, LiveReplica]:
         """The same as a rollout sees them.
 
         One serves when it answers and, if any route leads to the deployment, when one leads to it: but a service that
         does not follow for long holds nothing up.
         """
         return {
-            key: Live(
+            key: LiveReplica(
                 key,
                 serving=self.answers(one) and (self.awaited(key) or self.now) <= self.now,
                 draining_since=_since(one),

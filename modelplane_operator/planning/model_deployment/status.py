@@ -121,7 +121,7 @@ def _said(replica: Manifest) -> str:
 def _progressing(seen: Observed, course: Course) -> Condition:
     paced, now = course.moves, seen.now
     moving = {*paced.go, *paced.drain, *paced.wait}
-    serving = sum(each.serving for each in seen.standing.values())
+    serving = sum(each.serving for each in seen.live_replicas.values())
     waits = f"{counted(len(paced.wait), 'replica')} to wait until more than {course.decision.desired} serve"
     waiting = [f"{waits}, {serving} so far"]
     if course.decision.stuck and not paced.go and not paced.drain:

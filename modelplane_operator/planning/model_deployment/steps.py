@@ -95,10 +95,10 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
         if seen.terminating and key not in seen.endpoint:
             continue
         live = seen.live[key]
-        site = seen.fleet.site(live["spec"]["clusterName"])
-        if site is None or not site.cluster.gateway:  # it keeps the endpoint that it has
+        info = seen.fleet.info(live["spec"]["clusterName"])
+        if info is None or not info.cluster.gateway:  # it keeps the endpoint that it has
             continue
-        place, cluster = read(ModelReplica.parse(live)).placement, site.cluster
+        place, cluster = read(ModelReplica.parse(live)).placement, info.cluster
         endpoint = render_endpoint(seen.deployment, place, cluster.gateway, cluster.server_name, cluster.gateway_port)
         # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
         if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):

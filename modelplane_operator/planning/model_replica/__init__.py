@@ -1,7 +1,7 @@
 """One replica: its objects on its cluster, how it does there, and how it goes.
 
-A replica goes from behind: its pods end first and finish what they answer, while the route still leads to them; then
-the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
+A replica is torn down in this order: its pods end and finish what they answer, while the route still leads to them;
+then the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one re
 def plan(seen: Observed) -> Plan:
     if seen.replica.metadata.deletion_timestamp is not None:
         return teardown(seen)
-    if not seen.site.exists:
+    if not seen.cluster.exists:
         name = seen.replica.spec.cluster_name
         return waiting(seen, f"there is no connection to cluster {name}: see its InferenceCluster")
-    if seen.site.error is not None:
-        return out_of_sight(seen, seen.site.error)
-    if not seen.site.connected:
+    if seen.cluster.error is not None:
+        return out_of_sight(seen, seen.cluster.error)
+    if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     rendered = render_model_replica(seen.replica, whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):

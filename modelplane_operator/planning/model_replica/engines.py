@@ -15,7 +15,7 @@ from modelplane_operator.planning.symptoms import is_behind, is_ready, unfinishe
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineState:
     """One engine as it is on the cluster."""
 
     name: str
@@ -46,10 +46,10 @@ class Engine:
         return f"engine {self.name}: {lacks}" if lacks else ""
 
 
-def engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[Engine]:
+def engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[EngineState]:
     workloads = {key_of(child).name: child for child in seen.children if type_of(child) in WORKLOADS}
     wanted = {key_of(manifest).name: manifest for manifest in rendered if type_of(manifest) in WORKLOADS}
-    found: list[Engine] = []
+    found: list[EngineState] = []
     for engine in seen.replica.spec.engines:
         name = names.workload(seen.replica.metadata.name, engine.name)
         live, present = workloads.get(name), wanted.get(name)
@@ -58,5 +58,5 @@ def engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[Engine]:
         ready = [pod for pod in seen.pods if is_ready(pod) and labels_of(pod).get(labels.WORKLOAD) == name]
         pods = [pod for pod in ready if labels.SERVING in labels_of(pod) and seen.runs(pod)]
         stranded = sum(not seen.runs(pod) for pod in ready)
-        found.append(Engine(engine.name, engine.copies, live, current, pods, stranded))
+        found.append(EngineState(engine.name, engine.copies, live, current, pods, stranded))
     return found

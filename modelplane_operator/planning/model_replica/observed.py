@@ -39,7 +39,7 @@ class Observed:
     """A replica and all that was seen of it."""
 
     replica: ModelReplica
-    site: ClusterState
+    cluster: ClusterState
     around: Context
     children: tuple[Manifest, ...]
     """What we applied on the cluster for this replica."""

@@ -27,7 +27,7 @@ def out_of_sight(seen: Observed, error: ClientError) -> Plan:
     """The cluster's API server does not answer. That alone ends no model: only when its gateway is silent too."""
     if not seen.replica.conditions:
         return Plan(status=waiting(seen, str(error)).status, failure=error)
-    if seen.site.serving:
+    if seen.cluster.serving:
         return Plan(failure=error)
     cluster = seen.replica.spec.cluster_name
     why = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"

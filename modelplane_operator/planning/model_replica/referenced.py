@@ -11,7 +11,7 @@ from modelplane_operator.kube.objects import Manifest, section
 from modelplane_operator.kube.resources import CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SECRET
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.symptoms import refuses_backend
-from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, Context, Source, sources
+from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, Context, CopySource, sources
 
 # Pods of the shape before may still name these, and could not be made again without them.
 _NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
@@ -47,13 +47,13 @@ def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
     return not complete or child["metadata"]["name"] in {_copy(seen, source) for source in _lost(seen)}
 
 
-def _copy(seen: Observed, source: Source) -> str:
+def _copy(seen: Observed, source: CopySource) -> str:
     return names.copied(seen.replica.metadata.name, source.use, source.name)
 
 
-def _lost(seen: Observed) -> Mapping[Source, str]:
+def _lost(seen: Observed) -> Mapping[CopySource, str]:
     """What the engines name and the hub does not have, or not whole: in words."""
-    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.referenced}
+    there = {(referenced["kind"], referenced["metadata"]["name"]): referenced for referenced in seen.around.referenced}
     return {
         source: words
         for source in sources(seen.replica)
@@ -61,10 +61,10 @@ def _lost(seen: Observed) -> Mapping[Source, str]:
     }
 
 
-def _lack(source: Source, original: Manifest | None) -> str:
-    if original is None:
+def _lack(source: CopySource, referenced: Manifest | None) -> str:
+    if referenced is None:
         return f"no {source.kind} {source.name}"
-    gone = source.needed - {*section(original, "data"), *section(original, "binaryData")}
+    gone = source.needed - {*section(referenced, "data"), *section(referenced, "binaryData")}
     keys = f"key{'s' if len(gone) > 1 else ''} {', '.join(sorted(gone))}"
     return f"no {keys} in {source.kind} {source.name}" if gone else ""
 

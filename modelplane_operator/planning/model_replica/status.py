@@ -20,7 +20,7 @@ from modelplane_operator.api.model_replica import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, section
-from modelplane_operator.planning.model_replica.engines import Engine
+from modelplane_operator.planning.model_replica.engines import EngineState
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.referenced import missing
 from modelplane_operator.planning.symptoms import is_refused, symptoms, told, unrouted
@@ -38,7 +38,7 @@ class Problem:
     words: str
 
 
-def judged(seen: Observed, engines: Sequence[Engine], problem: Problem | None) -> ModelReplicaStatus:
+def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | None) -> ModelReplicaStatus:
     """The conditions of a replica whose cluster was seen. `problem`: what keeps it from being as it should."""
     now, words = seen.now, problem.words if problem else ""
     absent = [engine.name for engine in engines if engine.workload is None]

@@ -17,12 +17,12 @@ def teardown(seen: Observed) -> Plan:
     replica, cluster = seen.replica, seen.replica.spec.cluster_name
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
-    if not seen.site.exists:  # nobody can reach what may be left there
+    if not seen.cluster.exists:  # nobody can reach what may be left there
         return Plan((LET_GO,))
-    if seen.site.error is not None:
+    if seen.cluster.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
-        return Plan(status=_going(seen, why), failure=seen.site.error)
-    if not seen.site.connected:
+        return Plan(status=_terminating(seen, why), failure=seen.cluster.error)
+    if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
     # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
@@ -30,14 +30,14 @@ def teardown(seen: Observed) -> Plan:
     running = [pod for pod in seen.pods if not seen.is_pickers(pod)]
     if workloads or running:
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
-        return Plan(steps, _going(seen, f"waiting for {counted(len(running), 'pod')} to end"))
+        return Plan(steps, _terminating(seen, f"waiting for {counted(len(running), 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
-        return Plan(steps, _going(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
+        return Plan(steps, _terminating(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
     return Plan((LET_GO,))
 
 
-def _going(seen: Observed, why: str) -> ModelReplicaStatus:
+def _terminating(seen: Observed, why: str) -> ModelReplicaStatus:
     return status((Ready.DELETING.condition(seen.now, message=why),))

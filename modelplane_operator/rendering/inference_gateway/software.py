@@ -7,7 +7,7 @@ from typing import Final
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.releases import Part, Release
+from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, data_plane
 from modelplane_operator.rendering.owned import on_hub, owner_labels
@@ -21,7 +21,7 @@ NAMESPACES: Final = (*(plane.LOAD_BALANCER.namespace for plane in DATA_PLANES.va
 """Where charts of the hub gateway may be."""
 
 
-def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> tuple[Part, ...]:
+def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> tuple[Component, ...]:
     """The charts of the hub gateway, each after what it needs."""
     plane = data_plane(gateway)
     software = plane.software(gateway.spec)
@@ -31,10 +31,10 @@ def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> t
     return (*balancer, plane.chart(gateway, software, allowed))
 
 
-def _metallb(gateway: InferenceGateway) -> Part:
+def _metallb(gateway: InferenceGateway) -> Component:
     release = Key(METALLB_NAMESPACE, "mp-metallb")
     ours = owner_labels(gateway)
-    return Part(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
+    return Component(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
 
 
 def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:

@@ -11,7 +11,7 @@ from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
-from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources, too_much
+from modelplane_operator.rendering.model_replica.copies import CopySource, render_copies, sources, too_much
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
 from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
 from modelplane_operator.rendering.model_replica.fences import render_fences
@@ -31,8 +31,8 @@ __all__ = [
     "CannotRender",
     "Cause",
     "Context",
+    "CopySource",
     "Lifecycle",
-    "Source",
     "misheard",
     "render_model_replica",
     "replica_prefix",

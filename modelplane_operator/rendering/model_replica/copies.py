@@ -24,7 +24,7 @@ Use = Literal["Secret", "ConfigMap", "PullSecret"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CopySource:
     """An object on the hub, in the replica's namespace, that the replica needs a copy of."""
 
     use: Use
@@ -41,9 +41,9 @@ class Source:
         return "ConfigMap" if self.use == "ConfigMap" else "Secret"
 
 
-def sources(replica: ModelReplica) -> tuple[Source, ...]:
+def sources(replica: ModelReplica) -> tuple[CopySource, ...]:
     """What the replica's engines name, each once."""
-    found: dict[tuple[Use, str], Source] = {}
+    found: dict[tuple[Use, str], CopySource] = {}
     for mention in _mentions(replica):
         key = mention.use, mention.name
         seen = found.setdefault(key, mention)
@@ -73,35 +73,35 @@ def too_much(replica: ModelReplica, found: Iterable[Manifest]) -> str:
     return f"{size / MIB:.1f} MiB, and {MOST / MIB:g} MiB are allowed" if size > MOST else ""
 
 
-def _copy(replica: ModelReplica, source: Source, original: Manifest) -> Manifest:
+def _copy(replica: ModelReplica, source: CopySource, referenced: Manifest) -> Manifest:
     whole = source.use == "PullSecret"
     return {
         "apiVersion": "v1",
         "kind": source.kind,
         "metadata": on_cluster(replica, names.copied(replica.metadata.name, source.use, source.name)),
         # A type demands keys that may not be among those we copy, so only the whole keeps it.
-        **({"type": original.get("type", "Opaque") if whole else "Opaque"} if source.kind == "Secret" else {}),
+        **({"type": referenced.get("type", "Opaque") if whole else "Opaque"} if source.kind == "Secret" else {}),
         **{
-            field: {key: value for key, value in original[field].items() if whole or key in source.keys}
+            field: {key: value for key, value in referenced[field].items() if whole or key in source.keys}
             for field in ("data", "binaryData")
-            if field in original
+            if field in referenced
         },
     }
 
 
-def _mentions(replica: ModelReplica) -> Iterator[Source]:
+def _mentions(replica: ModelReplica) -> Iterator[CopySource]:
     pods = (member.template.spec for engine in replica.spec.engines for member in engine.members)
     for pod in filter(None, pods):
         for secret in pod.image_pull_secrets:
-            yield Source("PullSecret", secret.name)
+            yield CopySource("PullSecret", secret.name)
         for variable in pod.containers[0].env:
             origin = variable.value_from
             if origin and (secret := origin.secret_key_ref):
-                yield _key(Source("Secret", secret.name), secret)
+                yield _key(CopySource("Secret", secret.name), secret)
             if origin and (config := origin.config_map_key_ref):
-                yield _key(Source("ConfigMap", config.name), config)
+                yield _key(CopySource("ConfigMap", config.name), config)
 
 
-def _key(source: Source, reference: KeyRef) -> Source:
+def _key(source: CopySource, reference: KeyRef) -> CopySource:
     key, required = frozenset({reference.key}), not reference.optional
     return replace(source, keys=key, required=required, needed=key if required else frozenset())

@@ -172,7 +172,7 @@ def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifec
                                 f"--pool-group={POOL_GROUP}",
                                 f"--config-file=/config/{CONFIG_FILE}",
                                 f"--grpc-port={GRPC_PORT}",
-                                # Its metrics are for who may reach its pod; it has no right to look up who asks.
+                                # Its metrics are for who may reach its pod; it has no permission to look up who asks.
                                 *(["--metrics-endpoint-auth=false"] if in_the_path else []),
                             ],
                             "ports": [

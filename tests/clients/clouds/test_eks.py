@@ -239,7 +239,7 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
 
     message = {one.key: one.message or "" for one in life.records}["role-node"]
     assert "carries no tag of ours: it is left alone" in message
-    life.going = True
+    life.terminating = True
     life.until_settled(HOURS)
     assert {*aws.left} == {name}
 
@@ -266,7 +266,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
 
     life.turn()
     assert not any(one.state == "Deleting" for one in life.records), "while the cluster is there, it stays"
-    life.going = True
+    life.terminating = True
     for _ in range(120):
         decision = life.turn()
         assert decision is not None
@@ -347,7 +347,7 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
     life.until_settled(HOURS)
     life.wanted = _wanted(PLAIN, version="1.37")  # without a fabric its security group goes, and its rules before
     life.until_settled(HOURS)
-    life.going = True
+    life.terminating = True
     life.until_settled(HOURS)
     aws.runner.run(aws.cloud.offered({"p5.48xlarge"}, {"cr-1"}))
     prefixes = permissions.PREFIXES

@@ -238,7 +238,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
 
     life.turn()
     assert not any(one.state == "Deleting" for one in life.records), "while the cluster is there, it stays"
-    life.going = True
+    life.terminating = True
     for _ in range(200):
         decision = life.turn()
         assert decision is not None

@@ -23,7 +23,7 @@ from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.eks import changes as aws
 from modelplane_operator.clients.clouds.gke import changes as google
-from modelplane_operator.kube.cloud import Account, Found, Kind, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, Found, Inventory, Kind, Owner, Wanted
 from modelplane_operator.planning.clouds.decide import Situation, decide
 from modelplane_operator.planning.clouds.steps import DeleteResource
 from modelplane_operator.rendering.clusters import eks, gke
@@ -161,9 +161,9 @@ def _deletions(of: Example) -> Iterator[Sequence[DeleteResource]]:
     """Those that are made side by side, one after the other; each has had its effect before the next."""
     found = of.found()
     while True:
-        seen = Seen(tuple(found), EPOCH)
+        seen = Inventory(tuple(found), EPOCH)
         decision = decide(
-            Situation(Account("", "", ""), of.owner, (), of.kinds, seen, (), {}, "process", EPOCH, going=True)
+            Situation(Account("", "", ""), of.owner, (), of.kinds, seen, (), {}, "process", EPOCH, terminating=True)
         )
         steps = [step for step in decision.steps if isinstance(step, DeleteResource)]
         assert len(steps) == len(decision.steps)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.clients.clouds.view import View
-from modelplane_operator.kube.cloud import Found, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Found, Inventory, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, Unreachable
 from tests.support.builders import EPOCH
 
@@ -20,12 +20,12 @@ class _Cloud:
     asked: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     failing: dict[str, ClientError] = field(default_factory=dict[str, ClientError])
 
-    async def observe(self, _: Owner, kinds: Collection[str], now: datetime) -> Seen:
+    async def observe(self, _: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         self.asked.append(tuple(sorted(kinds)))
         found = tuple(
             Found(kind, kind, f"{kind}-{now:%M}", "Ready", "uid") for kind in kinds if kind not in self.failing
         )
-        return Seen(found, now, {kind: error for kind, error in self.failing.items() if kind in kinds})
+        return Inventory(found, now, {kind: error for kind, error in self.failing.items() if kind in kinds})
 
     async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Whose a cluster's token is: what EKS's own authenticator does with it, for API servers of a local fleet.
 
 A token is a question to STS, signed for one cluster and not sent. Its signature is checked with the secret of the key
-that it names, and whoever that is has the rights that the cluster's access entries give.
+that it names, and whoever that is has the permissions that the cluster's access entries give.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Rest:
         prefix = f"projects/{self._project}"
         assert version == "v1"
         if not f"{rest}/".startswith(f"{prefix}/"):
-            raise Refused("PERMISSION_DENIED", 403, "forbidden", f"no right on {rest}")
+            raise Refused("PERMISSION_DENIED", 403, "forbidden", f"no permission on {rest}")
         within = rest.removeprefix(prefix).removeprefix("/")
         said = json.loads(body) if body else {}
         match service:

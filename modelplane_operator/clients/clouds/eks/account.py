@@ -11,7 +11,7 @@ from modelplane_operator.kube.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AccountFacts:
     """An account and a region."""
 
     zones: tuple[str, ...]
@@ -79,7 +79,7 @@ async def offered(session: Session, types: Collection[str]) -> Mapping[str, tupl
     return {one: tuple(place for other, place in pairs if other == one) for one in types}
 
 
-async def told(session: Session, types: Collection[str]) -> Told:
+async def told(session: Session, types: Collection[str]) -> AccountFacts:
     """All of that. An instance type that the region has not is left out."""
     found = await asyncio.gather(zones(session), principal(session), cards(session, types), offered(session, types))
-    return Told(*found)
+    return AccountFacts(*found)

@@ -11,7 +11,7 @@ from modelplane_operator.clients.clouds.eks.changes import creation, deletion, m
 from modelplane_operator.clients.clouds.eks.lists import Lister, Look, listers
 from modelplane_operator.clients.clouds.eks.preflight import offered
 from modelplane_operator.clients.clouds.eks.session import Session
-from modelplane_operator.kube.cloud import Endpoint, Found, Offer, Owner, Seen, Wanted, token
+from modelplane_operator.kube.cloud import Endpoint, Found, Inventory, Offer, Owner, Wanted, token
 from modelplane_operator.kube.errors import ClientError, NotSettled
 
 
@@ -21,7 +21,7 @@ class Aws:
 
     session: Session
 
-    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Seen:
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         look = Look(self.session, owner, kinds)
 
         async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
@@ -33,7 +33,7 @@ class Aws:
         answers = await asyncio.gather(*(listed(told, lister) for told, lister in listers(kinds)))
         found = tuple(one for _, answer in answers if isinstance(answer, list) for one in answer)
         unseen = {kind: answer for told, answer in answers if not isinstance(answer, list) for kind in told}
-        return Seen(tuple(one for one in found if one.kind in kinds), now, unseen)
+        return Inventory(tuple(one for one in found if one.kind in kinds), now, unseen)
 
     async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         request = creation(owner, wanted, token)

@@ -11,7 +11,7 @@ from modelplane_operator.clients.clouds.gke.changes import Gke, Request, Where, 
 from modelplane_operator.clients.clouds.gke.lists import Lister, Look, listers
 from modelplane_operator.clients.clouds.gke.preflight import offered
 from modelplane_operator.clients.clouds.gke.session import Session
-from modelplane_operator.kube.cloud import Endpoint, Found, Offer, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Found, Inventory, Offer, Owner, Wanted
 from modelplane_operator.kube.errors import ClientError, NotSettled
 from modelplane_operator.rendering.clusters.gke import cluster_name
 from modelplane_operator.rendering.clusters.gke import kinds as k
@@ -23,7 +23,7 @@ class Gcp:
 
     session: Session
 
-    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Seen:
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         look = Look(self.session, await self._where(), owner, now)
 
         async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
@@ -35,7 +35,7 @@ class Gcp:
         answers = await asyncio.gather(*(listed(told, lister) for told, lister in listers(kinds)))
         found = tuple(one for _, answer in answers if isinstance(answer, list) for one in answer)
         unseen = {kind: answer for told, answer in answers if not isinstance(answer, list) for kind in told}
-        return Seen(tuple(one for one in found if one.kind in kinds), now, unseen)
+        return Inventory(tuple(one for one in found if one.kind in kinds), now, unseen)
 
     async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
         """All names here are unique, so that a call that is repeated is refused, and its resource is seen."""

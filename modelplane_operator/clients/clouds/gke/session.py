@@ -31,7 +31,7 @@ SIGNING_IN = ThreadPoolExecutor(16, thread_name_prefix="google")
 """For tokens alone: where one comes from may not answer for long, and a thread cannot be ended."""
 LEFT = 900.0  # seconds that a token should last: the operator hands it on for ten minutes
 LAST = 60.0  # seconds that it must last
-AGAIN = 60.0  # seconds between two questions for one that lasts longer
+RENEWAL_INTERVAL = 60.0  # seconds between two questions for one that lasts longer
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 LACKING = "the operator was installed without the SDK of Google Cloud: install modelplane-operator[gke]"
 HOSTS: Final[Mapping[str, str]] = {
@@ -120,7 +120,7 @@ class Session:
         """Some give the same token until it is about to end: they are not asked for another one with every call."""
         if self._credentials is None or _left(self._credentials) < LAST:
             return True
-        return _left(self._credentials) < LEFT and time.monotonic() - self._asked > AGAIN
+        return _left(self._credentials) < LEFT and time.monotonic() - self._asked > RENEWAL_INTERVAL
 
     async def cluster_token(self, cluster: str) -> str:
         """What the API servers of clusters take, too."""

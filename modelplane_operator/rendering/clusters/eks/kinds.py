@@ -64,7 +64,7 @@ _ROWS = (
     _kind(RULE, 30, NODEGROUP),
     _kind(LAUNCH_TEMPLATE, 30, NODEGROUP),
     _kind(ROLE, 30, ROLE_POLICY, INLINE_POLICY, CLUSTER, NODEGROUP, POD_IDENTITY),
-    # A cluster and its nodes clean up after themselves with these rights.
+    # A cluster and its nodes clean up after themselves with these permissions.
     _kind(ROLE_POLICY, 30, CLUSTER, NODEGROUP, POD_IDENTITY),
     _kind(INLINE_POLICY, 30, CLUSTER, NODEGROUP, POD_IDENTITY),
     _kind(CLUSTER, 900, NODEGROUP, RULE, LAUNCH_TEMPLATE),

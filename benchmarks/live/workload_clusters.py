@@ -1,4 +1,6 @@
-"""As many workload clusters as one likes, played by one real API server: `python -m benchmarks.live.sites --help`.
+"""As many workload clusters as one likes, played by one real API server.
+
+`python -m benchmarks.live.workload_clusters --help` says how.
 
 Each cluster is a path of one address, `https://127.0.0.1:PORT/CLUSTER`, and sees the part of the real API server that
 is its own: what is in namespaces that end in `--CLUSTER`, and cluster-scoped objects whose names do. That ending is put
@@ -183,7 +185,7 @@ class Feed:
 # The address ---------------------------------------------------------------------------------------------------------
 
 
-class Sites:
+class WorkloadClusters:
     """Answers requests to all clusters. `latency`: what is added to each, as from far away."""
 
     def __init__(self, client: KubeClient, group: asyncio.TaskGroup, latency: float) -> None:
@@ -286,7 +288,7 @@ class Sites:
 
 ACCEPTED = {"status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
-CONTROLLERS = {"hub": traefik.CONTROLLER, "sites": cluster_gateway.CONTROLLER}
+CONTROLLERS = {"hub": traefik.CONTROLLER, "workload": cluster_gateway.CONTROLLER}
 
 
 def _said(manifest: Manifest, *types: str) -> list[Manifest]:
@@ -430,7 +432,7 @@ def _players(clients: Mapping[str, KubeClient], given: argparse.Namespace) -> It
     for side, client in clients.items():
         for plural, status_of in controllers(CONTROLLERS[side], given.gateway).items():
             yield Player(client=client, root=GATEWAYS, plural=plural, status_of=status_of)
-    yield Kubelet(client=clients["sites"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
+    yield Kubelet(client=clients["workload"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
 
 
 @asynccontextmanager
@@ -445,12 +447,12 @@ async def run(given: argparse.Namespace) -> None:
     async with AsyncExitStack() as stack:
         clients = {
             name: await stack.enter_async_context(unlimited(path))
-            for name, path in (("sites", given.kubeconfig), ("hub", given.hub))
+            for name, path in (("workload", given.kubeconfig), ("hub", given.hub))
             if path
         }
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        sites = Sites(clients["sites"], group, given.latency)
-        runner = web.ServerRunner(web.Server(sites.answer, access_log=None), handle_signals=False)
+        workload = WorkloadClusters(clients["workload"], group, given.latency)
+        runner = web.ServerRunner(web.Server(workload.answer, access_log=None), handle_signals=False)
         await runner.setup()
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(given.certificate)
@@ -462,7 +464,7 @@ async def run(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.live.sites", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.live.workload_clusters", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of the API server that plays all clusters")
     parser.add_argument("--hub", type=Path, help="kubeconfig of the hub, whose gateway is played too")
     parser.add_argument("--certificate", type=Path, required=True, help="PEM file with certificates and key")

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """Give a subclass `__hash__ = Content.__hash__`: a dataclass makes itself a slow one otherwise."""
+class CachedHash:
+    """Give a subclass `__hash__ = CachedHash.__hash__`: a dataclass makes itself a slow one otherwise."""
 
     digest: int = field(init=False, compare=False, repr=False)
 
