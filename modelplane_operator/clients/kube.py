@@ -25,18 +25,11 @@ from modelplane_operator.clients.limits import Limits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.transport import CONNECT_SECONDS
-from modelplane_operator.clients.wire import (
-    JSON,
-    OnCall,
-    Request,
-    Wire,
-    open_wire,
-    uncounted,
-)
+from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_wire, uncounted
 from modelplane_operator.kube.errors import Gone, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.ownership import FIELD_MANAGER
-from modelplane_operator.kube.resources import SERVICE_ACCOUNT, ResourceType
+from modelplane_operator.kube.resources import SECRET, SERVICE_ACCOUNT, ResourceType
 
 T = TypeVar("T")
 
@@ -45,6 +38,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 BARE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 LIST_SECONDS = 300.0  # of all its pages: etcd forgets the moment that they are of after about so long
+SETS_HEADERS: Final = b'"requestHeaderModifier":{"set":'  # a route may carry the credentials of an endpoint
 VERSION_SIZE = 64  # of what a server calls its version, which goes into a status
 BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
 SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
@@ -357,7 +351,8 @@ class Kube:
     ) -> Manifest:
         asked = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
-        request = Request(verb, str(kind), method, path, payload, content_type, params)
+        secret = payload is not None and (kind == SECRET or SETS_HEADERS in payload)
+        request = Request(verb, str(kind), method, path, payload, content_type, params, secret=secret)
         answer = await self._wire.ask(request, asked=asked)
         return self._answers.object(await self._wire.objects(answer, asked=asked), asked)
 
