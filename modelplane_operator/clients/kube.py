@@ -47,7 +47,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-_EVENT_TYPES: Final = frozenset(get_args(EventType))
+_EVENT_TYPES: Final = get_args(EventType)  # no set: a server may say what has no hash
 
 
 class Event(NamedTuple):
@@ -209,9 +209,9 @@ class Kube:
                     raise from_event(manifest, asked=asked)
                 if said.get("type") not in _EVENT_TYPES:
                     raise self._wire.misbehaves(asked, "an event is of no known type")
+                self._answers.place(manifest, asked)
                 if said["type"] != "BOOKMARK":
                     check_namespace(manifest, kind, namespace, asked=asked)
-                self._answers.place(manifest, asked)
                 yield Event(said["type"], manifest)
 
     def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
@@ -291,7 +291,7 @@ class Kube:
         }
         path = SERVICE_ACCOUNT.path(account.namespace, account.name, "token")
         answer = await self._ask("request_token", "POST", SERVICE_ACCOUNT, path, body)
-        token = answer.get("status", {}).get("token")
+        token = self._answers.object(answer.get("status") or {}, "request_token", "the status").get("token")
         return token if isinstance(token, str) else ""
 
     async def delete(

@@ -74,6 +74,8 @@ CASES: list[tuple[str, Ask, type[ApiError], str]] = [
     ("no items", watch, Misbehaving, "the object of an event is no object"),
     ("no metadata", list_all, Misbehaving, "the metadata of an item is no object"),
     ("no metadata", watch, Misbehaving, "the metadata is no object"),
+    ("no type", watch, Misbehaving, "an event is of no known type"),
+    ("error", watch, ServerFault, "watch configmaps: no"),
 ]
 
 
