@@ -30,7 +30,6 @@ class GoogleCloudStorage:
     bucket: str
     web: Web
     prefix: str = ""
-    revision: str = ""
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     credentials: str = field(default="", repr=False)
@@ -40,8 +39,7 @@ class GoogleCloudStorage:
     """And until when it holds."""
 
     def listing(self) -> Listing:
-        files = selected(self._listed(), self.allow, self.ignore, self.web.named)
-        return pinned(files, self.revision, self.web.named)
+        return pinned(selected(self._listed(), self.allow, self.ignore, self.web.named))
 
     def fetch(self, listing: Listing, file: File, folder: Path) -> None:
         del listing

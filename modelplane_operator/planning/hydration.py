@@ -21,7 +21,7 @@ FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
 SHOWN: Final = 600  # characters of what a cluster says
 UNBEGUN: Final = timedelta(minutes=2)  # for a Job to have a pod
 SILENT: Final = timedelta(minutes=10)  # for a pod to say how far it is: it does so four times a minute
-REVISION: Final = re.compile(r"[\w][-\w./:@+]{0,252}", re.ASCII)
+RESOLVED: Final = re.compile(r"[0-9a-f]{40}|sha256:[0-9a-f]{64}")  # a commit, or the hash of all other sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,11 @@ def succeeded(job: Manifest) -> bool:
 
 def failed(job: Manifest) -> bool:
     return condition(job, "Failed").is_true
+
+
+def resolved(told: Any) -> str:
+    """The revision that somebody says a volume holds; empty when it is none that a source resolves to."""
+    return told if isinstance(told, str) and RESOLVED.fullmatch(told) else ""
 
 
 def attempt(job: Manifest) -> int:
@@ -123,8 +128,6 @@ def _reported(facts: Mapping[str, Any]) -> Reported:
         found = facts.get(name)
         return found if type(found) is int and 0 <= found <= MOST else None
 
-    revision = facts.get("revision")
-    known = isinstance(revision, str) and REVISION.fullmatch(revision)
     there, whole = count("bytes"), count("totalBytes")
     progress = CacheProgress(
         files=count("files"),
@@ -133,7 +136,7 @@ def _reported(facts: Mapping[str, Any]) -> Reported:
         total_bytes=whole,
         estimated_completion=_estimate(facts.get("at"), (whole or 0) - (there or 0), count("bytesPerSecond") or 0),
     )
-    return Reported(progress if whole else None, str(revision) if known else "")
+    return Reported(progress if whole else None, resolved(facts.get("revision")))
 
 
 def _estimate(at: Any, left: int, rate: int) -> datetime | None:

@@ -213,12 +213,73 @@ def volume_of(decided: Plan) -> str | None:
     return decided.status.to_manifest()["clusters"][0].get("volume")
 
 
-def test_another_cluster_stages_the_commit_that_the_first_has_found() -> None:
-    decided = plan(seen(cache(), site(volume(cache(), staged=COMMIT)), site(name="paris")))
+@pytest.mark.parametrize(
+    "there",
+    [
+        (volume(cache(), staged=COMMIT),),
+        (volume(cache(), staged="refs/pr/7"),),
+        (volume(cache()), job(cache(), totalBytes=9, revision=COMMIT)),
+    ],
+    ids=["a mark", "a mark that is no commit", "progress"],
+)
+def test_what_one_cluster_says_decides_nothing_on_another(there: tuple[Manifest, ...]) -> None:
+    alone = plan(seen(cache(), site(name="paris")))
+    beside = plan(seen(cache(), site(*there), site(name="paris")))
 
-    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
-    assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert told(decided, "ArtifactReady") == "False/Partial"
+    assert hydrator_of(beside, "paris") == hydrator_of(alone, "paris")
+    assert "--revision=main" in hydrator_of(beside, "paris")["args"]
+
+
+@pytest.mark.parametrize("said", ["refs/pr/7", "z" * 300, "--x y\nq", "A" * 40, "sha256:abc"])
+def test_a_mark_that_no_source_resolves_to_is_told_as_none(said: str) -> None:
+    decided = plan(seen(cache(), site(volume(cache(), staged=said))))
+
+    assert decided.status is not None
+    (line,) = decided.status.to_manifest()["clusters"]
+    assert (line["phase"], line["volume"], line.get("revision")) == ("Ready", PLAIN, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "marks", "says"),
+    [
+        ({}, (COMMIT, COMMIT), "True/Staged: Repository org/model is staged on 2 clusters"),
+        ({}, (COMMIT, "main"), "True/Staged: Repository org/model is staged on 2 clusters"),
+        (
+            {},
+            (COMMIT, "d" * 40),
+            f"False/ContentsDiffer: Clusters hold different contents of repository org/model: {COMMIT} (berlin), "
+            f"{'d' * 40} (paris); name a commit in huggingFace.revision",
+        ),
+        ({"revision": COMMIT}, (COMMIT, COMMIT), "True/Staged: Repository org/model is staged on 2 clusters"),
+        (
+            {"revision": COMMIT},
+            ("d" * 40, COMMIT),
+            "False/ContentsDiffer: Clusters hold different contents of repository org/model: "
+            f"{COMMIT} (the spec, paris), {'d' * 40} (berlin); name a commit in huggingFace.revision",
+        ),
+    ],
+)
+def test_clusters_that_hold_different_contents_are_told(
+    source: dict[str, str], marks: tuple[str, str], says: str
+) -> None:
+    of = cache(source=source)
+    sites = (site(volume(of, staged=mark), name=name) for name, mark in zip(("berlin", "paris"), marks, strict=True))
+    decided = plan(seen(of, *sites))
+
+    assert decided.status is not None
+    (artifact,) = (one for one in decided.status.conditions if one.type == "ArtifactReady")
+    assert f"{artifact.status}/{artifact.reason}: {artifact.message}" == says
+    assert [one.volume for one in decided.status.clusters] == [PLAIN, PLAIN]  # type: ignore[attr-defined]
+
+
+def test_differences_are_told_while_other_clusters_are_on_their_way() -> None:
+    known = [site(volume(cache(), staged=one * 40), name=one) for one in ("a", "b")]
+    decided = plan(seen(cache(), *known, site(name="paris")))
+
+    assert decided.status is not None
+    (artifact,) = (one for one in decided.status.conditions if one.type == "ArtifactReady")
+    assert artifact.reason == "Partial"
+    assert "; clusters hold different contents of repository org/model: " in (artifact.message or "")
 
 
 def test_a_volume_grows_and_never_shrinks_or_changes_its_class() -> None:
@@ -318,8 +379,12 @@ def sourced(kind: str, field: str, **block: Any) -> ModelCache:
     return ModelCache.parse({"metadata": cache().metadata.to_manifest(), "spec": spec})
 
 
-def hydrator_of(decided: Plan) -> Manifest:
-    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+def hydrator_of(decided: Plan, cluster: str = "berlin") -> Manifest:
+    (made,) = (
+        one.manifest
+        for one in decided.steps
+        if isinstance(one, Apply) and type_of(one.manifest) == JOB and one.cluster == cluster
+    )
     (found,) = made["spec"]["template"]["spec"]["containers"]
     return found
 
@@ -350,7 +415,7 @@ def test_keys_of_s3_come_by_variables_and_the_session_may_be_absent() -> None:
         ("HTTP", "http", {"manifest": "https://a.example.com/m.json?key=secret"}, "https://a.example.com/m.json"),
     ],
 )
-def test_every_source_is_told_in_short_and_pinned_for_the_others(
+def test_every_source_is_told_in_short_and_asked_by_itself_on_each_cluster(
     kind: str, field: str, block: dict[str, Any], says: str
 ) -> None:
     of = sourced(kind, field, sizeGiB=20, **block)
@@ -358,7 +423,7 @@ def test_every_source_is_told_in_short_and_pinned_for_the_others(
 
     assert decided.status is not None
     assert decided.status.to_manifest()["summary"]["source"] == says
-    assert f"--revision=sha256:{'a' * 64}" in hydrator_of(decided)["args"]
+    assert not [one for one in hydrator_of(decided, "paris")["args"] if one.startswith("--revision")]
 
 
 def test_a_claim_that_is_there_already_is_mounted_as_it_is() -> None:
