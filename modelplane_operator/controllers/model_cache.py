@@ -6,11 +6,16 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+import structlog
+
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of, type_of
+from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import model_replica, tenancy
 from modelplane_operator.controllers.orphans import staged_on
 from modelplane_operator.kube.errors import ClientError, Unreachable
@@ -36,7 +41,9 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.cache_status import is_meant, is_selected
 from modelplane_operator.planning.cached_cluster import Neighbour, Observed, Site, User
+from modelplane_operator.planning.hydration import cut_claim, cut_job
 from modelplane_operator.planning.model_cache import MOST, plan
+from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
@@ -45,8 +52,12 @@ from modelplane_operator.runtime.reading import Cluster, applied, find, placed_o
 from modelplane_operator.runtime.reading import children as labelled
 from modelplane_operator.runtime.wiring import owner_of_kind
 
+log = structlog.get_logger()
+
 CACHES, CLUSTERS, REPLICAS = of(ModelCache), of(InferenceCluster), of(ModelReplica)
 CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+CUT = {PERSISTENT_VOLUME_CLAIM: cut_claim, JOB: cut_job}
+"""What is kept of those of which more is read than metadata."""
 
 
 def _volume(replica: Manifest) -> Iterable[Key]:
@@ -85,6 +96,7 @@ INDEXES: Indexes = {
 
 def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[ModelCache, Observed]:
     """`referenced`: how tokens are read."""
+    repeats = Repeats()
 
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
         home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
@@ -97,13 +109,21 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
             cache, tuple(sites), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
         )
 
+    def decide(seen: Observed) -> Plan:
+        decided = plan(seen)
+        for error in decided.defects:
+            if so_far := repeats.worth((type(error), origin(error))):
+                log.error("cluster unreadable", key=str(seen.cache.key), so_far=so_far, exc_info=error)
+        return decided
+
     return Controller(
         ModelCache,
         observe,
-        plan,
+        decide,
         with_refusals=lambda seen, refusals: replace(seen, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica, CACHES: _on_neighbour},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
+        watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
         on_connection=_on_connection,
         while_paused=its_deletion,
         clusters_used=_used,
@@ -226,7 +246,7 @@ async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
     try:
         there = clients.fleet(site.name)
         found = await clients.reads.of(there, ("claim", claim), ask, clients.now())
-        return replace(site, existing=found)
+        return replace(site, existing=cut_claim(found) if found else None)
     except ClientError as error:
         return replace(site, connected=False, error=error)
 

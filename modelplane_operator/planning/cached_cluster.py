@@ -134,6 +134,8 @@ class Look:
     """Whether it is one of those that the cache is meant for."""
     why: str = ""
     """What the cache waits for there, when it is being deleted."""
+    defect: Exception | None = None
+    """What we failed on in what the cluster says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.symptoms import symptoms, told
+from modelplane_operator.planning.symptoms import cut, object_in, objects_in, symptoms, told
 
 MOST: Final = 1 << 53  # of anything that is counted
 FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
@@ -30,6 +30,42 @@ class Reported:
 
     progress: CacheProgress | None = None
     revision: str = ""
+
+
+# What is kept of them: a cluster may say anything ---------------------------------------------------------------------
+
+
+def cut_claim(claim: Manifest) -> Manifest:
+    """What is judged of a PersistentVolumeClaim."""
+    spec = object_in(claim.get("spec"))
+    asked = cut(object_in(object_in(spec.get("resources")).get("requests")), ("storage",))
+    return {
+        "metadata": _metadata(claim),
+        "spec": {**cut(spec, ("storageClassName",)), **({"resources": {"requests": asked}} if asked else {})},
+        "status": cut(object_in(claim.get("status")), ("phase",)),
+    }
+
+
+def cut_job(job: Manifest) -> Manifest:
+    """What is judged of a Job; its spec is ours, and never changes."""
+    every = (cut(one, _CONDITION) for one in objects_in(object_in(job.get("status")).get("conditions")))
+    conditions = [one for one in every if one.get("type") in _ENDS]
+    return {"metadata": _metadata(job), "status": {"conditions": conditions}}
+
+
+def _metadata(live: Manifest) -> Manifest:
+    metadata = section(live, "metadata")
+    ours = {name: told[:SHOWN] for name, told in annotations_of(live).items() if name.startswith(labels.PREFIX)}
+    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    return {**kept, **cut(metadata, ("creationTimestamp",)), "annotations": ours}
+
+
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+_CONDITION: Final = ("type", "status", "reason", "message")
+_ENDS: Final = frozenset({"Complete", "Failed"})
+
+
+# What they tell -------------------------------------------------------------------------------------------------------
 
 
 def succeeded(job: Manifest) -> bool:
@@ -118,7 +154,7 @@ def _last_word(pod: Manifest) -> str:
 def _read(text: str) -> Mapping[str, Any]:
     try:
         facts = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast(Section, facts) if isinstance(facts, dict) else {}
 

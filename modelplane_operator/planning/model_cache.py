@@ -5,13 +5,14 @@ Each cluster's steps are a strand; what is done on one is in `cached_cluster`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, CacheSummary, ModelCache, ModelCacheStatus
 from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.kube.errors import Defect
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.cache_looks import look
@@ -33,12 +34,38 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = [paced(seen, one) for site in seen.sites if (one := look(seen, site))]
+    looks = _each(seen, look)
     again = [one.again for one in looks if one.again is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         again.append(seen.recheck)
     steps = tuple(step for one in looks for step in one.steps)
-    return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None), refused=_refused(looks))
+    return Plan(
+        steps,
+        _status(seen, looks),
+        requeue_after=min(again, default=None),
+        refused=_refused(looks),
+        defects=_defects(looks),
+    )
+
+
+def _each(seen: Observed, judge: Callable[[Observed, Site], Look | None]) -> Sequence[Look]:
+    """What is said and done of each cluster. What one of them says, whatever it is, holds up no other."""
+
+    def alone(site: Site) -> Look | None:
+        try:
+            one = judge(seen, site)
+            return one and paced(seen, one)
+        except Exception as error:  # noqa: BLE001 - a hostile one may say anything
+            why = f"what cluster {site.name} says cannot be read: {Defect.by(error)}"
+            told = settled(seen.cache.on(site.name) or CachedCluster(name=site.name, phase="Pending", since=seen.now))
+            told = told.model_copy(update={"message": why[:1000]})
+            return Look(told, again=PAUSE.total_seconds(), counts=site.meant, why=why, defect=error)
+
+    return [one for site in seen.sites if (one := alone(site))]
+
+
+def _defects(looks: Iterable[Look]) -> tuple[Exception, ...]:
+    return tuple(one.defect for one in looks if one.defect)
 
 
 def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
@@ -82,7 +109,7 @@ def _teardown(seen: Observed) -> Plan:
     """Nothing is fetched any more at once; volumes go when nobody starts from them."""
     if labels.FINALIZER not in seen.cache.metadata.finalizers:
         return Plan()
-    looks = [paced(seen, one) for one in (_leaving(seen, site) for site in seen.sites)]
+    looks = _each(seen, _leaving)
     steps = tuple(step for one in looks for step in one.steps)
     why = [why for one in looks if (why := one.told.message if one.told.refusals else one.why)]
     if not why:
@@ -92,7 +119,7 @@ def _teardown(seen: Observed) -> Plan:
     told = Ready.DELETING.condition(seen.now, message="; ".join(why[:TOLD]))
     status = (seen.cache.status or ModelCacheStatus()).model_copy(update={"conditions": (told,), "clusters": rows})
     again = min((one.again for one in looks if one.again is not None), default=None)
-    return Plan(steps, status, requeue_after=again, refused=_refused(looks))
+    return Plan(steps, status, requeue_after=again, refused=_refused(looks), defects=_defects(looks))
 
 
 def _leaving(seen: Observed, site: Site) -> Look:

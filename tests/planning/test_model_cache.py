@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -39,6 +40,8 @@ from tests.support.caches import (
     told,
     volume,
 )
+from tests.support.kept import of_cluster
+from tests.support.manifests import change
 
 
 def test_a_cluster_gets_a_volume_and_a_job_that_fills_it() -> None:
@@ -280,6 +283,87 @@ def test_differences_are_told_while_other_clusters_are_on_their_way() -> None:
     (artifact,) = (one for one in decided.status.conditions if one.type == "ArtifactReady")
     assert artifact.reason == "Partial"
     assert "; clusters hold different contents of repository org/model: " in (artifact.message or "")
+
+
+def annotated(made: Manifest, **said: str) -> Manifest:
+    return {**made, "metadata": {**made["metadata"], "annotations": {**made["metadata"]["annotations"], **said}}}
+
+
+GARBAGE = {
+    "a claim's status": lambda: site({**volume(cache()), "status": "x"}),
+    "a claim's spec": lambda: site({**volume(cache()), "spec": []}),
+    "a claim's request": lambda: site({**volume(cache()), "spec": {"resources": {"requests": {"storage": 20}}}}),
+    "a claim's size": lambda: site(
+        {**volume(cache()), "spec": {"resources": {"requests": {"storage": f"{'9' * 5000}Gi"}}}}
+    ),
+    "a claim's name": lambda: site(volume(cache(), "v" * 253, staged=COMMIT)),
+    "a job's status": lambda: site(volume(cache()), {**job(cache()), "status": "x"}),
+    "a job's conditions": lambda: site(volume(cache()), {**job(cache()), "status": {"conditions": [1, None]}}),
+    "a job's age": lambda: site(
+        volume(cache()), {**job(cache()), "metadata": {**job(cache())["metadata"], "creationTimestamp": 1}}
+    ),
+    "progress": lambda: site(volume(cache()), annotated(job(cache()), **{labels.PROGRESS: "[" * 100_000})),
+    "a last word": lambda: site(volume(cache()), job(cache(), "Complete"), pods=(ended("[" * 100_000, "Succeeded"),)),
+    "a mark": lambda: site(volume(cache(), staged="z" * 300)),
+    "a pod": lambda: site(
+        volume(cache()), job(cache()), pods=({"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": []}},)
+    ),
+}
+
+
+@pytest.mark.parametrize("said", GARBAGE.values(), ids=GARBAGE)
+@pytest.mark.parametrize("changes", [{}, {"deletionTimestamp": NOW.isoformat()}], ids=["staged", "deleted"])
+def test_what_one_cluster_says_holds_up_no_other(said: Callable[[], Site], changes: dict[str, Any]) -> None:
+    there = site(volume(cache()), name="paris")
+    alone = plan(seen(cache(**changes), there))
+    decided = plan(seen(cache(**changes), replace(said(), name="a"), there))
+
+    assert [one for one in decided.steps if getattr(one, "cluster", "") == "paris"] == [
+        one for one in alone.steps if one != LET_GO
+    ]
+    assert LET_GO not in decided.steps
+
+
+@pytest.mark.parametrize("changes", [{}, {"deletionTimestamp": NOW.isoformat()}], ids=["staged", "deleted"])
+def test_a_cluster_that_cannot_be_read_is_told_and_nothing_is_done_there(changes: dict[str, Any]) -> None:
+    unreadable = {**volume(cache()), "metadata": {**volume(cache())["metadata"], "annotations": "x", "labels": "x"}}
+    decided = plan(seen(cache(**changes), site(unreadable), site(name="paris")))
+
+    why = "what cluster berlin says cannot be read: internal error (AttributeError); the operator's log has the details"
+    assert decided.status is not None
+    assert any(why[1:] in (one.message or "") for one in decided.status.conditions)
+    assert [one for one in decided.steps if getattr(one, "cluster", "") == "berlin"] == []
+    assert list(map(type, decided.defects)) == [AttributeError]
+    assert LET_GO not in decided.steps
+
+
+@pytest.mark.parametrize("named", sorted(GARBAGE.keys() - {"a claim's name"}))
+def test_of_claims_and_jobs_nothing_is_kept_that_cannot_be_read(named: str) -> None:
+    whole = GARBAGE[named]()
+    pods = of_cluster({"apiVersion": "v1", "kind": "Pod", **one} for one in whole.pods)
+    decided = plan(seen(cache(), replace(whole, children=of_cluster(whole.children), pods=pods)))
+
+    assert decided.defects == ()
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        (volume(cache()), job(cache(), totalBytes=9, revision=COMMIT), *rest(cache())),
+        (volume(cache(), phase="Pending"), job(cache(), "Failed", attempt=3), *rest(cache())),
+        (volume(cache()), job(cache(), "Complete", totalBytes=9, revision=COMMIT), *rest(cache())),
+        (volume(cache(), staged=COMMIT),),
+        (volume(cache(), phase="Lost"),),
+        (volume(cache(source={"sizeGiB": 5})),),
+        (volume(cache(), staged=COMMIT, phase="Pending"), volume(cache(source={"revision": "v2"}), "other")),
+    ],
+)
+@pytest.mark.parametrize("changes", [{}, {"deletionTimestamp": NOW.isoformat()}], ids=["staged", "deleted"])
+def test_a_cache_is_planned_by_what_is_kept(there: tuple[Manifest, ...], changes: dict[str, Any]) -> None:
+    dated = tuple(change(one, "metadata.creationTimestamp", "2026-11-23T11:00:00Z") for one in there)
+    of = cache(**changes)
+
+    assert plan(seen(of, site(*of_cluster(dated)))) == plan(seen(of, site(*dated)))
 
 
 def test_a_volume_grows_and_never_shrinks_or_changes_its_class() -> None:
