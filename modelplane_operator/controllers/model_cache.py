@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-
-import structlog
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.repeats import Repeats
@@ -48,11 +46,10 @@ from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on, unreadable
 from modelplane_operator.runtime.reading import children as labelled
+from modelplane_operator.runtime.strands import a_look
 from modelplane_operator.runtime.wiring import owner_of_kind
-
-log = structlog.get_logger()
 
 CACHES, CLUSTERS, REPLICAS = of(ModelCache), of(InferenceCluster), of(ModelReplica)
 CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
@@ -111,9 +108,8 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
 
     def decide(seen: Observed) -> Plan:
         decided = plan(seen)
-        for error in decided.defects:
-            if so_far := repeats.worth((type(error), origin(error))):
-                log.error("cluster unreadable", key=str(seen.cache.key), so_far=so_far, exc_info=error)
+        for cluster, error in decided.defects.items():
+            unreadable(cluster, error, repeats)
         return decided
 
     return Controller(
@@ -150,8 +146,8 @@ async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[s
     return {variable: data[key] for variable, key in keys.items() if data.get(key)}
 
 
-async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
-    """The clusters that it is meant for, and those that have something of it."""
+async def _sites(cache: ModelCache, uid: str, clients: Clients) -> Sequence[Site]:
+    """The clusters that it is meant for, and those that have something of it, asked side by side."""
     known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
     users, found, manifest = _users(cache, clients.hub), list[Site](), cache.to_manifest()
     neighbours = list(_neighbours(cache, clients.hub))
@@ -164,14 +160,24 @@ async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
             continue
         lenders = ((other, content, is_meant(raw, cluster)) for other, content, raw in neighbours)
         site = _with_sharers(site, cache, lenders, clients)
-        if name in known and site.connected and not site.children and not site.users:
-            home = names.remote_namespace(cache.key.namespace)
-            site = replace(site, namespace=await _vacant(home, clients.fleet(name), clients.hub))
-        if (claim := claim_of(cache)) and site.connected and site.meant:
-            site = await _with_existing(site, Key(names.remote_namespace(cache.key.namespace), claim), clients)
         isolation = InferenceCluster.parse(cluster).spec.isolation
         found.append(replace(site, isolation=isolation or Isolation()))
-    return sorted(found, key=lambda one: one.name)
+    found.sort(key=lambda one: one.name)
+    return await asyncio.gather(*(_asked(one, cache, clients, known=one.name in known) for one in found))
+
+
+async def _asked(site: Site, cache: ModelCache, clients: Clients, *, known: bool) -> Site:
+    """The same with what no watch tells; whatever fails is that cluster's. `known`: whether the status names it."""
+    home, claim = names.remote_namespace(cache.key.namespace), claim_of(cache)
+    leaving = cache.metadata.deletion_timestamp is not None or not site.meant
+    try:
+        if leaving and known and site.connected and not site.children and not site.users:
+            site = replace(site, namespace=await _vacant(home, clients.fleet(site.name), clients.hub))
+        if claim and site.connected and not leaving:
+            site = await _with_existing(site, Key(home, claim), clients)
+    except Exception as error:  # noqa: BLE001 - a hostile one may answer anything
+        return replace(site, connected=False, error=unreadable(site.name, error, clients.repeats))
+    return site
 
 
 def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
@@ -244,8 +250,8 @@ async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
         return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
 
     try:
-        there = clients.fleet(site.name)
-        found = await clients.reads.of(there, ("claim", claim), ask, clients.now())
+        async with a_look():
+            found = await clients.reads.of(clients.fleet(site.name), ("claim", claim), ask, clients.now())
         return replace(site, existing=cut_claim(found) if found else None)
     except ClientError as error:
         return replace(site, connected=False, error=error)
@@ -260,7 +266,8 @@ async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
     neighbours = (key for key in placed if names.remote_namespace(key.namespace) == home)
     try:
         needed = any(model_replica.is_there(key, hub, there) for key in neighbours)
-        return None if needed or await tenancy.of_others(there.kube, home) else found
+        async with a_look():
+            return None if needed or await tenancy.of_others(there.kube, home) else found
     except ClientError:  # it stays, and InferenceClusters tell of it
         return None
 

@@ -5,7 +5,7 @@ Each cluster's steps are a strand; what is done on one is in `cached_cluster`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from modelplane_operator.api import labels
@@ -64,8 +64,8 @@ def _each(seen: Observed, judge: Callable[[Observed, Site], Look | None]) -> Seq
     return [one for site in seen.sites if (one := alone(site))]
 
 
-def _defects(looks: Iterable[Look]) -> tuple[Exception, ...]:
-    return tuple(one.defect for one in looks if one.defect)
+def _defects(looks: Iterable[Look]) -> Mapping[str, Exception]:
+    return {one.told.name: one.defect for one in looks if one.defect}
 
 
 def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
