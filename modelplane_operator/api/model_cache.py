@@ -114,7 +114,7 @@ class CachedCluster(Model):
     """PersistentVolumeClaim that replicas start from: one that holds all of the weights. Until there is one, it is
     absent."""
     revision: Annotated[str | None, Field(max_length=253)] = None
-    """Commit of which that volume holds all files."""
+    """Commit, or hash, of which that volume holds all files, by the word of its cluster."""
     volume_of: Annotated[str | None, Field(max_length=253)] = None
     """ModelCache whose volume it starts from, or waits for, when it is not its own: `spec.sharing`."""
     used_by: Annotated[tuple[UserName, ...] | None, Field(max_length=MOST_USERS)] = None
@@ -146,6 +146,7 @@ class ArtifactReady(ConditionType):
     AUTH_SECRET_MISSING = "AuthSecretMissing", "False", "The token's Secret, or the key in it, does not exist.", WARNING
     TOO_MANY = "TooMany", "False", "Its namespace has as many caches before it as it may have; see how many.", WARNING
     FAILED = "Failed", "False", "Staging failed on some cluster; it is begun again after a while.", WARNING
+    CONTENTS_DIFFER = "ContentsDiffer", "False", "Clusters hold different contents of the source.", WARNING
     PARTIAL = "Partial", "False", "Some clusters hold the weights, others not yet.", STEP
     HYDRATING = "Hydrating", "False", "No cluster holds them yet.", STEP
     STAGED = "Staged", "True", "Every matching cluster holds them."

@@ -161,6 +161,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     caches.ArtifactReady.AUTH_SECRET_MISSING: Remedy("Create the Secret, with the key that the message names.", _CACHE),
     caches.ArtifactReady.TOO_MANY: Remedy("Delete caches that nothing uses, or use another namespace.", _CACHE),
     caches.ArtifactReady.FAILED: Remedy("Correct what the message names; staging begins again by itself.", _CACHE),
+    caches.ArtifactReady.CONTENTS_DIFFER: Remedy("Name the content that is meant, as the message says.", _CACHE),
     caches.ArtifactReady.PARTIAL: Remedy("Wait; status.clusters says how far each cluster is."),
     caches.ArtifactReady.HYDRATING: Remedy("Wait; status.clusters says how far each cluster is."),
     # InferenceClass and InferenceCluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
@@ -9,6 +10,7 @@ from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeploym
 from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
 from modelplane_operator.api.llm_inference_grant import is_among, is_reserved
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.entries import check_metadata
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, secret_of
@@ -18,7 +20,8 @@ from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET,
 from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, ours, plan
 from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
-from modelplane_operator.runtime.reading import Cluster, children, find
+from modelplane_operator.runtime.reading import Cluster, children, find, unreadable
+from modelplane_operator.runtime.strands import a_look
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 INFERENCES, CLUSTERS = of(LLMInference), of(InferenceCluster)
@@ -51,14 +54,13 @@ def controller(
         if inference.spec.placement == "Cluster" and not terminating:
             target = await _target(inference, clients, referenced, tenants, on_hub, hosts=hosts)
         wanted = (target,) if isinstance(target, Location) else ()
+        places = tuple(dict.fromkeys((*wanted, *inference.locations)))
+        states = await asyncio.gather(*(_state(inference, one, clients, referenced, tenants) for one in places))
         return Observed(
             inference,
             target,
             clients.now(),
-            {
-                one: await _state(inference, one, clients, referenced, tenants)
-                for one in dict.fromkeys((*wanted, *inference.locations))
-            },
+            dict(zip(places, states, strict=True)),
             tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, homes)),
         )
 
@@ -159,21 +161,30 @@ async def _state(
                 name = await _connection(inference, place, referenced, tenants)
             case "InferenceCluster":
                 pass
-        cluster = clients.cluster(name)
-        kube = cluster.kube
-        runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
-        kinds = [one for one in KINDS[inference.spec.runtime] if runtimes or one != VLLM_RUNTIME]
-        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in kinds]
-        mine = tuple(one for one in found if one is not None and ours(one, inference))
-        others = tuple(one for one in found if one is not None and not ours(one, inference))
-        token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
-        if runtimes and not mine:
-            others += await _engine_of_another(kube, Key(place.namespace, inference.key.name), inference.spec.runtime)
-        return ClusterState(
-            name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified
-        )
+        async with a_look():
+            return await _looked(inference, place, name, clients.cluster(name))
     except ClientError as error:
         return ClusterState(name, error, connecting=_connecting(clients, name))
+    except Exception as error:  # noqa: BLE001 - a hostile one may answer anything, and the others are looked at, too
+        return ClusterState(name, unreadable(name, error, clients.repeats))
+
+
+async def _looked(inference: LLMInference, place: Location, name: str, cluster: Cluster) -> ClusterState:
+    """What is in one place, by questions."""
+    kube, key = cluster.kube, Key(place.namespace, inference.key.name)
+    runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
+    kinds = [one for one in KINDS[inference.spec.runtime] if runtimes or one != VLLM_RUNTIME]
+    found = [one for kind in kinds if (one := await kube.find(kind, key)) is not None]
+    for one in found:
+        check_metadata(one["metadata"])
+    mine = tuple(one for one in found if ours(one, inference))
+    others = tuple(one for one in found if not ours(one, inference))
+    token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
+    if runtimes and not mine:
+        others += await _engine_of_another(kube, key, inference.spec.runtime)
+    return ClusterState(
+        name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified
+    )
 
 
 def _connecting(clients: Clients, name: str) -> bool:

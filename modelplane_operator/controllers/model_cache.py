@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import model_replica, tenancy
 from modelplane_operator.controllers.orphans import staged_on
 from modelplane_operator.kube.errors import ClientError, Connecting, Unreachable
@@ -36,17 +39,22 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.cache_status import is_meant, is_selected
 from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, Observed, User
+from modelplane_operator.planning.hydration import cut_claim, cut_job
 from modelplane_operator.planning.model_cache import MOST, plan
+from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on, unreadable
 from modelplane_operator.runtime.reading import children as labelled
+from modelplane_operator.runtime.strands import a_look
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 CACHES, CLUSTERS, REPLICAS = of(ModelCache), of(InferenceCluster), of(ModelReplica)
 CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+CUT = {PERSISTENT_VOLUME_CLAIM: cut_claim, JOB: cut_job}
+"""What is kept of those of which more is read than metadata."""
 
 
 def _volume(replica: Manifest) -> Iterable[Key]:
@@ -85,6 +93,7 @@ INDEXES: Indexes = {
 
 def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[ModelCache, Observed]:
     """`referenced`: how tokens are read."""
+    repeats = Repeats()
 
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
         home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
@@ -97,13 +106,20 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
             cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
         )
 
+    def decide(seen: Observed) -> Plan:
+        decided = plan(seen)
+        for cluster, error in decided.defects.items():
+            unreadable(cluster, error, repeats)
+        return decided
+
     return Controller(
         ModelCache,
         observe,
-        plan,
+        decide,
         with_refusals=lambda seen, refusals: replace(seen, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica, CACHES: _on_neighbour},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
+        watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
         on_connection=_on_connection,
         while_paused=its_deletion,
         clusters_used=_used,
@@ -130,8 +146,8 @@ async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[s
     return {variable: data[key] for variable, key in keys.items() if data.get(key)}
 
 
-async def _states(cache: ModelCache, uid: str, clients: Clients) -> list[ClusterState]:
-    """The clusters that it is meant for, and those that have something of it."""
+async def _states(cache: ModelCache, uid: str, clients: Clients) -> Sequence[ClusterState]:
+    """The clusters that it is meant for, and those that have something of it, asked side by side."""
     known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
     users, found, manifest = _users(cache, clients.hub), list[ClusterState](), cache.to_manifest()
     neighbours = list(_neighbours(cache, clients.hub))
@@ -144,14 +160,24 @@ async def _states(cache: ModelCache, uid: str, clients: Clients) -> list[Cluster
             continue
         lenders = ((other, content, is_meant(raw, cluster)) for other, content, raw in neighbours)
         state = _with_sharers(state, cache, lenders, clients)
-        if name in known and state.connected and not state.children and not state.users:
-            home = names.remote_namespace(cache.key.namespace)
-            state = replace(state, namespace=await _vacant(home, clients.fleet(name), clients.hub))
-        if (claim := claim_of(cache)) and state.connected and state.meant:
-            state = await _with_existing(state, Key(names.remote_namespace(cache.key.namespace), claim), clients)
         isolation = InferenceCluster.parse(cluster).spec.isolation
         found.append(replace(state, isolation=isolation or Isolation()))
-    return sorted(found, key=lambda one: one.name)
+    found.sort(key=lambda one: one.name)
+    return await asyncio.gather(*(_asked(one, cache, clients, known=one.name in known) for one in found))
+
+
+async def _asked(state: ClusterState, cache: ModelCache, clients: Clients, *, known: bool) -> ClusterState:
+    """The same with what no watch tells; whatever fails is that cluster's. `known`: whether the status names it."""
+    home, claim = names.remote_namespace(cache.key.namespace), claim_of(cache)
+    leaving = cache.metadata.deletion_timestamp is not None or not state.meant
+    try:
+        if leaving and known and state.connected and not state.children and not state.users:
+            state = replace(state, namespace=await _vacant(home, clients.fleet(state.name), clients.hub))
+        if claim and state.connected and not leaving:
+            state = await _with_existing(state, Key(home, claim), clients)
+    except Exception as error:  # noqa: BLE001 - a hostile one may answer anything
+        return replace(state, connected=False, error=unreadable(state.name, error, clients.repeats))
+    return state
 
 
 def _seen(state: ClusterState, cache: ModelCache, home: str, clients: Clients) -> ClusterState:
@@ -226,9 +252,9 @@ async def _with_existing(state: ClusterState, claim: Key, clients: Clients) -> C
         return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
 
     try:
-        there = clients.fleet(state.name)
-        found = await clients.reads.of(there, ("claim", claim), ask, clients.now())
-        return replace(state, existing=found)
+        async with a_look():
+            found = await clients.reads.of(clients.fleet(state.name), ("claim", claim), ask, clients.now())
+        return replace(state, existing=cut_claim(found) if found else None)
     except ClientError as error:
         return replace(state, connected=False, error=error)
 
@@ -242,7 +268,8 @@ async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
     neighbours = (key for key in placed if names.remote_namespace(key.namespace) == home)
     try:
         needed = any(model_replica.is_there(key, hub, there) for key in neighbours)
-        return None if needed or await tenancy.of_others(there.kube, home) else found
+        async with a_look():
+            return None if needed or await tenancy.of_others(there.kube, home) else found
     except ClientError:  # it stays, and InferenceClusters tell of it
         return None
 

@@ -70,28 +70,27 @@ def _source(asked: argparse.Namespace) -> Source:
     def given(name: str) -> str:
         return os.environ.get(name, "").strip()  # what comes of a file ends in a newline
 
-    revision = asked.revision or ""
     match asked.source:
         case "S3":
             names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
             keys = {name.lower(): value for name in names if (value := given(name))}
-            where = (asked.bucket, asked.prefix, asked.region, asked.endpoint or "", revision)
+            where = (asked.bucket, asked.prefix, asked.region, asked.endpoint or "")
             return _class("s3.S3")(*where, **patterns, credentials=keys, anywhere=anywhere)
         case "GoogleCloudStorage":
             key, at = given("GOOGLE_CREDENTIALS"), asked.endpoint
             web = _web(f"gs://{asked.bucket}/{asked.prefix}".rstrip("/"), bool(key), anywhere)
             return GoogleCloudStorage(
-                asked.bucket, web, asked.prefix, revision, **patterns, credentials=key, endpoint=at or GOOGLE
+                asked.bucket, web, asked.prefix, **patterns, credentials=key, endpoint=at or GOOGLE
             )
         case "OCI":
             file = given("REGISTRY_CREDENTIALS")
             web = _web(f"oci://{asked.reference}", bool(file), anywhere)
-            return oci(asked.reference, web, insecure=asked.insecure, credentials=file, revision=revision, **patterns)
+            return oci(asked.reference, web, insecure=asked.insecure, credentials=file, **patterns)
         case "HTTP":
             token = given("HTTP_TOKEN")
             web = _web(asked.manifest.partition("?")[0], bool(token), anywhere)
             headers = {"Authorization": f"Bearer {token}"} if token else None
-            return Manifest(asked.manifest, web, asked.sha256, revision, **patterns, headers=headers)
+            return Manifest(asked.manifest, web, asked.sha256, **patterns, headers=headers)
         case _:
             at = asked.endpoint or "https://huggingface.co"
             return _class("hugging_face.HuggingFace")(
@@ -130,7 +129,7 @@ def _parsed() -> argparse.ArgumentParser:
     parser.add_argument("--insecure", action="store_true", help="ask the registry without TLS")
     parser.add_argument("--manifest", default="", help="address of a manifest")
     parser.add_argument("--sha256", default="", help="what the manifest hashes to")
-    parser.add_argument("--revision", help="that content and no other (default: the source's own)")
+    parser.add_argument("--revision", help="on Hugging Face: branch, tag or commit")
     parser.add_argument("--allow", action="append", default=[], help="a pattern of files to have")
     parser.add_argument("--ignore", action="append", default=[], help="a pattern of files to leave out")
     parser.add_argument("--endpoint", help="where the source answers, if it is not where everybody's is")

@@ -40,7 +40,6 @@ class GoogleCloudStorage:
     bucket: str
     web: Web
     prefix: str = ""
-    revision: str = ""
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     credentials: str = field(default="", repr=False)
@@ -50,8 +49,7 @@ class GoogleCloudStorage:
     """And until when it holds."""
 
     def listing(self) -> FileListing:
-        files = selected(self._listed(), self.allow, self.ignore, self.web.named)
-        return pinned(files, self.revision, self.web.named)
+        return pinned(selected(self._listed(), self.allow, self.ignore, self.web.named))
 
     def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from modelplane_operator.hydrate.source import CHANGED, File, FileListing, PermanentError, TransientError, selected
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import Web
 
 _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}'
@@ -25,8 +25,6 @@ class Manifest:
     web: Web
     sha256: str = ""
     """What the manifest has to hash to, if anybody has said."""
-    revision: str = ""
-    """What another cluster has found it to hash to."""
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     headers: Mapping[str, str] | None = None
@@ -38,8 +36,6 @@ class Manifest:
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 and found != self.sha256:
             raise PermanentError(f"{self.web.named} hashes to {found}, and not to what sha256 says")
-        if self.revision and self.revision != f"sha256:{found}":
-            raise PermanentError(f"{self.web.named} {CHANGED}")
         files = selected(self._files(content), self.allow, self.ignore, self.web.named)
         return FileListing(f"sha256:{found}", files)
 

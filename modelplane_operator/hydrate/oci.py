@@ -150,7 +150,7 @@ class Oci:
             yield File(str(title), int(layer["size"]), digest, digest)
 
 
-def oci(reference: str, web: Web, *, insecure: bool, credentials: str, revision: str = "", **patterns: Any) -> Oci:
+def oci(reference: str, web: Web, *, insecure: bool, credentials: str, **patterns: Any) -> Oci:
     """`credentials`: a file of Docker's, as a Secret has it."""
     parts = _REFERENCE.fullmatch(reference)
     if parts is None:
@@ -160,7 +160,7 @@ def oci(reference: str, web: Web, *, insecure: bool, credentials: str, revision:
     if host == DOCKER_HUB[0]:
         host = DOCKER_HUB[1]
     base = f"{'http' if insecure else 'https'}://{host}/v2/{name}"
-    return Oci(Registry(web, base, basic), revision or parts["digest"] or parts["tag"] or "latest", **patterns)
+    return Oci(Registry(web, base, basic), parts["digest"] or parts["tag"] or "latest", **patterns)
 
 
 def _basic(host: str, credentials: str) -> str:

@@ -40,7 +40,6 @@ class S3:
     prefix: str = ""
     region: str = "us-east-1"
     endpoint: str = ""
-    revision: str = ""
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     credentials: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -52,7 +51,7 @@ class S3:
         with self._errors():
             files = selected(self._listed(), self.allow, self.ignore, self._named)
             with ThreadPoolExecutor(HEADS) as pool:
-                return pinned(list(pool.map(self._with_checksum, files)), self.revision, self._named)
+                return pinned(list(pool.map(self._with_checksum, files)))
 
     def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
         del listing

@@ -13,9 +13,6 @@ from typing import Final, Protocol
 
 MOST: Final = 20_000  # files of a model
 PAGES: Final = 200  # of a list: a bucket has a thousand names on each, and folders among them
-CHANGED: Final = (
-    "holds another content than the one that another cluster has staged: put a new content under a name of its own"
-)
 
 
 class HydrationError(Exception):
@@ -94,12 +91,10 @@ def _any(patterns: Sequence[str], path: str) -> bool:
     return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
 
 
-def pinned(files: Sequence[File], wanted: str, named: str) -> FileListing:
+def pinned(files: Sequence[File]) -> FileListing:
     """The listing of a source that has no revisions of its own: they are made of names, sizes and versions."""
     told = sorted((one.path, one.size, one.version or one.checksum) for one in files)
     found = f"sha256:{hashlib.sha256(json.dumps(told).encode()).hexdigest()}"
-    if wanted and wanted != found:
-        raise PermanentError(f"{named} {CHANGED}")
     return FileListing(found, tuple(files))
 
 

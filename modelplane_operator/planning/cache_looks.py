@@ -15,6 +15,7 @@ from modelplane_operator.planning.cached_cluster import (
     before,
     claims,
     owner_of,
+    revision_of,
     settled,
     used,
     volumes_in_use,
@@ -135,7 +136,7 @@ def _paused(cache: ModelCache) -> bool:
 def borrowed(seen: Observed, cluster: ClusterState, neighbour: Neighbour, last: CachedCluster | None) -> ClusterPlan:
     """A cluster on which a neighbour fills the volume."""
     claim, name, theirs = lent(neighbour, content_of(seen.cache)), neighbour.cache.key.name, None
-    staged = annotations_of(claim).get(labels.STAGED, "") if claim else ""
+    staged = claim is not None and labels.STAGED in annotations_of(claim)
     if not staged:
         theirs = neighbour.cache.on(cluster.name)
     serving = claim if staged else before(seen, cluster)
@@ -155,7 +156,7 @@ def borrowed(seen: Observed, cluster: ClusterState, neighbour: Neighbour, last: 
         since=was or seen.now,
         progress=theirs.progress if theirs else None,
         volume=key_of(serving).name if serving else None,
-        revision=annotations_of(serving)[labels.STAGED] if serving else None,
+        revision=revision_of(serving) or None,
         volume_of=name if staged or serving is None else owner_of(serving, cluster),
         **used(cluster),
     )

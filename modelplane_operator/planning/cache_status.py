@@ -10,7 +10,8 @@ from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
 from modelplane_operator.kube.objects import Manifest, is_terminating, labels_of, section
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.rendering.cache_sources import claim_of, credentials, named, source_of
+from modelplane_operator.planning.hydration import resolved
+from modelplane_operator.rendering.cache_sources import claim_of, credentials, named, pin_of, source_of, to_pin
 
 TOLD: Final = 3  # clusters and replicas that a message names
 REMEDY: Final = "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
@@ -34,6 +35,9 @@ def judged(
     ready = [one for one in meant if one.phase == "Ready"]
     broken = [one for one in meant if one.phase == "Failed"]
     asked = credentials(source)
+    differ = _differ(cache, ready)
+    if len(ready) == len(meant) and differ:
+        return matched, ArtifactReady.CONTENTS_DIFFER.condition(now, message=differ)
     if len(ready) == len(meant):
         told = f"{named(source)} is on {clusters}" if claim_of(cache) else f"{named(source)} is staged on {clusters}"
         return matched, ArtifactReady.STAGED.condition(now, message=told)
@@ -44,10 +48,24 @@ def judged(
         told = f"{lack}: write {'the token' if len(asked.variables) == 1 else 'them'} there; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
     waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
-    told = "; ".join([ready_of_all, *waiting[:TOLD]])
+    told = "; ".join([ready_of_all, *waiting[:TOLD], *filter(None, [differ])])
     if broken:
         return matched, ArtifactReady.FAILED.condition(now, message=told)
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
+
+
+def _differ(cache: ModelCache, ready: Iterable[CachedCluster]) -> str:
+    """That clusters hold different contents, by their own words; empty while they do not say so."""
+    source, held = source_of(cache), dict[str, list[str]]()
+    if pin := pin_of(source):
+        held[pin] = ["the spec"]
+    for one in ready:
+        if revision := resolved(one.revision):
+            held.setdefault(revision, []).append(one.name)
+    if len(held) < 2:
+        return ""
+    these = listed((f"{revision} ({listed(names, TOLD)})" for revision, names in held.items()), TOLD)
+    return f"clusters hold different contents of {named(source)}: {these}; {to_pin(source)}"
 
 
 def _nowhere(cache: ModelCache, left_out: Sequence[str]) -> str:

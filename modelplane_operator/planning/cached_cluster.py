@@ -27,7 +27,7 @@ from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
-from modelplane_operator.planning.hydration import attempt, failed, reported, silence, succeeded, trouble
+from modelplane_operator.planning.hydration import attempt, failed, reported, resolved, silence, succeeded, trouble
 from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
 from modelplane_operator.rendering.cache_sources import content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
@@ -134,6 +134,8 @@ class ClusterPlan:
     """Whether it is one of those that the cache is meant for."""
     why: str = ""
     """What the cache waits for there, when it is being deleted."""
+    defect: Exception | None = None
+    """What we failed on in what the cluster says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +171,9 @@ class Present:
         return next((one for one in alive if annotations_of(one).get(labels.CONTENT) == wanted), None)
 
     @property
-    def staged(self) -> str:
-        """The revision of which it holds all."""
-        return annotations_of(self.claim).get(labels.STAGED, "") if self.claim else ""
+    def staged(self) -> bool:
+        """Whether it holds all of it."""
+        return self.claim is not None and labels.STAGED in annotations_of(self.claim)
 
     @property
     def job(self) -> Manifest | None:
@@ -190,13 +192,14 @@ class Present:
         told = reported(job, self.cluster.pods) if job else None
         source = source_of(self.seen.cache)
         asked = source.revision if isinstance(source, HuggingFace) else ""
-        revision = self.staged or ((told and told.revision) or asked or "unnamed" if ended else "")
+        known = revision_of(self.claim) or (told and told.revision) or asked or "unnamed"
+        revision = known if self.staged or ended else ""
         volume = self._volume(revision)
         base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.cluster.isolation), volume]
         course = self._course(job, staged=bool(revision), last=last)
         steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
         # Until the mark is on the volume the Job is what tells of it, and of the attempts until the status does.
-        done = bool(self.staged)
+        done = self.staged
         untold = [job] if job and (last is None or last.attempts != attempt(job)) else []
         needed = [*course.needed, *(untold if done else self._hydration())]
         keep = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
@@ -218,7 +221,7 @@ class Present:
                 next_attempt=course.retry,
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
-                revision=annotations_of(serving)[labels.STAGED] if serving else None,
+                revision=revision_of(serving) or None,
                 volume_of=owner_of(serving, self.cluster) if serving else None,
                 **used(self.cluster),
             ),
@@ -251,7 +254,6 @@ class Present:
                     self._volume("")["metadata"]["name"],
                     self.seen.hydrator,
                     attempt=(self._attempts(last) or 0) + 1,
-                    revision=_found_elsewhere(self.seen),
                 )
             )
             return _Course(phase, needed=needed)
@@ -312,6 +314,11 @@ def settled(told: CachedCluster) -> CachedCluster:
     return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
 
 
+def revision_of(claim: Manifest | None) -> str:
+    """The revision that a volume holds all of, as its cluster has it; empty where that is not known."""
+    return resolved(annotations_of(claim).get(labels.STAGED)) if claim else ""
+
+
 def claims(cluster: ClusterState) -> Sequence[Manifest]:
     """The volumes that the cache has made on a cluster."""
     return [one for one in cluster.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
@@ -342,22 +349,6 @@ def volumes_in_use(cluster: ClusterState, serving: Manifest | None = None) -> It
     """Those that replicas start from, or that new ones would."""
     used = {user.volume for user in cluster.users} | {key_of(one).name for one in (serving,) if one}
     return (one for one in claims(cluster) if key_of(one).name in used)
-
-
-def _found_elsewhere(seen: Observed) -> str:
-    """The commit that a branch was on the first cluster that has found it out: all are to hold the same."""
-    wanted = content_of(seen.cache)
-    for cluster in seen.clusters:
-        lent = (claim for neighbour in cluster.neighbours for claim in neighbour.claims)
-        for one in (*cluster.children, *lent):
-            staged = annotations_of(one).get(labels.STAGED)
-            of_claim = type_of(one) == PERSISTENT_VOLUME_CLAIM and annotations_of(one).get(labels.CONTENT) == wanted
-            if staged and of_claim:
-                return staged
-            name = names.hydration(*seen.cache.key, wanted)
-            if type_of(one) == JOB and key_of(one).name == name and (found := reported(one, cluster.pods).revision):
-                return found
-    return ""
 
 
 def _why(job: Manifest) -> str:

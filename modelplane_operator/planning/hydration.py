@@ -14,14 +14,14 @@ from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.symptoms import symptoms, told
+from modelplane_operator.planning.symptoms import cut, object_in, objects_in, symptoms, told
 
 MOST: Final = 1 << 53  # of anything that is counted
 FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
 SHOWN: Final = 600  # characters of what a cluster says
 UNBEGUN: Final = timedelta(minutes=2)  # for a Job to have a pod
 SILENT: Final = timedelta(minutes=10)  # for a pod to say how far it is: it does so four times a minute
-REVISION: Final = re.compile(r"[\w][-\w./:@+]{0,252}", re.ASCII)
+RESOLVED: Final = re.compile(r"[0-9a-f]{40}|sha256:[0-9a-f]{64}")  # a commit, or the hash of all other sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,53 @@ class Reported:
     revision: str = ""
 
 
+# What is kept of them: a cluster may say anything ---------------------------------------------------------------------
+
+
+def cut_claim(claim: Manifest) -> Manifest:
+    """What is judged of a PersistentVolumeClaim."""
+    spec = object_in(claim.get("spec"))
+    asked = cut(object_in(object_in(spec.get("resources")).get("requests")), ("storage",))
+    return {
+        "metadata": _metadata(claim),
+        "spec": {**cut(spec, ("storageClassName",)), **({"resources": {"requests": asked}} if asked else {})},
+        "status": cut(object_in(claim.get("status")), ("phase",)),
+    }
+
+
+def cut_job(job: Manifest) -> Manifest:
+    """What is judged of a Job; its spec is ours, and never changes."""
+    every = (cut(one, _CONDITION) for one in objects_in(object_in(job.get("status")).get("conditions")))
+    conditions = [one for one in every if one.get("type") in _ENDS]
+    return {"metadata": _metadata(job), "status": {"conditions": conditions}}
+
+
+def _metadata(live: Manifest) -> Manifest:
+    metadata = section(live, "metadata")
+    ours = {name: told[:SHOWN] for name, told in annotations_of(live).items() if name.startswith(labels.PREFIX)}
+    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    return {**kept, **cut(metadata, ("creationTimestamp",)), "annotations": ours}
+
+
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+_CONDITION: Final = ("type", "status", "reason", "message")
+_ENDS: Final = frozenset({"Complete", "Failed"})
+
+
+# What they tell -------------------------------------------------------------------------------------------------------
+
+
 def succeeded(job: Manifest) -> bool:
     return condition(job, "Complete").is_true
 
 
 def failed(job: Manifest) -> bool:
     return condition(job, "Failed").is_true
+
+
+def resolved(told: Any) -> str:
+    """The revision that somebody says a volume holds; empty when it is none that a source resolves to."""
+    return told if isinstance(told, str) and RESOLVED.fullmatch(told) else ""
 
 
 def attempt(job: Manifest) -> int:
@@ -113,7 +154,7 @@ def _last_word(pod: Manifest) -> str:
 def _read(text: str) -> Mapping[str, Any]:
     try:
         facts = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast(Section, facts) if isinstance(facts, dict) else {}
 
@@ -123,8 +164,6 @@ def _reported(facts: Mapping[str, Any]) -> Reported:
         found = facts.get(name)
         return found if type(found) is int and 0 <= found <= MOST else None
 
-    revision = facts.get("revision")
-    known = isinstance(revision, str) and REVISION.fullmatch(revision)
     there, whole = count("bytes"), count("totalBytes")
     progress = CacheProgress(
         files=count("files"),
@@ -133,7 +172,7 @@ def _reported(facts: Mapping[str, Any]) -> Reported:
         total_bytes=whole,
         estimated_completion=_estimate(facts.get("at"), (whole or 0) - (there or 0), count("bytesPerSecond") or 0),
     )
-    return Reported(progress if whole else None, str(revision) if known else "")
+    return Reported(progress if whole else None, resolved(facts.get("revision")))
 
 
 def _estimate(at: Any, left: int, rate: int) -> datetime | None:

@@ -5,13 +5,14 @@ Each cluster's steps are a strand; what is done on one is in `cached_cluster`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, CacheSummary, ModelCache, ModelCacheStatus
 from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.kube.errors import Defect
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.cache_looks import look
@@ -42,12 +43,40 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = [paced(seen, one) for cluster in seen.clusters if (one := look(seen, cluster))]
+    looks = _each(seen, look)
     again = [one.again for one in looks if one.again is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         again.append(seen.recheck)
     steps = tuple(step for one in looks for step in one.steps)
-    return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None), refused=_refused(looks))
+    return Plan(
+        steps,
+        _status(seen, looks),
+        requeue_after=min(again, default=None),
+        refused=_refused(looks),
+        defects=_defects(looks),
+    )
+
+
+def _each(seen: Observed, judge: Callable[[Observed, ClusterState], ClusterPlan | None]) -> Sequence[ClusterPlan]:
+    """What is said and done of each cluster. What one of them says, whatever it is, holds up no other."""
+
+    def alone(cluster: ClusterState) -> ClusterPlan | None:
+        try:
+            one = judge(seen, cluster)
+            return one and paced(seen, one)
+        except Exception as error:  # noqa: BLE001 - a hostile one may say anything
+            why = f"what cluster {cluster.name} says cannot be read: {Defect.by(error)}"
+            told = settled(
+                seen.cache.on(cluster.name) or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
+            )
+            told = told.model_copy(update={"message": why[:1000]})
+            return ClusterPlan(told, again=PAUSE.total_seconds(), counts=cluster.meant, why=why, defect=error)
+
+    return [one for cluster in seen.clusters if (one := alone(cluster))]
+
+
+def _defects(looks: Iterable[ClusterPlan]) -> Mapping[str, Exception]:
+    return {one.told.name: one.defect for one in looks if one.defect}
 
 
 def _status(seen: Observed, looks: Sequence[ClusterPlan]) -> ModelCacheStatus:
@@ -91,7 +120,7 @@ def _teardown(seen: Observed) -> Plan:
     """Nothing is fetched any more at once; volumes go when nobody starts from them."""
     if labels.FINALIZER not in seen.cache.metadata.finalizers:
         return Plan()
-    looks = [paced(seen, one) for one in (_leaving(seen, cluster) for cluster in seen.clusters)]
+    looks = _each(seen, _leaving)
     steps = tuple(step for one in looks for step in one.steps)
     why = [why for one in looks if (why := one.told.message if one.told.refusals else one.why)]
     if not why:
@@ -101,7 +130,7 @@ def _teardown(seen: Observed) -> Plan:
     told = Ready.DELETING.condition(seen.now, message="; ".join(why[:TOLD]))
     status = (seen.cache.status or ModelCacheStatus()).model_copy(update={"conditions": (told,), "clusters": rows})
     again = min((one.again for one in looks if one.again is not None), default=None)
-    return Plan(steps, status, requeue_after=again, refused=_refused(looks))
+    return Plan(steps, status, requeue_after=again, refused=_refused(looks), defects=_defects(looks))
 
 
 def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:

@@ -210,6 +210,8 @@ class Plan:
     """What keeps us from doing more; it is told and tried again like a step that failed."""
     refused: str = ""
     """What clusters have refused, where the plan says itself when each of them is asked again; `Synced` tells it."""
+    defects: Mapping[str, Exception] = field(default_factory=dict[str, Exception])
+    """What we failed on in what clusters say, by cluster, where the plan goes on with the others: for the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,27 +56,27 @@ def cut_pod(pod: Manifest) -> Manifest:
 
     Here and below, a cluster may answer anything: what has not the shape of a pod is not there.
     """
-    metadata, spec, status = section(pod, "metadata"), _object(pod.get("spec")), _object(pod.get("status"))
+    metadata, spec, status = section(pod, "metadata"), object_in(pod.get("spec")), object_in(pod.get("status"))
     conditions = [
-        one for told in _objects(status.get("conditions")) if (one := _cut(told, _CONDITION)).get("type") in _TOLD
+        one for told in objects_in(status.get("conditions")) if (one := cut(told, _CONDITION)).get("type") in _TOLD
     ]
     containers = {
-        name: [{"name": "", **_cut(one, _CONTAINER), **_states(one)} for one in found]
+        name: [{"name": "", **cut(one, _CONTAINER), **_states(one)} for one in found]
         for name in _CONTAINERS
-        if (found := _objects(status.get(name)))
+        if (found := objects_in(status.get(name)))
     }
-    selector = _cut(_object(spec.get("nodeSelector")), (labels.POOL,))
+    selector = cut(object_in(spec.get("nodeSelector")), (labels.POOL,))
     return {
         "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
         "spec": {
-            **_cut(spec, ("nodeName",)),
+            **cut(spec, ("nodeName",)),
             **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
             "containers": [
-                {"name": "", **_cut(one, ("name",)), **_probe(one)} for one in _objects(spec.get("containers"))
+                {"name": "", **cut(one, ("name",)), **_probe(one)} for one in objects_in(spec.get("containers"))
             ],
         },
-        "status": {**_cut(status, _STATUS), "conditions": conditions, **containers},
+        "status": {**cut(status, _STATUS), "conditions": conditions, **containers},
     }
 
 
@@ -85,31 +85,31 @@ def cut_workload(workload: Manifest) -> Manifest:
 
     Its spec is the pods', with all that a tenant writes.
     """
-    status = _object(workload.get("status"))
+    status = object_in(workload.get("status"))
     refused = [
         {**one, "message": _stable(one.get("message", ""))}
-        for told in _objects(status.get("conditions"))
-        if (one := _cut(told, ("type", "status", "reason", "message"))).get("type") == _REFUSED_PODS
+        for told in objects_in(status.get("conditions"))
+        if (one := cut(told, ("type", "status", "reason", "message"))).get("type") == _REFUSED_PODS
     ]
-    told = {**_cut(status, WORKLOAD_STATUS), **({"conditions": refused} if refused else {})}
+    told = {**cut(status, WORKLOAD_STATUS), **({"conditions": refused} if refused else {})}
     return {"metadata": section(workload, "metadata"), "status": told}
 
 
 def cut_route(route: Manifest) -> Manifest:
     """What is judged of a route to a replica: what it leads to, and what gateways say of it, but not since when."""
-    spec, status = _object(route.get("spec")), _object(route.get("status"))
+    spec, status = object_in(route.get("spec")), object_in(route.get("status"))
     rules = [
-        {"backendRefs": [_cut(one, ("kind", "name")) for one in _objects(rule.get("backendRefs"))]}
-        for rule in _objects(spec.get("rules"))
+        {"backendRefs": [cut(one, ("kind", "name")) for one in objects_in(rule.get("backendRefs"))]}
+        for rule in objects_in(spec.get("rules"))
     ]
     told = [
         {
-            "parentRef": _cut(_object(one.get("parentRef")), _PARENT),
-            "conditions": [_cut(each, _JUDGEMENT) for each in _objects(one.get("conditions"))],
+            "parentRef": cut(object_in(one.get("parentRef")), _PARENT),
+            "conditions": [cut(each, _JUDGEMENT) for each in objects_in(one.get("conditions"))],
         }
-        for one in _objects(status.get("parents"))
+        for one in objects_in(status.get("parents"))
     ]
-    parents = [_cut(one, _PARENT) for one in _objects(spec.get("parentRefs"))]
+    parents = [cut(one, _PARENT) for one in objects_in(spec.get("parentRefs"))]
     return {
         "metadata": section(route, "metadata"),
         "spec": {"parentRefs": parents, "rules": rules},
@@ -139,22 +139,22 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def _states(container: Section) -> Manifest:
     return {
-        name: {kind: _cut(said, _STATE) for kind in kinds if (said := _object(found.get(kind)))}
+        name: {kind: cut(said, _STATE) for kind in kinds if (said := object_in(found.get(kind)))}
         for name, kinds in _STATES.items()
-        if (found := _object(container.get(name)))
+        if (found := object_in(container.get(name)))
     }
 
 
 def _probe(container: Section) -> Manifest:
-    asked = _object(_object(container.get("readinessProbe")).get("httpGet"))
-    return {"readinessProbe": {"httpGet": _cut(asked, ("path", "port"))}} if asked else {}
+    asked = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
+    return {"readinessProbe": {"httpGet": cut(asked, ("path", "port"))}} if asked else {}
 
 
-def _object(value: Any) -> Section:
+def object_in(value: Any) -> Section:
     return cast(Section, value) if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> Sequence[Section]:
+def objects_in(value: Any) -> Sequence[Section]:
     return (
         [cast(Section, one) for one in cast(list[Any], value) if isinstance(one, dict)]
         if isinstance(value, list)
@@ -162,7 +162,7 @@ def _objects(value: Any) -> Sequence[Section]:
     )
 
 
-def _cut(said: Section, fields: Iterable[str]) -> Manifest:
+def cut(said: Section, fields: Iterable[str]) -> Manifest:
     """Some fields, where they are of their type, and of a text no more than is told."""
     kept = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
     return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in kept.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -84,6 +85,30 @@ def _identity(source: Remote) -> tuple[str, ...]:
             return (source.manifest, source.sha256 or "")
 
 
+def pin_of(source: Remote | PersistentVolumeClaim) -> str:
+    """What its content is to resolve to, where the spec says so itself; empty for a branch, say, or a bucket."""
+    match source:
+        case HuggingFace(revision=str(commit)) if re.fullmatch("[0-9a-f]{40}", commit):
+            return commit
+        case HTTP(sha256=str(digest)):
+            return f"sha256:{digest}"
+        case _:  # an artifact's digest may be that of an index, which resolves to the one artifact in it
+            return ""
+
+
+def to_pin(source: Remote | PersistentVolumeClaim) -> str:
+    """What somebody does who wants one content on all clusters."""
+    match source:
+        case HuggingFace():
+            return "name a commit in huggingFace.revision"
+        case OCI():
+            return "name a digest in oci.reference"
+        case HTTP():
+            return "name the manifest's hash in http.sha256"
+        case _:
+            return "put each content under a prefix of its own, and name that"
+
+
 def shown(source: Remote | PersistentVolumeClaim) -> str:
     """In a column."""
     match source:
@@ -116,14 +141,13 @@ def named(source: Remote | PersistentVolumeClaim) -> str:
             return f"PersistentVolumeClaim {source.claim_name}"
 
 
-def arguments(source: Remote, revision: str, hugging_face: str) -> Iterator[str]:
-    """What the hydrator is told of it. `revision`: what another cluster has found the content to be."""
+def arguments(source: Remote, hugging_face: str) -> Iterator[str]:
+    """What the hydrator is told of it: nothing that a cluster has said."""
     match source:
         case HuggingFace():
-            wanted = revision or source.revision
-            yield from (f"--repo={source.repo}", *([f"--revision={wanted}"] if wanted else []))
+            yield f"--repo={source.repo}"
+            yield from (f"--revision={one}" for one in filter(None, [source.revision]))
             yield f"--endpoint={hugging_face}"
-            revision = ""
         case S3():
             yield from ("--source=S3", f"--bucket={source.bucket}", f"--region={source.region}")
             yield from (f"--prefix={one}" for one in filter(None, [source.prefix]))
@@ -136,8 +160,6 @@ def arguments(source: Remote, revision: str, hugging_face: str) -> Iterator[str]
         case HTTP():
             yield from ("--source=HTTP", f"--manifest={source.manifest}")
             yield from (f"--sha256={one}" for one in filter(None, [source.sha256]))
-    if revision:
-        yield f"--revision={revision}"
     yield from (f"--allow={one}" for one in source.allow_patterns)
     yield from (f"--ignore={one}" for one in source.ignore_patterns)
 

@@ -81,8 +81,8 @@ def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
     )
 
 
-def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int, revision: str = "") -> Manifest:
-    """The Job that fills a volume. `revision`: what another cluster has found the content to be."""
+def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int) -> Manifest:
+    """The Job that fills a volume."""
     source, metadata = fetched_by(cache), _metadata(cache)
     return {
         "apiVersion": "batch/v1",
@@ -130,7 +130,7 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
                             "args": [
                                 f"--volume={VOLUME}",
                                 f"--content={content_of(cache)}",
-                                *arguments(source, revision, hydrator.endpoint),
+                                *arguments(source, hydrator.endpoint),
                                 f"--job={metadata['name']}",
                                 f"--namespace={metadata['namespace']}",
                             ],

@@ -68,7 +68,7 @@ def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookCli
             try:
                 asked = json.loads(await request.read())
                 return web.json_response(await (webhook.answer(asked) if is_question(asked) else review(asked)))
-            except (WebhookError, json.JSONDecodeError) as error:
+            except (WebhookError, json.JSONDecodeError, RecursionError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
 
         app = web.Application(client_max_size=LARGEST)

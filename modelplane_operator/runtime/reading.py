@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Final, Protocol
 
+import structlog
+
 from modelplane_operator.api import names
+from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.prober import Health
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.kube.errors import ClientError, Defect
 from modelplane_operator.kube.objects import Key, Manifest, entries, key_of
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.tokens import Token
+
+log = structlog.get_logger()
 
 OUR_OWN: Final = ("", names.SYSTEM_NAMESPACE)
 """The namespaces of children that belong to the platform: none, and that of the platform itself."""
@@ -61,6 +67,13 @@ class Cluster(Protocol):
     def failing(self, kind: ResourceType) -> ClientError | None:
         """What is wrong at the moment with the watch of a type."""
         ...
+
+
+def unreadable(cluster: str, error: Exception, repeats: Repeats) -> Defect:
+    """What is told of a cluster that says what we fail on; where that was, the log has."""
+    if so_far := repeats.worth(("cluster unreadable", type(error), origin(error))):
+        log.error("cluster unreadable", cluster=cluster, so_far=so_far, exc_info=error)
+    return Defect.by(error)
 
 
 def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:

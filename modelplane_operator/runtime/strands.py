@@ -23,6 +23,7 @@ from modelplane_operator.runtime.reading import Cluster, find
 
 AT_ONCE = 8  # writes for one object on one cluster
 OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
+A_LOOK = 20.0  # seconds for what a reconcile asks one of its clusters, while it asks the others
 SLOW = f"The cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 
 
@@ -65,7 +66,7 @@ def outcome(failures: Sequence[Failure]) -> Failed:
 
 
 @asynccontextmanager
-async def ended_by(end: float | None) -> AsyncGenerator[None]:
+async def ended_by(end: float | None, why: str = SLOW) -> AsyncGenerator[None]:
     """Raises Unreachable when something is not over at that moment of the loop's clock."""
     deadline = asyncio.timeout_at(end)
     try:
@@ -73,8 +74,16 @@ async def ended_by(end: float | None) -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         if deadline.expired():
-            raise Unreachable(SLOW) from error
+            raise Unreachable(why) from error
         raise
+
+
+@asynccontextmanager
+async def a_look() -> AsyncGenerator[None]:
+    """Raises Unreachable when one cluster of several has not answered so soon that the others can wait for it."""
+    end = asyncio.get_running_loop().time() + A_LOOK
+    async with ended_by(end, f"The cluster did not answer within {A_LOOK:g} s"):
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,8 @@ async def test_a_list_and_a_watch_of_a_namespace_have_no_other_ones_objects(
         with pytest.raises(ServerFault, match="another namespace"):
             await kube.list(SECRET, namespace="team-a")
         assert len((await kube.list(SECRET, namespace="modelplane-system")).items) == 1
-        answer["is"] = {"type": "ADDED", "object": KUBECONFIGS}
+        versioned = {**KUBECONFIGS, "metadata": {**KUBECONFIGS["metadata"], "resourceVersion": "8"}}
+        answer["is"] = {"type": "ADDED", "object": versioned}
         with pytest.raises(ServerFault, match="another namespace"):
             async for _ in kube.watch(SECRET, "1", seconds=1, namespace="team-a"):
                 pass

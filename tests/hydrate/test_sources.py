@@ -125,7 +125,6 @@ def test_the_token_goes_to_the_server_of_the_manifest_and_nowhere_else(tmp_path:
         (manifest({"../out": b"x"}), [], "leads out of the volume"),
         (manifest(), ["--allow=*.gguf"], "no file matches allowPatterns"),
         (manifest(), [f"--sha256={'0' * 64}"], "not to what sha256 says"),
-        (manifest(), [f"--revision=sha256:{'0' * 64}"], "another cluster has staged"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, more: list[str], says: str) -> None:
@@ -200,13 +199,6 @@ def test_layers_of_an_artifact_are_files_and_a_tag_is_pinned(tmp_path: Path) -> 
 
     assert (ended.code, ended.files) == (0, FILES), ended.log
     assert json.loads(ended.word)["revision"] == f"sha256:{sha256(artifact()['/v2/org/model/manifests/v1'])}"
-
-
-def test_another_cluster_has_the_very_artifact_though_the_tag_has_moved(tmp_path: Path) -> None:
-    digest = f"sha256:{sha256(artifact()['/v2/org/model/manifests/v1'])}"
-    moved = {**artifact(), "/v2/org/model/manifests/v1": b"{}"}
-    with web_server(pages=moved) as server:
-        assert from_registry(server, tmp_path, f"--revision={digest}").files == FILES
 
 
 def test_a_registry_gives_a_token_for_a_password(tmp_path: Path) -> None:
@@ -383,20 +375,6 @@ def test_what_is_there_of_an_object_is_not_fetched_again(s3: str, models: Any, t
     ended = from_s3(s3, tmp_path)
 
     assert (ended.code, ended.files) == (0, EVERY), ended.log
-
-
-def test_a_bucket_that_has_changed_since_another_cluster_has_staged_it_is_refused(
-    s3: str, models: Any, tmp_path: Path
-) -> None:
-    revision = json.loads(from_s3(s3, tmp_path).word)["revision"]
-    (tmp_path / "same").mkdir()
-    same = from_s3(s3, tmp_path / "same", f"--revision={revision}")
-    models.put_object(Bucket="models", Key="qwen/config.json", Body=b"{}")
-    (tmp_path / "other").mkdir()
-    other = from_s3(s3, tmp_path / "other", f"--revision={revision}")
-
-    assert (same.code, other.code) == (0, 3)
-    assert "put a new content under a name of its own" in other.word
 
 
 @pytest.mark.parametrize(

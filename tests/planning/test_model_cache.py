@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -39,6 +40,8 @@ from tests.support.caches import (
     told,
     volume,
 )
+from tests.support.kept import of_cluster
+from tests.support.manifests import change
 
 
 def test_a_cluster_gets_a_volume_and_a_job_that_fills_it() -> None:
@@ -215,12 +218,156 @@ def volume_of(decided: Plan) -> str | None:
     return decided.status.to_manifest()["clusters"][0].get("volume")
 
 
-def test_another_cluster_stages_the_commit_that_the_first_has_found() -> None:
-    decided = plan(seen(cache(), cluster(volume(cache(), staged=COMMIT)), cluster(name="paris")))
+@pytest.mark.parametrize(
+    "there",
+    [
+        (volume(cache(), staged=COMMIT),),
+        (volume(cache(), staged="refs/pr/7"),),
+        (volume(cache()), job(cache(), totalBytes=9, revision=COMMIT)),
+    ],
+    ids=["a mark", "a mark that is no commit", "progress"],
+)
+def test_what_one_cluster_says_decides_nothing_on_another(there: tuple[Manifest, ...]) -> None:
+    alone = plan(seen(cache(), cluster(name="paris")))
+    beside = plan(seen(cache(), cluster(*there), cluster(name="paris")))
 
-    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
-    assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert told(decided, "ArtifactReady") == "False/Partial"
+    assert hydrator_of(beside, "paris") == hydrator_of(alone, "paris")
+    assert "--revision=main" in hydrator_of(beside, "paris")["args"]
+
+
+@pytest.mark.parametrize("said", ["refs/pr/7", "z" * 300, "--x y\nq", "A" * 40, "sha256:abc"])
+def test_a_mark_that_no_source_resolves_to_is_told_as_none(said: str) -> None:
+    decided = plan(seen(cache(), cluster(volume(cache(), staged=said))))
+
+    assert decided.status is not None
+    (line,) = decided.status.to_manifest()["clusters"]
+    assert (line["phase"], line["volume"], line.get("revision")) == ("Ready", PLAIN, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "marks", "says"),
+    [
+        ({}, (COMMIT, COMMIT), "True/Staged: Repository org/model is staged on 2 clusters"),
+        ({}, (COMMIT, "main"), "True/Staged: Repository org/model is staged on 2 clusters"),
+        (
+            {},
+            (COMMIT, "d" * 40),
+            f"False/ContentsDiffer: Clusters hold different contents of repository org/model: {COMMIT} (berlin), "
+            f"{'d' * 40} (paris); name a commit in huggingFace.revision",
+        ),
+        ({"revision": COMMIT}, (COMMIT, COMMIT), "True/Staged: Repository org/model is staged on 2 clusters"),
+        (
+            {"revision": COMMIT},
+            ("d" * 40, COMMIT),
+            "False/ContentsDiffer: Clusters hold different contents of repository org/model: "
+            f"{COMMIT} (the spec, paris), {'d' * 40} (berlin); name a commit in huggingFace.revision",
+        ),
+    ],
+)
+def test_clusters_that_hold_different_contents_are_told(
+    source: dict[str, str], marks: tuple[str, str], says: str
+) -> None:
+    of = cache(source=source)
+    sites = (cluster(volume(of, staged=mark), name=name) for name, mark in zip(("berlin", "paris"), marks, strict=True))
+    decided = plan(seen(of, *sites))
+
+    assert decided.status is not None
+    (artifact,) = (one for one in decided.status.conditions if one.type == "ArtifactReady")
+    assert f"{artifact.status}/{artifact.reason}: {artifact.message}" == says
+    assert [one.volume for one in decided.status.clusters] == [PLAIN, PLAIN]  # type: ignore[attr-defined]
+
+
+def test_differences_are_told_while_other_clusters_are_on_their_way() -> None:
+    known = [cluster(volume(cache(), staged=one * 40), name=one) for one in ("a", "b")]
+    decided = plan(seen(cache(), *known, cluster(name="paris")))
+
+    assert decided.status is not None
+    (artifact,) = (one for one in decided.status.conditions if one.type == "ArtifactReady")
+    assert artifact.reason == "Partial"
+    assert "; clusters hold different contents of repository org/model: " in (artifact.message or "")
+
+
+def annotated(made: Manifest, **said: str) -> Manifest:
+    return {**made, "metadata": {**made["metadata"], "annotations": {**made["metadata"]["annotations"], **said}}}
+
+
+GARBAGE = {
+    "a claim's status": lambda: cluster({**volume(cache()), "status": "x"}),
+    "a claim's spec": lambda: cluster({**volume(cache()), "spec": []}),
+    "a claim's request": lambda: cluster({**volume(cache()), "spec": {"resources": {"requests": {"storage": 20}}}}),
+    "a claim's size": lambda: cluster(
+        {**volume(cache()), "spec": {"resources": {"requests": {"storage": f"{'9' * 5000}Gi"}}}}
+    ),
+    "a claim's name": lambda: cluster(volume(cache(), "v" * 253, staged=COMMIT)),
+    "a job's status": lambda: cluster(volume(cache()), {**job(cache()), "status": "x"}),
+    "a job's conditions": lambda: cluster(volume(cache()), {**job(cache()), "status": {"conditions": [1, None]}}),
+    "a job's age": lambda: cluster(
+        volume(cache()), {**job(cache()), "metadata": {**job(cache())["metadata"], "creationTimestamp": 1}}
+    ),
+    "progress": lambda: cluster(volume(cache()), annotated(job(cache()), **{labels.PROGRESS: "[" * 100_000})),
+    "a last word": lambda: cluster(
+        volume(cache()), job(cache(), "Complete"), pods=(ended("[" * 100_000, "Succeeded"),)
+    ),
+    "a mark": lambda: cluster(volume(cache(), staged="z" * 300)),
+    "a pod": lambda: cluster(
+        volume(cache()), job(cache()), pods=({"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": []}},)
+    ),
+}
+
+
+@pytest.mark.parametrize("said", GARBAGE.values(), ids=GARBAGE)
+@pytest.mark.parametrize("changes", [{}, {"deletionTimestamp": NOW.isoformat()}], ids=["staged", "deleted"])
+def test_what_one_cluster_says_holds_up_no_other(said: Callable[[], ClusterState], changes: dict[str, Any]) -> None:
+    there = cluster(volume(cache()), name="paris")
+    alone = plan(seen(cache(**changes), there))
+    decided = plan(seen(cache(**changes), replace(said(), name="a"), there))
+
+    assert [one for one in decided.steps if getattr(one, "cluster", "") == "paris"] == [
+        one for one in alone.steps if one != LET_GO
+    ]
+    assert LET_GO not in decided.steps
+
+
+@pytest.mark.parametrize("changes", [{}, {"deletionTimestamp": NOW.isoformat()}], ids=["staged", "deleted"])
+def test_a_cluster_that_cannot_be_read_is_told_and_nothing_is_done_there(changes: dict[str, Any]) -> None:
+    unreadable = {**volume(cache()), "metadata": {**volume(cache())["metadata"], "annotations": "x", "labels": "x"}}
+    decided = plan(seen(cache(**changes), cluster(unreadable), cluster(name="paris")))
+
+    why = "what cluster berlin says cannot be read: internal error (AttributeError); the operator's log has the details"
+    assert decided.status is not None
+    assert any(why[1:] in (one.message or "") for one in decided.status.conditions)
+    assert [one for one in decided.steps if getattr(one, "cluster", "") == "berlin"] == []
+    assert {name: type(one) for name, one in decided.defects.items()} == {"berlin": AttributeError}
+    assert LET_GO not in decided.steps
+
+
+@pytest.mark.parametrize("named", sorted(GARBAGE.keys() - {"a claim's name"}))
+def test_of_claims_and_jobs_nothing_is_kept_that_cannot_be_read(named: str) -> None:
+    whole = GARBAGE[named]()
+    pods = of_cluster({"apiVersion": "v1", "kind": "Pod", **one} for one in whole.pods)
+    decided = plan(seen(cache(), replace(whole, children=of_cluster(whole.children), pods=pods)))
+
+    assert decided.defects == {}
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        (volume(cache()), job(cache(), totalBytes=9, revision=COMMIT), *rest(cache())),
+        (volume(cache(), phase="Pending"), job(cache(), "Failed", attempt=3), *rest(cache())),
+        (volume(cache()), job(cache(), "Complete", totalBytes=9, revision=COMMIT), *rest(cache())),
+        (volume(cache(), staged=COMMIT),),
+        (volume(cache(), phase="Lost"),),
+        (volume(cache(source={"sizeGiB": 5})),),
+        (volume(cache(), staged=COMMIT, phase="Pending"), volume(cache(source={"revision": "v2"}), "other")),
+    ],
+)
+@pytest.mark.parametrize("changes", [{}, {"deletionTimestamp": NOW.isoformat()}], ids=["staged", "deleted"])
+def test_a_cache_is_planned_by_what_is_kept(there: tuple[Manifest, ...], changes: dict[str, Any]) -> None:
+    dated = tuple(change(one, "metadata.creationTimestamp", "2026-11-23T11:00:00Z") for one in there)
+    of = cache(**changes)
+
+    assert plan(seen(of, cluster(*of_cluster(dated)))) == plan(seen(of, cluster(*dated)))
 
 
 def test_a_volume_grows_and_never_shrinks_or_changes_its_class() -> None:
@@ -320,8 +467,12 @@ def sourced(kind: str, field: str, **block: Any) -> ModelCache:
     return ModelCache.parse({"metadata": cache().metadata.to_manifest(), "spec": spec})
 
 
-def hydrator_of(decided: Plan) -> Manifest:
-    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+def hydrator_of(decided: Plan, cluster: str = "berlin") -> Manifest:
+    (made,) = (
+        one.manifest
+        for one in decided.steps
+        if isinstance(one, Apply) and type_of(one.manifest) == JOB and one.cluster == cluster
+    )
     (found,) = made["spec"]["template"]["spec"]["containers"]
     return found
 
@@ -352,7 +503,7 @@ def test_keys_of_s3_come_by_variables_and_the_session_may_be_absent() -> None:
         ("HTTP", "http", {"manifest": "https://a.example.com/m.json?key=secret"}, "https://a.example.com/m.json"),
     ],
 )
-def test_every_source_is_told_in_short_and_pinned_for_the_others(
+def test_every_source_is_told_in_short_and_asked_by_itself_on_each_cluster(
     kind: str, field: str, block: dict[str, Any], says: str
 ) -> None:
     of = sourced(kind, field, sizeGiB=20, **block)
@@ -360,7 +511,7 @@ def test_every_source_is_told_in_short_and_pinned_for_the_others(
 
     assert decided.status is not None
     assert decided.status.to_manifest()["summary"]["source"] == says
-    assert f"--revision=sha256:{'a' * 64}" in hydrator_of(decided)["args"]
+    assert not [one for one in hydrator_of(decided, "paris")["args"] if one.startswith("--revision")]
 
 
 def test_a_claim_that_is_there_already_is_mounted_as_it_is() -> None:

@@ -180,14 +180,6 @@ def test_a_volume_that_is_being_deleted_is_shared_with_nobody() -> None:
     assert (line(alone).volume, line(alone).volume_of) == (None, "first")
 
 
-def test_another_cluster_stages_the_revision_that_is_shared_on_the_first() -> None:
-    berlin = cluster(neighbours=(beside(first(), volume(first(), THEIRS, staged=COMMIT)),))
-    both = plan(seen(shared(), berlin, cluster(name="paris", neighbours=(beside(first(), meant=False),))))
-
-    (made,) = [one.manifest for one in both.steps if getattr(one, "manifest", {}).get("kind") == "Job"]  # type: ignore[attr-defined]
-    assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
-
-
 SHARER, REPLICA = User("qwen", THEIRS, "ModelCache"), User("r", THEIRS)
 
 

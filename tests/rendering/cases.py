@@ -89,7 +89,7 @@ def _model_cache(documents: Sequence[Manifest]) -> Sequence[Manifest]:
         render_volume(cache, volume, seen["storageClass"], 20, seen.get("staged", "")),
         *([render_token(cache, {"HF_TOKEN": seen["token"]})] if "token" in seen else []),
         *render_account(cache),
-        render_job(cache, volume, hydrator, attempt=1, revision=seen.get("revision", "")),
+        render_job(cache, volume, hydrator, attempt=1),
     ]
 
 

@@ -60,7 +60,7 @@ def read_credentials(text: str) -> Credentials:
     """A file of credentials as Google's tools have it; raises Unauthorized, without what it says."""
     try:
         kind = json.loads(text).get("type")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         kind = None
     if kind not in _TYPES:
         raise Unauthorized(f"the credentials are no JSON of Google's with a type among {', '.join(sorted(_TYPES))}")
@@ -304,7 +304,7 @@ def _object(text: bytes) -> Mapping[str, Any] | None:
     """What an answer says; None when it is no object."""
     try:
         said = json.loads(text or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast(Mapping[str, Any], said) if isinstance(said, dict) else None
 

@@ -1,0 +1,143 @@
+"""Clusters that one object is on are looked at side by side: a slow or unreadable one holds up no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, labels, names
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.lists import Listing
+from modelplane_operator.clients.prober import Health
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.controllers import llm_inference, model_cache
+from modelplane_operator.kube.errors import ClientError, Defect, Unreachable
+from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
+from modelplane_operator.planning.plan import Delete, Plan, target
+from modelplane_operator.rendering.model_cache import Hydrator
+from modelplane_operator.runtime.loop import Clients, Controller
+from tests.controllers.virtual_time import run
+from tests.support.informers import holding, stored
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+HOME = names.remote_namespace("team")
+REFERENCED = ReferencedObjects(cast("Any", None), lambda: 0.0, 1.0)
+UID = "the-uid"
+
+Answer = Callable[[str], Awaitable[Any]]
+"""What an API server says to a request, by the name of the method."""
+
+
+async def honest(method: str) -> Any:
+    found = {"metadata": {"name": "qwen", "namespace": HOME, "uid": "u", "labels": {labels.OWNER_UID: UID}}}
+    deployment = {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, **found}
+    return {"some": Listing((), "1"), "serves": frozenset[str](), "find": deployment}[method]
+
+
+async def slow(method: str) -> Any:
+    await asyncio.sleep(19)
+    return await honest(method)
+
+
+async def silent(_: str) -> Any:
+    await asyncio.Event().wait()
+
+
+async def garbage(method: str) -> Any:
+    nothing = {"metadata": {"name": "qwen", "annotations": "x", "labels": "x"}}
+    return {"some": Listing((nothing,), "1"), "serves": frozenset[str](), "find": nothing}[method]
+
+
+def cluster(name: str, answer: Answer) -> Any:
+    def asked(method: str) -> Callable[..., Awaitable[Any]]:
+        return lambda *_, **__: answer(method)
+
+    kube = SimpleNamespace(**{method: asked(method) for method in ("some", "find", "serves")})
+    held = {NAMESPACE: holding(NAMESPACE, (stored(NAMESPACE, HOME, ""),))}
+    return SimpleNamespace(
+        name=name, kube=kube, find=held.get, health=Health(last_contact=1.0), synced=True, server=name, unverified=""
+    )
+
+
+def clients(answers: Mapping[str, Answer]) -> Clients:
+    clusters = [
+        {**stored(of(InferenceCluster), name, ""), "spec": {"cluster": {"source": "Existing"}}} for name in answers
+    ]
+    held = {
+        of(ModelCache): holding(of(ModelCache), (), **model_cache.INDEXES[of(ModelCache)]),
+        of(ModelReplica): holding(of(ModelReplica), (), **model_cache.INDEXES[of(ModelReplica)]),
+        of(InferenceCluster): holding(of(InferenceCluster), clusters),
+        NAMESPACE: holding(NAMESPACE, (stored(NAMESPACE, "team", ""),)),
+    }
+    fleet = {name: cluster(name, answer) for name, answer in answers.items()}
+    hub = cast("Any", SimpleNamespace(find=held.get, name=""))
+    return Clients(hub, fleet.__getitem__, lambda: None, lambda: NOW, executors={})
+
+
+def decided(controller: Controller[Any, Any], what: Any, answers: Mapping[str, Answer]) -> tuple[Any, Plan, float]:
+    """What is seen and planned, and how long it took to look."""
+
+    async def observed() -> tuple[Any, float]:
+        return await controller.observe(what, clients(answers)), asyncio.get_running_loop().time()
+
+    seen, seconds = run(observed())
+    return seen, controller.plan(seen), seconds
+
+
+def cache(answers: Mapping[str, Answer], *, terminating: bool = True) -> ModelCache:
+    ending = {"deletionTimestamp": NOW.isoformat(), "finalizers": [labels.FINALIZER]} if terminating else {}
+    spec = {"source": "PersistentVolumeClaim", "persistentVolumeClaim": {"claimName": "weights"}}
+    known = [{"name": name} for name in answers]
+    metadata = {"name": "qwen", "namespace": "team", "uid": UID, **ending}
+    return ModelCache.parse({"metadata": metadata, "spec": spec, "status": {"clusters": known}})
+
+
+def deleted(plan: Plan) -> set[str]:
+    return {target(one) for one in plan.steps if isinstance(one, Delete)}
+
+
+@pytest.mark.parametrize("bad", [slow, silent, garbage])
+def test_a_cache_is_deleted_elsewhere_whatever_one_cluster_answers(bad: Answer) -> None:
+    answers = {"a": bad, "b": bad, "good": honest}
+    controller = model_cache.controller(REFERENCED, Hydrator())
+
+    _, plan, seconds = decided(controller, cache(answers), answers)
+
+    assert deleted(plan) == {"good"}
+    assert seconds <= 20
+
+
+@pytest.mark.parametrize(("bad", "why"), [(silent, Unreachable), (garbage, Defect)])
+def test_a_claim_is_looked_for_on_all_clusters_at_once(bad: Answer, why: type[ClientError]) -> None:
+    answers = {"a": bad, "b": bad, "good": honest}
+    controller = model_cache.controller(REFERENCED, Hydrator())
+
+    seen, _, seconds = decided(controller, cache(answers, terminating=False), answers)
+
+    assert [type(one.error) for one in seen.clusters] == [why, why, type(None)]
+    assert [one.existing is not None for one in seen.clusters] == [False, False, True]
+    assert seconds <= 20
+
+
+@pytest.mark.parametrize(("bad", "why"), [(slow, Unreachable), (silent, Unreachable), (garbage, Defect)])
+def test_an_old_copy_goes_wherever_it_can_be_read(bad: Answer, why: type[ClientError]) -> None:
+    places = [{"target": "InferenceCluster", "name": name, "namespace": HOME} for name in ("a", "b", "good")]
+    inference = LLMInference.parse(
+        {
+            "metadata": {"name": "qwen", "namespace": "team", "uid": UID, "deletionTimestamp": NOW.isoformat()},
+            "spec": {"model": "org/model", "placement": "Fleet", "runtime": "Deployment"},
+            "status": {"locations": places},
+        }
+    )
+    controller = llm_inference.controller(REFERENCED, cast("Any", SimpleNamespace(run=None)), (), ())
+
+    seen, plan, seconds = decided(controller, inference, {"a": bad, "b": bad, "good": honest})
+
+    assert [type(one.error) for one in seen.states.values()] == [why, why, type(None)]
+    assert deleted(plan) == {"good"}
+    assert seconds <= 20
