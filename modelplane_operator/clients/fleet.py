@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.access import Access, read_token
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.store import Store
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import Connecting, Unreachable
+from modelplane_operator.kube.tokens import Token
 
 
 @dataclass(slots=True)
@@ -24,6 +25,8 @@ class Fleet:
     admits: Callable[[str], bool] = lambda _: True
     """Whether a cluster is to be connected to by this process; whoever knows that it does so no longer, calls `review`.
     """
+    awaits: Callable[[str], bool] = lambda _: False
+    """Whether somebody is making the credentials for a cluster to which there is no connection, and will call `set`."""
     _ways: dict[str, Access] = field(default_factory=dict[str, Access], init=False)
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
@@ -47,11 +50,17 @@ class Fleet:
         """Have each new connection told before it runs."""
         self._opened.append(opened)
 
-    def set(self, name: str, access: Access) -> None:
-        """Reach a cluster this way; nothing happens when that is how it is reached already."""
-        self._ways[name] = access
-        if not self.admits(name):
-            return
+    def set(self, name: str, access: Access) -> bool:
+        """Reach a cluster this way; nothing happens when that is how it is reached already.
+
+        Answers whether that is news to others: a renewed token is none, unless it says how long it lasts.
+        """
+        before, self._ways[name] = self._ways.get(name), access
+        if self.admits(name):
+            self._reach(name, access)
+        return before is None or _told(before) != _told(access)
+
+    def _reach(self, name: str, access: Access) -> None:
         known = self._connections.get(name)
         if known is not None:
             known.update(access)
@@ -71,7 +80,7 @@ class Fleet:
         if not self.admits(name):
             self._close(name)
         elif (way := self._ways.get(name)) is not None:
-            self.set(name, way)
+            self._reach(name, way)
 
     def _close(self, name: str) -> None:
         if self._connections.pop(name, None) is not None:
@@ -87,8 +96,10 @@ class Fleet:
         return self._connections.get(name)
 
     def cluster(self, name: str) -> Connection:
-        """The connection to a cluster; raises Unreachable when there is none."""
+        """The connection to a cluster; raises Unreachable when there is none, and Connecting when there is none yet."""
         known = self._connections.get(name) or next(filter(None, (one.find(name) for one in self._beside)), None)
+        if known is None and self.awaits(name):
+            raise Connecting(f"cluster {name}: the credentials for it are being made")
         if known is None:
             raise Unreachable(f"cluster {name}: there is no connection to it")
         return known
@@ -99,3 +110,8 @@ class Fleet:
     def _start(self, connection: Connection) -> None:
         if self._group is not None:
             self._tasks[connection.name] = self._group.create_task(connection.run(), name=f"cluster {connection.name}")
+
+
+def _told(access: Access) -> tuple[Access, Token | None]:
+    """What others than the connection know of a way."""
+    return access.without_token(), read_token(access.token)

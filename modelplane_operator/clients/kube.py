@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
@@ -115,14 +115,13 @@ class Kube:
         """
         return await self.read_list(kind, lambda one: one, namespace=namespace, selector=selector, page=page, bare=bare)
 
-    async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str) -> Sequence[Manifest]:
-        """The metadata of the first so many objects: whether there is any, however many there are."""
+    async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str = "") -> Listing[Manifest]:
+        """The metadata of the first so many objects, however many there are, at the version that the server has now."""
         with translated(f"list {kind}"):
-            asked = {"labelSelector": selector}
-            found = await self._lists.pages(
+            asked = {"labelSelector": selector} if selector else {}
+            return await self._lists.pages(
                 kind, lambda one: one, namespace, asked, limit, bare=True, kept=None, first=True
             )
-        return found.items
 
     async def read_list(
         self,

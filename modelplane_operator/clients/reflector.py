@@ -1,8 +1,12 @@
 """List, then watch: how an informer stays current through anything that can happen to a watch.
 
 A watch that ends or breaks off is resumed where it was. All is listed again only when the server no longer knows that
-place (410), or when something else is wrong than the way to it. Both wait longer after each failure in a row, by chance
-more or less, so that a thousand watches that broke together do not return together.
+place (410), when it has not come so far (below), or when something else is wrong than the way to it. Both wait longer
+after each failure in a row, by chance more or less, so that a thousand watches that broke together do not return
+together.
+
+A server that was restored from a backup takes a watch from a version that it has yet to come to, and is silent. After a
+watch that has said nothing, bookmarks included, a list of one object is asked how far the server is.
 
 Of a type that nobody but us makes objects of, there is nothing to watch while there are none: then a list now and then
 does, until we are about to write one. Of a type that the server does not have, it is asked less and less often. Neither
@@ -97,6 +101,8 @@ class Reflector:
     sleeps: bool = field(default=False, init=False)
     """Whether the last turn has found nothing to watch: it goes on as soon as somebody wakes the informer."""
     _version: str = field(default="", init=False)
+    _silent: bool = field(default=False, init=False)
+    """Whether the last watch has said nothing."""
     _failures: int = field(default=0, init=False)
     """How many turns in a row have ended at once."""
     _lacking: int = field(default=0, init=False)
@@ -158,9 +164,16 @@ class Reflector:
 
     async def _is_vacant(self) -> bool:
         """Whether there is nothing to watch; lists where that is not known."""
-        if not self._version or (self.ours and self.informer.vacant):
+        if not self._version or (self.ours and self.informer.vacant) or await self._began_again():
             await self._list()
         return self.ours and self.informer.vacant
+
+    async def _began_again(self) -> bool:
+        """Whether the server has not come so far as the last watch was to go on from; asked where that is in doubt."""
+        if not self._silent:
+            return False
+        first = await self.kube.some(self.informer.type, 1, namespace=self.namespace)
+        return int(first.version) < int(self._version)
 
     def _asleep(self) -> float:
         """There may be something all the same: it is looked at now and then."""
@@ -171,7 +184,7 @@ class Reflector:
         return self.pace.vacant * (0.75 + self.chance() / 2)
 
     async def _watch(self) -> None:
-        self.idle = False
+        self.idle, self._silent = False, True
         watch = self.kube.watch(
             self.informer.type,
             self._version,
@@ -185,6 +198,7 @@ class Reflector:
             self._note(None)
             self._up_since = self.informer.now()
             async for event in events:
+                self._silent = False
                 self.informer.seen(event)
                 self._check_room()
                 self._version = event.manifest["metadata"]["resourceVersion"]

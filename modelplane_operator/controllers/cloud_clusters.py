@@ -18,6 +18,7 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.cloud import Account
 from modelplane_operator.kube.errors import ClientError, KubeconfigError
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
@@ -39,6 +40,8 @@ _OWN = "default"  # the account where none is named
 LASTS = 600.0  # seconds until another token is made: clouds give them for fifteen minutes and more
 REST = 2.0  # seconds between two looks at what is due
 RETRY_AFTER = 15.0  # seconds after a failure
+REFUSED: Final = Backoff(first=2.0, longest=300.0)
+"""After a second refusal in a row: a cluster that does not know who we are refuses each token."""
 
 
 def infrastructure(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
@@ -75,7 +78,11 @@ class TokenKubeconfig:
     """In which account it is asked for anew with each token, and by which name."""
     token: str = field(default="", repr=False)
     made: float = 0.0
-    """When, by the loop's clock; 0: another is due now."""
+    """When, by the loop's clock."""
+    is_refused: bool = False
+    """Whether the cluster does not take it."""
+    refusals: int = 0
+    """How many before it were refused in a row."""
 
     def __str__(self) -> str:
         return self.of
@@ -90,7 +97,16 @@ class TokenKubeconfig:
         return Access(self.endpoint["server"], authority=authority, token=self.token)
 
     def refused(self) -> None:
-        self.made = 0.0
+        self.is_refused = True
+
+    def renewed(self, token: str, now: float) -> None:
+        self.refusals = self.refusals + 1 if self.is_refused else 0
+        self.token, self.made, self.is_refused = token, now, False
+
+    @property
+    def lasts(self) -> float:
+        """The seconds from when it was made until another is."""
+        return REFUSED.delay(self.refusals, 1.0) if self.is_refused else LASTS
 
 
 _Which = tuple[ResourceType, str]
@@ -118,9 +134,24 @@ class Tokens:
 
     async def run(self) -> None:
         """While we lead, or share the clusters: whoever does neither needs no way to any cluster yet."""
+        self._begin_anew()
         while True:
             await self.renew()
             await asyncio.sleep(REST)
+
+    def _begin_anew(self) -> None:
+        """Tokens of when we led before may have ended since: what is refused by them says nothing of a cluster."""
+        for source in self._sources.values():
+            if source.is_refused:
+                source.token, source.is_refused = "", False
+                self.known.fleet.remove(source.name)
+
+    def awaits(self, cluster: str) -> bool:
+        """Whether there is no way to a cluster only because its first token is still being made."""
+        each = [(kind, cluster) for kind in (CLUSTERS, *CLOUDS)]
+        found = [(which, source) for which in each if (source := self._sources.get(which))]
+        coming = any(not source.token and self._is_of_its_cluster(which) for which, source in found)
+        return coming and self.known.why(cluster) is None
 
     async def renew(self) -> None:
         """Make the tokens that are due, side by side: an account that does not answer holds up no other's."""
@@ -135,7 +166,7 @@ class Tokens:
             return False
         if not self.known.fleet.admits(source.name):
             return False
-        return not source.token or source.made == 0.0 or now - source.made >= LASTS
+        return not source.token or now - source.made >= source.lasts
 
     def _is_of_its_cluster(self, which: _Which) -> bool:
         """Whether it is the cloud's object of the InferenceCluster of that name: labels alone could be anybody's."""
@@ -165,7 +196,7 @@ class Tokens:
             return
         self._failed.pop(which, None)
         if self._sources.get(which) is source:  # else it went, or is elsewhere, in the meantime
-            source.token, source.made = token, self.clock()
+            source.renewed(token, self.clock())
             self.known.follow(source.name, source)
 
     def _seen(self, kind: ResourceType, key: Key, _: Manifest | None, new: Manifest | None) -> None:

@@ -116,19 +116,25 @@ class Connections:
     def follow(self, cluster: str, source: KubeconfigSource) -> None:
         """Reach a cluster as this source says, and tell the source when its credentials are refused."""
         self._sources[cluster] = source
-        self._wrong.pop(cluster, None)
+        before, is_news = self._wrong.pop(cluster, None), False
         try:
-            self.fleet.set(cluster, source.read())
+            is_news = self.fleet.set(cluster, source.read())
         except ClientError as error:
             self._wrong[cluster] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
             self._wrong[cluster] = self._defect(source, error)
-        self.changed(cluster)
+        self._tell(cluster, before, is_news=is_news)
 
     def failed(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
         """No credentials can be made for a cluster. It may be connected all the same."""
+        before = self._wrong.get(cluster)
         self._wrong[cluster] = error if isinstance(error, ClientError) else self._defect(source, error)
-        self.changed(cluster)
+        self._tell(cluster, before)
+
+    def _tell(self, cluster: str, before: ClientError | None, *, is_news: bool = False) -> None:
+        """`before`: what was wrong with its kubeconfig until now."""
+        if is_news or repr(before) != repr(self.why(cluster)):
+            self.changed(cluster)
 
     def _defect(self, source: KubeconfigSource, error: Exception) -> Defect:
         told = {"error": type(error).__name__, "at": origin(error)}
@@ -169,8 +175,9 @@ class Connections:
 
     def _settle(self, way: Way) -> None:
         """Bring the connection in line with what is known now."""
-        self._wrong.pop(way.name, None)
-        if way.secret is not None:
+        if way.secret is None:
+            self._wrong.pop(way.name, None)
+        else:
             self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._secret, plain_http=self.plain_http))
 
     def _secret(self, key: Key) -> Manifest | None:

@@ -53,6 +53,7 @@ def kinds(world: World) -> Controllers:
     on_clouds = CloudWork(
         accounts, Tokens(accounts, connections, now), world.now, timedelta(seconds=settings.cloud_lag)
     )
+    world.fleet.awaits = on_clouds.tokens.awaits
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)

@@ -12,7 +12,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, secret_of
-from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unreachable
+from modelplane_operator.kube.errors import ClientError, Connecting, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
 from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, ours, plan
@@ -178,10 +178,11 @@ async def _state(
 
 def _connecting(clients: Clients, name: str) -> bool:
     """Whether a cluster has not had the time to answer yet."""
-    with suppress(ClientError):
+    try:
         health = clients.cluster(name).health
-        return health.error is None and not health.answers
-    return False
+    except ClientError as error:
+        return isinstance(error, Connecting)
+    return health.error is None and not health.answers
 
 
 async def _connection(

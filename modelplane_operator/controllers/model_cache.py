@@ -13,7 +13,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers import model_replica, tenancy
 from modelplane_operator.controllers.orphans import staged_on
-from modelplane_operator.kube.errors import ClientError, Unreachable
+from modelplane_operator.kube.errors import ClientError, Connecting, Unreachable
 from modelplane_operator.kube.objects import (
     Key,
     Manifest,
@@ -158,6 +158,8 @@ def _seen(state: ClusterState, cache: ModelCache, home: str, clients: Clients) -
     """The same with what is on the cluster."""
     try:
         there = clients.fleet(state.name)
+    except Connecting:
+        return replace(state, connected=False)
     except Unreachable as error:
         return replace(state, connected=False, error=error)
     if there.health.error or not there.synced:

@@ -12,7 +12,7 @@ from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import tenancy
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
@@ -178,6 +178,8 @@ async def _state(name: str, clients: Clients, gateways: Gateways) -> tuple[Clust
     known = find(clients.hub, of(InferenceCluster), Key("", name))
     try:
         cluster = clients.fleet(name)
+    except Connecting:
+        return ClusterState(exists=known is not None, connected=False), None
     except Unreachable as error:
         return ClusterState(exists=known is not None, connected=False, error=error if known else None), None
     error = cluster.health.error

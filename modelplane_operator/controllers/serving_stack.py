@@ -15,7 +15,7 @@ from modelplane_operator.controllers.connections import Connections, cluster_of
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE
 from modelplane_operator.planning.serving_stack import CHILDREN, ClusterState, Observed, homes, plan
@@ -51,6 +51,8 @@ def controller(
         try:
             remote = clients.fleet(name)
             unreachable = remote.health.error
+        except Connecting:
+            remote, unreachable = None, None
         except Unreachable as error:
             remote, unreachable = None, (known.why(name) if known else None) or error
         there = None

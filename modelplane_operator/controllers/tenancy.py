@@ -81,7 +81,7 @@ async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:
         except Forbidden:  # there may be some
             found.append(f"{kind.kind}s, which the operator may not list")
             continue
-        found += [f"{kind.kind} {key_of(one).name}" for one in seen if _matters(kind, one)][:1]
+        found += [f"{kind.kind} {key_of(one).name}" for one in seen.items if _matters(kind, one)][:1]
     return tuple(found)
 
 

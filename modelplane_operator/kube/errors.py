@@ -8,6 +8,7 @@ ClientError                 a cluster did not do what it was asked
 ├── Defect                  our own code failed on what it was given
 └── ApiError                what became of a request
     ├── Unreachable         no answer in time, or none at all; a write may have had its effect
+    │   └── Connecting      the credentials are still being made: nothing was sent
     ├── Unauthorized        401: the credentials are not, or no longer, accepted
     ├── Forbidden           403: these credentials may not do this
     ├── NotFound            404: no such object, namespace or kind
@@ -85,6 +86,10 @@ class ApiError(ClientError):
 
 class Unreachable(ApiError):
     """No answer in time, or none at all. A write may have had its effect."""
+
+
+class Connecting(Unreachable):
+    """There is no connection yet, and nothing is wrong: the credentials for it are being made."""
 
 
 class Unauthorized(ApiError):

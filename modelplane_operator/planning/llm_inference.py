@@ -102,6 +102,8 @@ def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, target.message))
         return Plan(status=told, requeue_after=AT_REST)
     state = seen.states[target]
+    if state.connecting and target in known:  # what was known of it stays
+        return Plan(requeue_after=REQUEUE_AFTER)
     if state.error is not None:
         words = f"In {target}: {state.error}"
         judged = _unanswered(target, state).condition(now, message=words)
@@ -206,6 +208,9 @@ def _in_fleet(seen: Observed) -> Condition:
         ready = condition(one, Ready.__name__)
         if not ready.is_true:
             words = f"{one['kind']} {one['metadata']['name']} is not ready: {ready.why}"
+            return ModelReady.NOT_READY.condition(seen.now, message=words)
+        if not ready.current:
+            words = f"{one['kind']} {one['metadata']['name']} is being changed"
             return ModelReady.NOT_READY.condition(seen.now, message=words)
     return ModelReady.READY.condition(seen.now)
 

@@ -32,6 +32,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
+from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answering import answering, unguarded
@@ -328,10 +329,16 @@ def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
 def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
     """What the gateway has not done with each of the routes and policies, as they were observed."""
     live = {(type_of(one), key_of(one)): one for one in seen.children}
-    for kind, key in ((type_of(one), key_of(one)) for one in wanted if type_of(one) in JUDGED):
+    for one in wanted:
+        kind, key = type_of(one), key_of(one)
         name, child = f"{kind.kind} {key.name}", live.get((kind, key))
+        if kind not in JUDGED:
+            continue
         if child is None:
             yield RoutingReady.CONFIGURING, f"{name} is not there yet"
+            continue
+        if not was_applied(child, one):
+            yield RoutingReady.CONFIGURING, f"{name} is being changed"
             continue
         told = _told(child, seen.door.plane.CONTROLLER)
         for aspect in JUDGED[kind]:

@@ -356,7 +356,8 @@ async def report(
     known_status: Manifest = live.get("status") or {}
     reported = plan.status.conditions if plan.status else ()
     known = _known(known_status)
-    conditions = merge(known, (*(_judged(one, generation) for one in reported), synced))
+    before = {one.type: one.observed_generation for one in known} if reason is Synced.RECONCILE_ERROR else {}
+    conditions = merge(known, (*(_judged(one, generation, before.get(one.type)) for one in reported), synced))
     rest = plan.status.to_manifest() if plan.status else known_status
     status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
     if status == known_status:
@@ -372,9 +373,9 @@ async def report(
     informer.written(stored)
     if pace:
         pace.written(uid, clock)
-    before = {condition.type: condition for condition in known}
+    were = {condition.type: condition for condition in known}
     for condition in reversed(conditions):  # of those with one reason the first is told, and `Ready` says most
-        if condition != (was := before.get(condition.type)):
+        if condition != (was := were.get(condition.type)):
             clients.on_transition(stored, was, condition)
     return None
 
@@ -390,7 +391,9 @@ def _known(status: Manifest) -> list[Condition]:
     return known
 
 
-def _judged(condition: Condition, generation: int | None) -> Condition:
+def _judged(condition: Condition, generation: int | None, before: int | None) -> Condition:
+    """The condition with the generation that it is of. What is `True` while a write fails is of the one `before`."""
     if condition.observed_generation is not None or generation is None:
         return condition
-    return condition.model_copy(update={"observed_generation": generation})
+    of = min(before or generation, generation) if condition.status == "True" else generation
+    return condition.model_copy(update={"observed_generation": of})

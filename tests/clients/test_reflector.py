@@ -148,7 +148,26 @@ async def test_a_server_that_falls_silent_is_left_and_asked_again(
 
         await until(lambda: "held-back" in content(informer), "a watch that tells what the silent one held back")
         assert await proxy.fired(hold) == 1
-        assert watch.lists == 1
+        assert watch.lists == 1, "how far it is tells a list of one object"
+
+
+async def test_a_server_that_was_restored_from_a_backup_is_listed_anew(
+    kube: Kube, through: Kube, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    """It takes a watch from a version that it has yet to come to, and says nothing."""
+    await kube.apply(config_map("there"))
+    pace = WatchPace(silence=0.5, backoff=QUICK.backoff)
+    async with following(through, namespace, pace) as (watch, informer):
+        later = str(informer.reached + 1_000_000)
+        lost = config_map("lost", uid="of-a-past-that-never-was", resourceVersion=later)
+        informer.seen(Event("ADDED", lost))
+        watch._version = later
+        await proxy.add(Rule(WATCHES, CloseWatch(), times=1))
+
+        await until(lambda: sorted(content(informer)) == ["there"], "the list that tells what was lost")
+        await kube.apply(config_map("made-since"))
+        await until(lambda: "made-since" in content(informer), "what the watch tells")
+        assert watch.lists == 2
 
 
 async def test_refusals_and_faults_are_survived(

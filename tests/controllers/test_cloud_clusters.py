@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,19 +14,22 @@ import pytest
 
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.clouds.gke.session import Credentials
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import cloud_accounts, eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import CLUSTERS, EKS, LASTS, RETRY_AFTER, Tokens
+from modelplane_operator.controllers.cloud_clusters import CLUSTERS, EKS, LASTS, REST, RETRY_AFTER, Tokens
 from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.cloud import Account, Endpoint
-from modelplane_operator.kube.errors import ApiError, NotFound
+from modelplane_operator.kube.errors import ApiError, NotFound, Unauthorized
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.runtime.loop import Change
+from tests.controllers.virtual_time import run
 from tests.support.builders import EPOCH
 
 ENDPOINT = {"server": "https://berlin.eks", "authority": "Y2E=", "cluster": "berlin-0123456789"}
@@ -42,9 +46,10 @@ class _Fleet:
     def admits(self, name: str) -> bool:
         return name not in self.left_out
 
-    def set(self, name: str, access: Access) -> None:
-        self.known[name] = access
+    def set(self, name: str, access: Access) -> bool:
+        before, self.known[name] = self.known.get(name), access
         self.sets += 1
+        return before is None or before.without_token() != access.without_token()
 
     def remove(self, name: str) -> None:
         self.known.pop(name, None)
@@ -90,6 +95,18 @@ class _Accounts(Accounts):
         if self.error is not None:
             raise self.error
         return Endpoint(f"https://{len(self.asked)}.{cluster}", "Y2E=")
+
+
+@dataclass(slots=True)
+class _Made(_Accounts):
+    """Whose tokens have a number each."""
+
+    async def token(self, account: Account, cluster: str) -> str:
+        return f"{cluster}-{len(self.asked)}"
+
+    async def endpoint(self, account: Account, cluster: str) -> Endpoint:
+        self.asked.append((account, cluster))
+        return Endpoint(f"https://{cluster}", "Y2E=")
 
 
 @pytest.fixture
@@ -158,6 +175,135 @@ async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(world: _
     world.known.refused("berlin")
     await world.tokens.renew()
     assert world.fleet.sets == 3
+
+
+async def test_tokens_that_are_refused_one_after_the_other_are_made_less_and_less_often(world: _World) -> None:
+    """As of a role without an access entry: the first may have been revoked, the next is no better than the last."""
+    world.say(NAME, None, _cluster(ENDPOINT))
+
+    async def made(seconds: float) -> list[float]:
+        """When tokens are made, by a clock that begins now, for a cluster that refuses each of them at once."""
+        began, found = world.clock[0], list[float]()
+        while world.clock[0] - began < seconds:
+            world.known.refused("berlin")
+            before = world.fleet.sets
+            await world.tokens.renew()
+            if world.fleet.sets > before:
+                found.append(world.clock[0] - began)
+            world.clock[0] += REST
+        return found
+
+    await world.tokens.renew()
+    assert await made(1600.0) == [0, 2, 6, 14, 30, 62, 126, 254, 510, 810, 1110, 1410]
+
+    for _ in range(2):  # the one that is taken lasts, and then what was before counts no more
+        world.clock[0] += LASTS
+        world.tokens._sources[EKS, "berlin"].is_refused = False
+        await world.tokens.renew()
+    assert await made(10.0) == [0, 2, 6]
+
+
+def test_a_cluster_that_refuses_us_costs_little_and_wakes_nobody_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, woken, accounts = list[str](), list[str](), _Made()
+
+    @asynccontextmanager
+    async def refusing(access: Access, **_: Any) -> AsyncIterator[None]:
+        tries.append(access.token)
+        raise Unauthorized("401")
+        yield
+
+    async def hour() -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(loop.time)
+
+        def opened(name: str, access: Access) -> Connection:
+            return Connection(name, access, (), store, chance=lambda: 0.5, on_unauthorized=refused)
+
+        def refused(name: str) -> None:
+            known.refused(name)
+
+        fleet = Fleet(store, opened)
+        known = Connections(fleet, woken.append)
+        tokens = Tokens(accounts, known, loop.time)
+        tokens._named_seen(Key("", "berlin"), None, NAMED)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one.run()) for one in (fleet, tokens)]
+            await asyncio.sleep(3600)
+            for task in tasks:
+                task.cancel()
+
+    monkeypatch.setattr("modelplane_operator.clients.connection.connect", refusing)
+    run(hour())
+
+    assert len(accounts.asked) == len({*tries}) < 25
+    assert len(tries) < 100, "the connection's own backoff goes on: some 45 s"
+    assert woken == ["berlin"], "when it was new"
+
+
+async def test_a_token_that_is_renewed_wakes_nobody(world: _World) -> None:
+    woken = list[str]()
+    world.known.changed = woken.append
+    world.say(NAME, None, _cluster(ENDPOINT))
+    for _ in range(3):
+        await world.tokens.renew()
+        world.clock[0] += LASTS
+    assert (world.fleet.sets, woken) == (3, ["berlin"])
+
+    world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
+    for _ in range(3):
+        await world.tokens.renew()
+        world.clock[0] += RETRY_AFTER
+    assert woken == ["berlin"] * 2, "that none can be made is told once"
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    assert woken == ["berlin"] * 3, "and that one can"
+
+    world.say(NAME, None, _cluster({**ENDPOINT, "server": "https://elsewhere.eks"}))
+    await world.tokens.renew()
+    assert woken == ["berlin"] * 4
+
+
+async def test_the_first_token_of_a_cluster_is_waited_for_until_it_is_made_or_cannot_be(world: _World) -> None:
+    assert not world.tokens.awaits("berlin")
+
+    world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
+    assert world.tokens.awaits("berlin")
+    await world.tokens.renew()
+    assert not world.tokens.awaits("berlin"), "something is wrong, and is told"
+
+    world.say(NAME, None, None)
+    world.name(None, NAMED)
+    world.known.unfollow("berlin")
+    assert world.tokens.awaits("berlin")
+    await world.tokens.renew()
+    assert not world.tokens.awaits("berlin")
+
+
+async def test_labels_alone_have_nobody_wait(world: _World) -> None:
+    world.clusters.known.clear()
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+
+    assert not world.tokens.awaits("berlin")
+
+
+async def test_whoever_leads_once_more_has_no_way_but_by_a_token_of_now(world: _World) -> None:
+    """While another led, nobody renewed the one of before, and clusters refuse it: that is no news of theirs."""
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    world.known.refused("berlin")
+
+    world.fleet.left_out.add("berlin")  # so that none is made yet
+    async with asyncio.TaskGroup() as group:
+        leading = group.create_task(world.tokens.run())
+        await asyncio.sleep(0)
+        leading.cancel()
+    assert (world.fleet.known, world.tokens.awaits("berlin")) == ({}, True)
+
+    world.fleet.left_out.clear()
+    await world.tokens.renew()
+    assert world.fleet.known["berlin"].token
 
 
 async def test_a_status_that_says_the_same_makes_no_other_token(world: _World) -> None:

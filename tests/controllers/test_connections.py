@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ KUBECONFIG = """
 current-context: a
 contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
 clusters: [{{name: a, cluster: {{server: "https://{server}:6443"}}}}]
-users: [{{name: a, user: {{token: hush}}}}]
+users: [{{name: a, user: {{token: {token}}}}}]
 """
 
 
@@ -33,8 +34,14 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def kubeconfig(server: str) -> str:
-    return encoded(KUBECONFIG.format(server=server))
+def kubeconfig(server: str, by: str = "hush") -> str:
+    return encoded(KUBECONFIG.format(server=server, token=by))
+
+
+def of_account(until: int) -> str:
+    """A service account's token that ends then."""
+    claims = json.dumps({"iat": 1, "exp": until, "sub": "system:serviceaccount:ours:operator"}).encode()
+    return f"e.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.s"
 
 
 class Hub:
@@ -170,6 +177,32 @@ def test_what_is_no_news_of_the_way_tells_nobody(hub: Hub) -> None:
     hub.secret("of somebody else", kubeconfig=kubeconfig("two"))
 
     assert hub.told == []
+
+
+def test_a_renewed_token_is_news_of_the_way_only_where_it_says_how_long_it_lasts(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+    hub.told.clear()
+
+    hub.secret(kubeconfig=kubeconfig("one", "another"))
+    found = hub.fleet.find("a")
+    assert found is not None
+    assert (found._access.token, hub.told) == ("another", [])
+
+    for until in (10, 20):
+        hub.secret(kubeconfig=kubeconfig("one", of_account(until)))
+    assert hub.told == ["a", "a"], "when it is to be renewed is another time"
+
+
+def test_a_kubeconfig_that_is_there_again_is_told_though_it_leads_the_same_way(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+    hub.secret(gone=True)
+    hub.told.clear()
+
+    hub.secret(kubeconfig=kubeconfig("one"))
+
+    assert (hub.told, hub.connections.why("a")) == (["a"], None)
 
 
 def test_a_cluster_of_a_cloud_is_left_to_its_own_connection(hub: Hub) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,6 +194,46 @@ async def test_after_a_failure_siblings_and_other_clusters_go_on_and_no_further_
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "fourth")) is None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is not None
+
+
+async def test_what_is_true_while_a_write_is_refused_is_not_told_of_the_present_generation(
+    world: World, api: Api
+) -> None:
+    def of(live: Manifest) -> dict[str, tuple[str, int]]:
+        return {one["type"]: (one["status"], one["observedGeneration"]) for one in live["status"]["conditions"]}
+
+    async def wait_for_ready(seconds: int) -> None:
+        ready = ("--for=condition=Ready", "modelcache/subject", f"--timeout={seconds}s")
+        await api.kubectl("-n", world.namespace, "wait", *ready)
+
+    def refused(reason: Ready, seen: Seen) -> Plan:
+        steps = Apply(child(seen, "near")), Apply(child(seen, "second", room="no-such-namespace"))
+        return Plan(steps, ModelCacheStatus(conditions=(reason.condition(seen.now, message="as it was seen"),)))
+
+    await world.cache()
+    world.planner = one_child
+    assert await world.step() == Done()
+    live = await world.live()
+    assert of(live) == {"Ready": ("True", 1), "Synced": ("True", 1)}
+    spec = {**live["spec"], "clusterSelector": {"matchLabels": {"region": "us"}}}
+    await world.seen(await world.kube.replace({**live, "spec": spec}))
+
+    world.planner = partial(refused, Ready.AVAILABLE)
+    assert isinstance(await world.step(), Failed)
+    assert of(await world.live()) == {"Ready": ("True", 1), "Synced": ("False", 2)}
+    with pytest.raises(AssertionError, match="timed out"):
+        await wait_for_ready(1)
+    assert isinstance(await world.step(failures=1), Failed)
+    assert "replace_status modelcaches.modelplane.ai" not in world.writes, "the same again is no news"
+
+    world.planner = partial(refused, Ready.CREATING)
+    assert isinstance(await world.step(failures=2), Failed)
+    assert of(await world.live()) == {"Ready": ("False", 2), "Synced": ("False", 2)}, "what lacks is so now"
+
+    world.planner = one_child
+    assert await world.step() == Done()
+    assert of(await world.live()) == {"Ready": ("True", 2), "Synced": ("True", 2)}
+    await wait_for_ready(20)
 
 
 async def test_what_a_cluster_refuses_delays_only_that_cluster_where_the_plan_says_when_it_is_asked_again(

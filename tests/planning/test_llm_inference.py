@@ -16,6 +16,7 @@ from modelplane_operator.planning.llm_inference import ClusterState, Observed, U
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from tests.support.builders import EPOCH
+from tests.support.manifests import change
 
 DEV = Location(target="Secret", name="dev", server="https://dev.example.com", namespace="models")
 OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
@@ -97,6 +98,13 @@ def applies(decided: Plan) -> list[tuple[str, str]]:
 
 
 BOTH = [("VLLMRuntime", "llminference:ml-team/dev"), ("Ingress", "llminference:ml-team/dev")]
+
+
+def test_a_cluster_that_is_yet_to_be_asked_changes_nothing_of_what_is_there() -> None:
+    unasked = {DEV: ClusterState("a", Unreachable("not connected yet"), connecting=True)}
+
+    assert seen(inference(DEV), unasked) == Plan(requeue_after=20)
+    assert reasons(seen(inference(), unasked))["TargetResolved"] == "Connecting"
 
 
 def test_a_way_on_which_anybody_could_answer_is_told() -> None:
@@ -365,6 +373,17 @@ def test_back_from_the_fleet_its_deployment_and_service_go_when_the_runtime_is_t
 
     assert deletions(before) == []
     assert deletions(after) == [("ModelDeployment", ""), ("ModelService", "")]
+
+
+@pytest.mark.parametrize(("of", "reason"), [(2, "Ready"), (1, "NotReady")])
+def test_what_the_fleet_said_before_a_change_makes_nothing_ready(of: int, reason: str) -> None:
+    changed = [change(one, "metadata.generation", 2) for one in fleet()]
+    ready = {"type": "Ready", "status": "True", "observedGeneration": of}
+    told = tuple(change(one, "status.conditions", [ready]) for one in changed)
+
+    decided = seen(inference(spec=IN_FLEET), {}, None, told)
+
+    assert reasons(decided)["ModelReady"] == reason
 
 
 def test_a_model_that_nobody_knows_is_not_guessed_at() -> None:

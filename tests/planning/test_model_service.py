@@ -115,6 +115,16 @@ def test_a_service_is_ready_when_the_gateway_has_taken_its_present_route() -> No
     assert told(plan(judged(changed)))["Ready"][0] == "True"
 
 
+def test_a_service_is_not_ready_by_what_the_gateway_says_of_the_route_before() -> None:
+    """The route may have been refused to us: it then is as it was, and all is well with that."""
+    before = settled(seen(service((1, "a")), endpoint("one")))
+    unwritten = replace(before, endpoints=(endpoint("one"), endpoint("two")))
+
+    assert told(plan(unwritten))["RoutingReady"] == ("False", "Configuring", f"HTTPRoute {ROUTE} is being changed")
+    assert told(plan(unwritten))["Ready"][0] == "False"
+    assert told(plan(settled(unwritten)))["Ready"][0] == "True"
+
+
 @pytest.mark.parametrize("aspect", ["Accepted", "ResolvedRefs"])
 def test_what_the_gateway_refuses_is_told_in_its_words(aspect: str) -> None:
     refused = judged(written(seen(service((1, "a")), endpoint("one"))), **{aspect: "False"})

@@ -8,6 +8,7 @@ from typing import Any
 
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import key_of
+from modelplane_operator.kube.ownership import marked
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, SetFinalizer
 
 Manifest = dict[str, Any]
@@ -37,7 +38,7 @@ def carried_out(plan: Plan, children: Iterable[Manifest]) -> tuple[Manifest, ...
 def _stored(manifest: Manifest, before: Manifest | None) -> Manifest:
     known = before["metadata"] if before else {"uid": f"uid-of-{manifest['metadata']['name']}", "generation": 0}
     same = before is not None and before.get("spec") == manifest.get("spec")
-    metadata = {**manifest["metadata"], "uid": known["uid"], "generation": known["generation"] + (not same)}
+    metadata = {**marked(manifest)["metadata"], "uid": known["uid"], "generation": known["generation"] + (not same)}
     status = {"status": before["status"]} if before and "status" in before else {}
     return {**manifest, "metadata": metadata, **status}
 
