@@ -567,7 +567,8 @@ def main() -> None:
     try:
         down() if asked.down else asyncio.run(run(Console()))
     except (DemoError, chart.ChartError, FleetError, ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
-        sys.exit(f"demo: {error or type(error).__name__}")
+        what_now = "" if asked.down else "\nWhat is up stays: `make demo` goes on from there, `make demo-down` ends it."
+        sys.exit(f"demo: {error or type(error).__name__}{what_now}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from modelplane_operator.settings import Settings
+from scripts.chart_values import leaves, values
 from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, rendered
 from tests.support.golden import Golden
 from tests.support.manifests import ROOT
@@ -68,6 +70,17 @@ def operator(objects: list[Manifest], name: str = "modelplane-operator") -> Mani
     """The container of the operator."""
     (found,) = [one for one in objects if (one["kind"], one["metadata"]["name"]) == ("Deployment", name)]
     return found["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    used = "".join(path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file())
+
+    def is_used(path: str) -> bool:
+        """Or the whole that it is a part of, which a template may hand on."""
+        wholes = "|".join(map(re.escape, accumulate(path.split("."), "{}.{}".format)))
+        return re.search(rf"\.Values\.({wholes})(?![\w.])", used) is not None
+
+    assert [path for path, _ in leaves(values()) if not is_used(path)] == []
 
 
 RENAMED = ("nameOverride=models", "fullnameOverride=models-hub", "serviceAccount.name=models-account")

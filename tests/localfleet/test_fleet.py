@@ -461,7 +461,7 @@ def test_down_leaves_nothing(small: Fleet, death: str) -> None:
     assert len(processes_in(namespace)) > 5
 
     if death == "of the supervisor":
-        os.kill(supervisor, signal.SIGKILL)
+        os.kill(supervisor, signal.SIGTERM)
         wait(lambda: not processes_in(namespace), "everything to die with the supervisor", seconds=60)
         assert not small.is_up()
     small.down()
