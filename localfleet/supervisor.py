@@ -244,9 +244,13 @@ def state(pid: int) -> str:
     return "paused" if letter == "T" else "running"
 
 
+def _end(*_: object) -> None:
+    sys.exit()
+
+
 def main() -> None:
     """Run until killed; the kernel spares the first process of a namespace a signal that it does not ask for."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, _end)
     folder = Path(sys.argv[1])
     network.prepare()
     supervisor = Supervisor(folder)

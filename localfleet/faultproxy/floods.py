@@ -95,6 +95,17 @@ def _no_metadata(call: Call) -> Torrent:
     return Torrent([orjson.dumps(said) + b"\n"])
 
 
+def _no_type(_: Call) -> Torrent:
+    """An event whose type is none, and no string either."""
+    return Torrent([orjson.dumps({"type": [], "object": {"metadata": {"resourceVersion": "1"}}}) + b"\n"])
+
+
+def _error(_: Call) -> Torrent:
+    """A failure of which much is told, nested deeper than anybody writes."""
+    details = b"[" * 500 + b"]" * 500
+    return Torrent([b'{"type": "ERROR", "object": {"code": [], "message": "no", "details": ' + details + b"}}\n"])
+
+
 def _headers(_: Call) -> Torrent:
     return Torrent([b"{}"], headers={"X-Flood": "x" * BLOCK})
 
@@ -126,6 +137,8 @@ FLOODS: Mapping[str, Callable[[Call], Torrent]] = {
     "no object": _no_object,
     "no items": _no_items,
     "no metadata": _no_metadata,
+    "no type": _no_type,
+    "error": _error,
     "headers": _headers,
     "drip": _drip,
     "flipping": _flipping,

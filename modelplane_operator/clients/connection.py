@@ -106,7 +106,7 @@ class Connection:
     def kube(self) -> Kube:
         """The client; raises at once while the cluster does not answer, so that nobody waits for it."""
         if self.health.error is not None:
-            raise self.health.error
+            raise self.health.error.kept()
         if self._kube is None:
             raise Unreachable(f"cluster {self.name or 'hub'}: not connected yet")
         return self._kube

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import orjson
@@ -28,6 +29,24 @@ class Entry:
     @property
     def uid(self) -> str:
         return self.manifest["metadata"]["uid"]
+
+
+@dataclass(slots=True)
+class Weight:
+    """The bytes that are kept of entries, as JSON: what they say of our fields counts once where it is the same."""
+
+    size: int = 0
+    _owned: Counter[str] = field(default_factory=Counter[str], init=False)
+
+    def add(self, entry: Entry) -> None:
+        self.size += entry.size + (0 if self._owned[entry.owned] else len(entry.owned))
+        self._owned[entry.owned] += 1
+
+    def remove(self, entry: Entry) -> None:
+        self._owned[entry.owned] -= 1
+        self.size -= entry.size + (0 if self._owned[entry.owned] else len(entry.owned))
+        if not self._owned[entry.owned]:
+            del self._owned[entry.owned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +76,11 @@ def name_of(manifest: Any) -> Key | None:
         int(metadata["resourceVersion"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return Key(named[0], named[1]) if all(isinstance(one, str) and len(one) <= LONGEST_NAME for one in named) else None
+    return Key(named[0], named[1]) if all(map(_is_name, named)) else None
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_NAME  # tombstones keep it
 
 
 def version_of(manifest: Manifest) -> int:
@@ -81,10 +104,10 @@ def kind_of_error(error: Exception) -> str:
 
 def check_metadata(metadata: Manifest) -> None:
     """Raise ValueError when what objects are found and told apart by is not what it is in Kubernetes."""
-    if not all(isinstance(metadata.get(name), str) and metadata[name] for name in ("uid", "name")):
+    if not all(metadata.get(name) and _is_name(metadata[name]) for name in ("uid", "name")):
         raise ValueError("no uid or no name")
-    if not isinstance(metadata.get("namespace") or "", str):
-        raise ValueError("its namespace is no string")
+    if not _is_name(metadata.get("namespace") or ""):
+        raise ValueError("its namespace is no name")
     for name in ("labels", "annotations"):
         known: Any = metadata.get(name) or {}
         if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import aiohttp
 import orjson
@@ -47,11 +48,25 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 # Server-side apply answers 500 for a field that the schema lacks: no repetition mends that.
 _UNKNOWN_FIELD = "field not declared in schema"
 _NO_WORDS = frozenset({"Unauthorized", "status 401"})  # what API servers say of any credentials that they refuse
+_NAME = r"[\w.:@/-]{1,253}"
+_QUOTES_NOTHING: Final = re.compile(
+    rf"""User "{_NAME}" cannot \w+ resource "{_NAME}" in API group "[\w.]*"( in the namespace "{_NAME}")?"""
+    rf"""|(admission webhook|failed calling webhook|ValidatingAdmissionPolicy) ["']{_NAME}["']"""
+    rf"""|exceeded quota: {_NAME}|namespaces "{_NAME}" not found|because it is being terminated"""
+)
+"""Of a refusal, what tells who refuses and why, and nothing of the object."""
 
 
-def refusal(status: int, payload: bytes, *, asked: str, retry_after: float | None = None) -> ApiError:
-    """The error that an answer is; `asked` says what it answers."""
-    body = _status_body(payload)
+def refusal(
+    status: int, payload: bytes, *, asked: str, retry_after: float | None = None, secret: bool = False
+) -> ApiError:
+    """The error that an answer is; `asked` says what it answers. `secret`: that must not be quoted, as many do."""
+    return _error(status, _status_body(payload), payload, asked=asked, retry_after=retry_after, secret=secret)
+
+
+def _error(
+    status: int, body: Mapping[str, Any], payload: bytes, *, asked: str, retry_after: float | None, secret: bool
+) -> ApiError:
     said = str(body.get("message") or "") or payload[:200].decode(errors="replace").strip() or f"status {status}"
     kind = _BY_STATUS.get(status, ServerFault)
     if kind is Conflict and body.get("reason") == "AlreadyExists":
@@ -60,10 +75,19 @@ def refusal(status: int, payload: bytes, *, asked: str, retry_after: float | Non
         kind = Invalid
     if kind is Unauthorized and said in _NO_WORDS:
         said = "the server does not accept the credentials (401): give the kubeconfig others that are valid there"
+    elif secret:
+        said = _unquoted(status, body, said)
     error = kind(f"{asked}: {said[:MESSAGE_LENGTH]}")
     error.retry_after = retry_after
-    error.details = body.get("details")
+    error.details = None if secret else body.get("details")
     return error
+
+
+def _unquoted(status: int, body: Mapping[str, Any], said: str) -> str:
+    reason, known = body.get("reason"), _QUOTES_NOTHING.search(said)
+    word = f" {reason}" if isinstance(reason, str) and re.fullmatch("[A-Za-z]{1,63}", reason) else ""
+    who = f" ({known[0]})" if known else ""
+    return f"the server refuses with {status}{word}{who}; what else it says may quote what was sent, and is not told"
 
 
 def pause(said: str | None, *, now: datetime) -> float | None:
@@ -88,7 +112,7 @@ def _status_body(payload: bytes) -> Mapping[str, Any]:
 def from_event(status: Mapping[str, Any], *, asked: str) -> ApiError:
     """The error that an ERROR event of a watch carries."""
     code = status.get("code")
-    return refusal(code if isinstance(code, int) else 500, orjson.dumps(dict(status)), asked=asked)
+    return _error(code if isinstance(code, int) else 500, status, b"", asked=asked, retry_after=None, secret=False)
 
 
 @contextmanager

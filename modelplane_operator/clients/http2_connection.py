@@ -22,6 +22,7 @@ from modelplane_operator.clients.transport import BrokenOff, Dead, NotHttp, Unpr
 CONNECTION_WINDOW = 2**30  # never what holds a server up
 FEW_PARTS = 8  # frames of one header block
 NOISE = (50.0, 1000.0)  # frames a second that ask for nothing and carry nothing, and at once
+UNREAD = 100  # acknowledgements that wait for a server which does not read; an honest one has asked for one or two
 OF_A_FRAME = 1 / 64  # of an event, in what it costs
 A_PAUSE = 0.02  # to stop reading for less is not worth it
 
@@ -89,6 +90,8 @@ class Http2Connection(asyncio.Protocol):
             listening=lambda: self._transport is not None and self._transport.is_reading(),
         )
         self._writable = True
+        self._unread = 0
+        """What was acknowledged since it is not."""
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class Http2Connection(asyncio.Protocol):
         self._writable = False
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self._writable, self._unread = True, 0
         self._wake()
 
     def _received(self, frame: Frame) -> None:
@@ -306,7 +309,7 @@ class Http2Connection(asyncio.Protocol):
                     stream.room += grown
                 if max((value, *(stream.room for stream in self.streams.values()))) > http2.LARGEST_WINDOW:
                     raise ProtocolError("a window is larger than any")
-        self.write(http2.frame(FrameType.SETTINGS, flags=http2.ACK))
+        self._acknowledge(FrameType.SETTINGS)
         if not self.ready.done():
             self.ready.set_result(None)
         self._wake()
@@ -317,7 +320,13 @@ class Http2Connection(asyncio.Protocol):
             raise ProtocolError("a PING is not as long as its type is")
         self._idle_talk()
         if not frame.flags & http2.ACK:
-            self.write(http2.frame(FrameType.PING, frame.payload, flags=http2.ACK))
+            self._acknowledge(FrameType.PING, frame.payload)
+
+    def _acknowledge(self, kind: FrameType, payload: bytes = b"") -> None:
+        self._unread += not self._writable
+        if self._unread > UNREAD:
+            raise ProtocolError("it asks for answers and reads none")
+        self.write(http2.frame(kind, payload, flags=http2.ACK))
 
     def _goaway(self, frame: Frame) -> None:
         if frame.stream or len(frame.payload) < 8:

@@ -31,6 +31,7 @@ from modelplane_operator.clients.entries import (
     Stage,
     Tombstone,
     Trouble,
+    Weight,
     check_metadata,
     kind_of_error,
     name_of,
@@ -90,7 +91,7 @@ class Informer:
     _tombstones: dict[Key, Tombstone] = field(default_factory=dict[Key, Tombstone], init=False)
     _indexed: Indexed = field(init=False)
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
-    _size: int = field(default=0, init=False)
+    _weight: Weight = field(default_factory=Weight, init=False)
     failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
     """How often an object has failed on its way in."""
     _troubles: dict[Key, Trouble] = field(default_factory=dict[Key, Trouble], init=False)
@@ -160,7 +161,7 @@ class Informer:
     @property
     def size(self) -> int:
         """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
-        return self._size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
+        return self._weight.size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
 
     @property
     def reached(self) -> int:
@@ -236,8 +237,7 @@ class Informer:
                 continue
             key = key_of(entry.manifest)
             present.add(key)
-            known = self._entries.get(key)
-            tombstone = self._tombstones.get(key)
+            known, tombstone = self._entries.get(key), self._tombstones.get(key)
             if began_again or (
                 (known is None or known.version <= moment) and (tombstone is None or not tombstone.holds(entry))
             ):
@@ -362,8 +362,9 @@ class Informer:
         relieved = self._troubles.pop(key, None)
         if before is not None:
             self._indexed.remove(key, before.manifest)
+            self._weight.remove(before)
         self._entries[key] = entry
-        self._size += entry.size - (before.size if before else 0)
+        self._weight.add(entry)
         for name, error in self._indexed.add(key, entry.manifest).items():
             self._failed(key, "index", error, Trouble(f"internal error (index {name}: {kind_of_error(error)})"))
         self._tell(key, before and before.manifest, entry.manifest)
@@ -375,13 +376,12 @@ class Informer:
         tombstone = self._tombstones.pop(key, None)
         while self._tombstones and next(iter(self._tombstones.values())).dug < now - REMEMBER_SECONDS:
             del self._tombstones[next(iter(self._tombstones))]
-        self._tombstones[key] = Tombstone(
-            max(version, tombstone.version if tombstone else 0), uid or (tombstone and tombstone.uid), now
-        )
+        newest = max(version, tombstone.version if tombstone else 0)
+        self._tombstones[key] = Tombstone(newest, uid or (tombstone and tombstone.uid), now)
         before = self._entries.pop(key, None)
         relieved = self._troubles.pop(key, None)
         if before is not None:
-            self._size -= before.size
+            self._weight.remove(before)
             self._indexed.remove(key, before.manifest)
             self._tell(key, before.manifest, None)
             self._troubles.pop(key, None)  # nobody is left to tell it

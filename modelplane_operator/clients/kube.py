@@ -29,7 +29,7 @@ from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_w
 from modelplane_operator.kube.errors import Gone, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.ownership import FIELD_MANAGER
-from modelplane_operator.kube.resources import SERVICE_ACCOUNT, ResourceType
+from modelplane_operator.kube.resources import SECRET, SERVICE_ACCOUNT, ResourceType
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 BARE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 LIST_SECONDS = 300.0  # of all its pages: etcd forgets the moment that they are of after about so long
+SETS_HEADERS: Final = b'"requestHeaderModifier":{"set":'  # a route may carry the credentials of an endpoint
 VERSION_SIZE = 64  # of what a server calls its version, which goes into a status
 BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
 SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
@@ -46,7 +47,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-_EVENT_TYPES: Final = frozenset(get_args(EventType))
+_EVENT_TYPES: Final = get_args(EventType)  # no set: a server may say what has no hash
 
 
 class Event(NamedTuple):
@@ -207,9 +208,9 @@ class Kube:
                     raise from_event(manifest, asked=asked)
                 if said.get("type") not in _EVENT_TYPES:
                     raise self._wire.misbehaves(asked, "an event is of no known type")
+                self._answers.place(manifest, asked)
                 if said["type"] != "BOOKMARK":
                     check_namespace(manifest, kind, namespace, asked=asked)
-                self._answers.place(manifest, asked)
                 yield Event(said["type"], manifest)
 
     def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
@@ -289,7 +290,7 @@ class Kube:
         }
         path = SERVICE_ACCOUNT.path(account.namespace, account.name, "token")
         answer = await self._ask("request_token", "POST", SERVICE_ACCOUNT, path, body)
-        token = answer.get("status", {}).get("token")
+        token = self._answers.object(answer.get("status") or {}, "request_token", "the status").get("token")
         return token if isinstance(token, str) else ""
 
     async def delete(
@@ -349,7 +350,8 @@ class Kube:
     ) -> Manifest:
         asked = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
-        request = Request(verb, str(kind), method, path, payload, content_type, params)
+        secret = payload is not None and (kind == SECRET or SETS_HEADERS in payload)
+        request = Request(verb, str(kind), method, path, payload, content_type, params, secret=secret)
         answer = await self._wire.ask(request, asked=asked)
         return self._answers.object(await self._wire.objects(answer, asked=asked), asked)
 

@@ -129,6 +129,8 @@ class Prober:
                     await self.suspected.wait()
 
     def _set(self, health: Health) -> None:
+        if health.error:
+            health.error.kept()
         before, self.health = self.health, health
         turned = (before.answers, before.error is None) != (health.answers, health.error is None)
         if turned or _words(before) != _words(health):

@@ -14,13 +14,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collap
 import structlog
 
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound
 from modelplane_operator.kube.objects import Manifest, entries, section
 from modelplane_operator.kube.resources import NODE, SERVICE_CIDR, ResourceType
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 LIFETIME = 600.0
+AGAIN = 5.0  # seconds until a hub that has not answered is asked again
 
 log = structlog.get_logger()
 
@@ -40,27 +41,43 @@ class HubRanges:
 
     kube_of: Callable[[], Kube]
     now: Callable[[], float]
-    _known: Ranges = field(default=Ranges(), init=False)
-    _since: float | None = field(default=None, init=False)
+    _known: Ranges | None = field(default=None, init=False)
+    _error: ClientError | None = field(default=None, init=False)
+    """Why it was not seen when it was last looked at."""
+    _due: float = field(default=float("-inf"), init=False)
+    """When it is looked at again."""
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def find(self) -> Ranges:
+        """Raises what the client does while they have never been seen: nobody can tell then what leads inside."""
         async with self._asking:  # many who ask at once are one question
-            if self._since is None or self.now() - self._since >= LIFETIME:
-                self._since = self.now()
-                cidrs, nodes = await self._list(SERVICE_CIDR), await self._list(NODE)
-                known = self._known  # stays where the hub does not tell
-                self._known = Ranges(
-                    known.services if cidrs is None else joined(cidrs, "cidrs"),
-                    known.pods if nodes is None else joined(nodes, "podCIDRs"),
-                    known.nodes if nodes is None else frozenset(_addresses(nodes)),
-                )
-        return self._known
+            if self.now() >= self._due:
+                await self._look()
+        if self._known is None and self._error is not None:
+            raise self._error.kept()
+        return self._known or Ranges()
+
+    async def _look(self) -> None:
+        try:
+            cidrs, nodes = await self._list(SERVICE_CIDR), await self._list(NODE)
+        except ClientError as error:
+            if self._error is None:
+                log.warning("ranges unknown", why=str(error))
+            self._error, self._due = error.kept(), self.now() + AGAIN
+            return
+        known = self._known or Ranges()  # stays where the hub does not tell
+        self._known = Ranges(
+            known.services if cidrs is None else joined(cidrs, "cidrs"),
+            known.pods if nodes is None else joined(nodes, "podCIDRs"),
+            known.nodes if nodes is None else frozenset(_addresses(nodes)),
+        )
+        self._error, self._due = None, self.now() + LIFETIME
 
     async def _list(self, kind: ResourceType) -> Sequence[Manifest] | None:
+        """None where the hub does not have them, or does not show them to us: that is an answer."""
         try:
             return (await self.kube_of().list(kind)).items
-        except ClientError as error:
+        except (Forbidden, NotFound) as error:
             log.warning("range unknown", kind=kind.kind, why=str(error))
             return None
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import structlog
 
-from modelplane_operator.clients.entries import Entry
+from modelplane_operator.clients.entries import Entry, Weight
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import SILENCE, Kube
@@ -85,8 +85,7 @@ class Reflector:
     """Whose turn it is to list; those of one server share it."""
     kept: Callable[[], int] = lambda: 0
     """Tells how many bytes are kept of all objects of the server, those among them that a list has read so far."""
-    reading: int = field(default=0, init=False)
-    """How much of that a list under way has read."""
+    _read: Weight = field(default_factory=Weight, init=False)
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
@@ -226,16 +225,21 @@ class Reflector:
         if begins:
             self.on_news()
 
+    @property
+    def reading(self) -> int:
+        """How much of what is kept a list under way has read."""
+        return self._read.size
+
     def _nothing_read(self) -> None:
-        self.reading = 0
+        self._read = Weight()
 
     def _counted(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
         """The same, and it raises Misbehaving when that would be more than may be kept."""
 
         def counted(manifest: Manifest) -> T:
             entry = read(manifest)
-            if size := _size(entry):
-                self.reading += size
+            if isinstance(entry, Entry):
+                self._read.add(entry)
                 self._check_room()
             return entry
 
@@ -282,7 +286,7 @@ class Reflector:
             log.warning("watch fails", cluster=informer.cluster, resource=str(informer.type), error=str(error), **more)
 
     def _note(self, error: ClientError | None) -> None:
-        before, self.failing = self.failing, error
+        before, self.failing = self.failing, error and error.kept()
         if isinstance(before, Forbidden) != isinstance(error, Forbidden):
             self.on_news()
 

@@ -61,6 +61,8 @@ class Request:
     content_type: str = JSON
     params: Mapping[str, str] | None = None
     accept: str = JSON
+    secret: bool = False
+    """Whether nobody may read what is sent, which a refusal may quote."""
 
 
 class Wire:
@@ -106,7 +108,7 @@ class Wire:
                 span.tell("http.response.status_code", response.status)
                 try:
                     if response.status >= 300:
-                        raise await self._refused(response, asked)
+                        raise await self._refused(response, request, asked)
                     answer = await self._read(response, limit)
                     return answer if len(answer) <= limit else None
                 finally:
@@ -120,7 +122,7 @@ class Wire:
                 span.tell("http.response.status_code", response.status)
                 if response.status >= 300:
                     try:
-                        raise await self._refused(response, asked)
+                        raise await self._refused(response, request, asked)
                     finally:
                         response.cut()
         clock, limit, rest = asyncio.get_running_loop().time, self.limits.answer, bytearray()
@@ -189,10 +191,10 @@ class Wire:
             await self._take(len(chunk), events=A_CHUNK)
         return b"".join(parts)
 
-    async def _refused(self, response: Response, asked: str) -> ApiError:
+    async def _refused(self, response: Response, request: Request, asked: str) -> ApiError:
         said = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
         retry_after = pause(response.header("retry-after"), now=datetime.now(UTC))
-        return refusal(response.status, said, asked=asked, retry_after=retry_after)
+        return refusal(response.status, said, asked=asked, retry_after=retry_after, secret=request.secret)
 
     async def _take(self, size: int, *, events: float = 1.0) -> None:
         if self._share is not None:

@@ -11,7 +11,7 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.ranges import HubRanges, Ranges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
@@ -67,7 +67,7 @@ def controller(
         secret = (Key(endpoint.key.namespace, ref.name), frozenset((ref.key,))) if ref else None
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
         cluster = _cluster(endpoint, clients.hub)
-        hub = await ranges.find() if cluster is None else None
+        hub = None if cluster is not None else Ranges() if endpoint.metadata.deletion_timestamp else await ranges.find()
         of_users = reach.of_users(hub.services, hub.pods, hub.nodes) if hub else reach
         place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
         if places and not place:

@@ -48,6 +48,11 @@ class ClientError(Exception):
     def reason(self) -> str:
         return type(self).__name__
 
+    def kept(self) -> Self:
+        """The same for whoever keeps it: without what was read where it arose, which may be many megabytes."""
+        self.details = self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
 
 class KubeconfigError(ClientError):
     """The kubeconfig lacks something, or asks for something that we do not do for whoever wrote it."""

@@ -24,6 +24,9 @@ from modelplane_operator.kube.objects import Manifest, annotations_of
 FIELD_MANAGER: Final = "modelplane"
 APPLIED: Final = "modelplane.ai/applied"  # annotation: the hash of the manifest that was applied last
 HASH: Final = 16  # 64 bits: two manifests in succession, not a birthday party
+LARGEST: Final = 64 * 1024  # of our fields' JSON: a LeaderWorkerSet has some 5 KB; beyond that the hash alone tells
+WHOLE: Final = "{}"
+"""An object all of which is ours."""
 
 Fields = Mapping[str, Any]
 
@@ -49,11 +52,15 @@ def _digest(manifest: Manifest) -> str:
 
 
 def owned_fields(manifest: Manifest) -> str:
-    """The fields that are ours, of an object as a server tells it: JSON, kept once for all objects of one shape."""
+    """The fields that are ours, of an object as a server tells it: JSON, kept once for all objects of one shape.
+
+    Whoever has the server writes them at any length: what no honest object has is not kept.
+    """
     for entry in manifest["metadata"].get("managedFields") or ():
         applied = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
         if applied and not entry.get("subresource"):
-            return sys.intern(orjson.dumps(entry.get("fieldsV1") or {}).decode())
+            fields = orjson.dumps(entry.get("fieldsV1") or {})
+            return sys.intern(fields.decode()) if len(fields) <= LARGEST else WHOLE
     return ""
 
 
@@ -64,7 +71,10 @@ def is_current(live: Manifest, owned: str, wanted: Manifest) -> bool:
     fields = orjson.loads(owned)
     metadata = {name: value for name, value in wanted["metadata"].items() if name in _TRACKED_METADATA}
     content = {name: value for name, value in wanted.items() if name not in _UNTRACKED} | {"metadata": metadata}
-    return _all_owned(content, fields)
+    try:
+        return _all_owned(content, fields)
+    except (AttributeError, TypeError, ValueError):  # no API server writes such fields
+        return False
 
 
 def _all_owned(value: Any, fields: Fields) -> bool:

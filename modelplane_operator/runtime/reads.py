@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import ClientError, Unreachable
 from modelplane_operator.runtime.reading import Cluster
 
 A_MOMENT: Final = timedelta(seconds=3)  # less than anybody waits until the next look
@@ -31,6 +31,14 @@ class _Answer:
 
 
 @dataclass(slots=True)
+class _Asking:
+    """A question under way, and what it has failed by."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    error: ClientError | None = None
+
+
+@dataclass(slots=True)
 class Reads:
     """What clusters have answered lately."""
 
@@ -38,7 +46,7 @@ class Reads:
     _known: dict[Hashable, _Answer] = field(default_factory=dict[Hashable, _Answer], init=False)
     _most: int = field(default=LEAST, init=False)
     """With how many of them those are forgotten that hold no longer."""
-    _asking: dict[Hashable, asyncio.Lock] = field(default_factory=dict[Hashable, asyncio.Lock], init=False)
+    _asking: dict[Hashable, _Asking] = field(default_factory=dict[Hashable, _Asking], init=False)
 
     async def of(
         self,
@@ -50,18 +58,21 @@ class Reads:
         lasts: timedelta = A_MOMENT,
         nothing_lasts: timedelta | None = None,
     ) -> T:
-        """The answer to a question of a cluster; raises what the client does. What fails is not kept.
+        """The answer to a question of a cluster; raises what the client does, to all that wait for it.
 
         `question`: by what it is known, and what the answer depends on. `nothing_lasts`: how long an empty answer
         holds, where that is another time.
         """
         place = (cluster.name, cluster.server, *question)
-        lock = self._asking.setdefault(place, asyncio.Lock())
+        asking = self._asking.setdefault(place, _Asking())
+        waits = asking.lock.locked()
         try:
-            async with lock:  # many who ask at once are one question
+            async with asking.lock:  # many who ask at once are one question
+                if waits and asking.error:  # or the last of them would wait for as many deadlines as there are others
+                    raise asking.error.kept()
                 known = self._known.get(place)
                 if known is None or now >= known.until:
-                    value = await self._ask(cluster, ask)
+                    value = await self._first(asking, cluster, ask)
                     holds = lasts if value or nothing_lasts is None else nothing_lasts
                     if len(self._known) > self._most:  # not each time: of a thousand clusters there are thousands
                         self._known = {one: kept for one, kept in self._known.items() if now < kept.until}
@@ -69,8 +80,16 @@ class Reads:
                     known = self._known[place] = _Answer(now + holds, value)
                 return known.value
         finally:
-            if not lock.locked():
+            if not asking.lock.locked():
                 self._asking.pop(place, None)
+
+    async def _first(self, asking: _Asking, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
+        asking.error = None
+        try:
+            return await self._ask(cluster, ask)
+        except ClientError as error:
+            asking.error = error
+            raise
 
     async def _ask(self, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
         deadline = asyncio.timeout(self.deadline)

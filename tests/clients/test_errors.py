@@ -1,15 +1,27 @@
-"""How long a server may make us wait: whatever its Retry-After says, a number of seconds or none."""
+"""What is told of a refusal, and how long a server may make us wait: whatever its Retry-After says, or nothing."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
+import orjson
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.clients.errors import LONGEST_PAUSE, origin, pause
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.clouds.eks.errors import translated
+from modelplane_operator.clients.errors import LONGEST_PAUSE, origin, pause, refusal
+from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.kube.errors import ApiError, Forbidden, Misbehaving
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import SECRET
 
 NOW = datetime(2026, 11, 22, 16, 0, 0, tzinfo=UTC)
 
@@ -60,3 +72,125 @@ def test_a_defect_is_counted_by_where_it_arises() -> None:
             return repeats.worth(("reconcile failed", type(error), origin(error)))
 
     assert [broken() for _ in range(4)] == [1, 2, None, 4]
+
+
+CANARY = "aGZfQ0FOQVJZX1NFQ1JFVA=="
+METADATA = {"name": "hf", "namespace": "team", "resourceVersion": "1"}
+TOKEN = {"apiVersion": "v1", "kind": "Secret", "metadata": METADATA, "data": {"token": CANARY}}
+FILTER = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-api-key", "value": CANARY}]}}
+ROUTE = {
+    "apiVersion": "gateway.networking.k8s.io/v1",
+    "kind": "HTTPRoute",
+    "metadata": METADATA,
+    "spec": {"rules": [{"filters": [FILTER]}]},
+}
+SETTING = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": METADATA, "data": {"setting": CANARY}}
+
+
+@asynccontextmanager
+async def answering(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[Kube]:
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with connect(Access(f"http://127.0.0.1:{runner.addresses[0][1]}")) as kube:
+        yield kube
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def chatty() -> AsyncIterator[Kube]:
+    """A server with a webhook that refuses all and quotes it."""
+
+    async def answer(request: web.Request) -> web.Response:
+        quoted = (await request.read()).decode()
+        message = f'admission webhook "policy.example.com" denied the request: rejected: {quoted} {CANARY}'
+        details = {"causes": [{"message": quoted}]}
+        status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message, "details": details}
+        return web.json_response(status, status=403)
+
+    async with answering(answer) as kube:
+        yield kube
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda kube: kube.apply(TOKEN),
+        lambda kube: kube.create(TOKEN),
+        lambda kube: kube.replace(TOKEN),
+        lambda kube: kube.set_data(SECRET, Key("team", "hf"), {"token": CANARY}, "1"),
+        lambda kube: kube.delete(SECRET, Key("team", "hf"), uid="u"),
+        lambda kube: kube.apply(ROUTE),
+    ],
+    ids=["apply", "create", "replace", "set_data", "delete", "credentials in a route"],
+)
+async def test_a_refusal_that_quotes_a_secret_is_told_without_it(
+    chatty: Kube, write: Callable[[Kube], Awaitable[Any]]
+) -> None:
+    told = re.escape('refuses with 403 Forbidden (admission webhook "policy.example.com")')
+    with pytest.raises(Forbidden, match=told) as caught:
+        await write(chatty)
+    assert CANARY not in f"{caught.value}{caught.value.details}"
+
+
+async def test_a_refusal_of_what_is_no_secret_is_told_as_it_is(chatty: Kube) -> None:
+    with pytest.raises(Forbidden, match=CANARY):
+        await chatty.apply(SETTING)
+
+
+def refused(status: int, message: str, **more: Any) -> ApiError:
+    return refusal(status, orjson.dumps({"message": message, **more}), asked="apply secrets hf", secret=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "told"),
+    [
+        (
+            403,
+            'secrets "hf" is forbidden: User "system:serviceaccount:modelplane-system:operator" cannot patch resource '
+            '"secrets" in API group "" in the namespace "team"',
+            'User "system:serviceaccount:modelplane-system:operator" cannot patch resource "secrets" in API group "" '
+            'in the namespace "team"',
+        ),
+        (
+            422,
+            "secrets \"hf\" is forbidden: ValidatingAdmissionPolicy 'small' with binding 'b' denied request: aGZf",
+            "ValidatingAdmissionPolicy 'small'",
+        ),
+        (403, 'secrets "hf" is forbidden: exceeded quota: few, requested: secrets=1', "exceeded quota: few"),
+        (404, 'namespaces "team" not found', 'namespaces "team" not found'),
+        (403, "unable to create new content because it is being terminated", "because it is being terminated"),
+    ],
+    ids=["RBAC", "policy", "quota", "no namespace", "terminating"],
+)
+def test_what_quotes_nothing_of_a_secret_is_told(status: int, message: str, told: str) -> None:
+    error = str(refused(status, message, reason="aGZf aGZf"))
+
+    assert f"refuses with {status} ({told});" in error
+    assert "aGZf" not in error
+
+
+def test_credentials_that_are_refused_are_told_as_such_of_a_secret_too() -> None:
+    assert "give the kubeconfig others" in str(refused(401, "Unauthorized"))
+
+
+def test_what_aws_quotes_of_a_signed_request_is_not_told() -> None:
+    message = (
+        "The request signature we calculated does not match the signature you provided.\n\n"
+        "The Canonical String for this request should have been\n'POST\n/\n\nx-amz-security-token:FwoGZXIvYXdz"
+    )
+    error = translated({"Error": {"Code": "SignatureDoesNotMatch", "Message": message}}, "sts GetCallerIdentity")
+
+    assert "does not match the signature you provided. (SignatureDoesNotMatch)" in str(error)
+    assert "FwoG" not in str(error)
+
+
+async def test_an_answer_about_a_token_that_is_none_is_no_defect_of_ours() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"status": "text"})
+
+    async with answering(answer) as kube:
+        with pytest.raises(Misbehaving, match="the status is no object"):
+            await kube.request_token(Key("team", "a"), 600)

@@ -22,7 +22,7 @@ from localfleet.apiserver import api_server
 from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers, http2_liveness
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.http2_connection import NOISE
+from modelplane_operator.clients.http2_connection import NOISE, UNREAD
 from modelplane_operator.clients.http2_frames import Code, Frames, FrameType, ProtocolError, Setting
 from modelplane_operator.clients.http2_stream import STREAM_WINDOW
 from modelplane_operator.clients.kube import Event, Kube, connect
@@ -195,6 +195,33 @@ async def test_what_is_no_http2_ends_the_connection_and_is_told(said: bytes) -> 
         spoken = kube._wire._channel._http2
         assert spoken is not None
         assert all(one.draining and not one.streams for one in spoken._connections)
+
+
+@pytest.mark.parametrize("pings", [UNREAD, UNREAD + 1], ids=["slow", "without end"])
+async def test_a_server_that_reads_nothing_is_acknowledged_only_so_much(pings: int) -> None:
+    """Its acknowledgements wait in our memory."""
+    acknowledged = 0
+
+    async def talk(peer: Peer) -> None:
+        nonlocal acknowledged
+        large, _ = await peer.asked()
+        peer.send(*(http2.number(FrameType.WINDOW_UPDATE, 2**28, stream=stream) for stream in (0, large)))
+        await asyncio.sleep(0.5)  # until all that is between us is full
+        peer.send(http2.frame(FrameType.PING, bytes(8)) * pings)
+        await asyncio.sleep(0.5)
+        while not (await peer.next(FrameType.DATA)).flags & http2.END_STREAM:
+            pass
+        acknowledged = sum(frame.kind == FrameType.PING and bool(frame.flags & http2.ACK) for frame in peer.seen)
+        peer.answer(large, orjson.dumps(OBJECT))
+
+    async with talking(talk) as access, connect(access) as kube:
+        writing = asyncio.ensure_future(kube.apply({**OBJECT, "data": {"x": "x" * 30_000_000}}))
+        if pings <= UNREAD:
+            assert await writing == OBJECT
+            assert acknowledged == pings
+        else:
+            with pytest.raises(Misbehaving, match="asks for answers and reads none"):
+                await writing
 
 
 async def test_a_server_that_begins_without_its_settings_is_none() -> None:

@@ -18,7 +18,7 @@ from modelplane_operator.clients.informer import REMEMBER_SECONDS, Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.lists import Listing
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.ownership import FIELD_MANAGER, LARGEST, WHOLE, is_current, marked, owned_fields
 from modelplane_operator.kube.resources import CONFIG_MAP
 
 Manifest = dict[str, Any]
@@ -232,6 +232,64 @@ def test_managed_fields_are_not_kept_but_what_they_say_of_ours_is(informer: Info
     assert "managedFields" not in entry.manifest["metadata"]
     assert entry.owned == '{"f:data":{"f:a":{}}}'
     assert "managedFields" in given["metadata"], "what came in is not changed"
+
+
+def owning(version: int, fields: Any, **named: str) -> Manifest:
+    """An object of which managedFields say that these fields are ours."""
+    found = thing(version, **named)
+    ours = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields}
+    return {**found, "metadata": {**found["metadata"], "managedFields": [ours]}}
+
+
+def test_what_a_server_says_of_our_fields_counts_once_where_it_is_the_same(informer: Informer) -> None:
+    fields, others = {"f:data": {"f:a": {}}}, {"f:data": {"f:b" * 1000: {}}}
+    told = [owning(1, fields), owning(2, fields, name="b", uid="b"), owning(3, others, name="c", uid="c")]
+    for one in told:
+        informer.seen(Event("ADDED", one))
+
+    def sizes() -> int:
+        return sum(len(orjson.dumps(manifest)) for manifest in informer)
+
+    assert informer.size == sizes() + len(orjson.dumps(fields)) + len(orjson.dumps(others))
+    informer.gone(KEY, "u1")
+    informer.seen(Event("MODIFIED", owning(4, fields, name="c", uid="c")))
+    assert informer.size == sizes() + len(orjson.dumps(fields)) + SIZE_OF_A_TOMBSTONE
+    for name in ("b", "c"):
+        informer.gone(Key("team", name), name)
+    assert informer.size == 3 * SIZE_OF_A_TOMBSTONE
+
+
+def test_of_an_object_with_fields_of_ours_beyond_any_honest_one_the_hash_alone_tells(informer: Informer) -> None:
+    manifest = thing(5)
+    applied = marked(manifest)
+    large = owning(5, {"f:data": {f"f:{'x' * LARGEST}": {}}})
+    large["metadata"]["annotations"] = applied["metadata"]["annotations"]
+    informer.seen(Event("ADDED", large))
+
+    entry = informer.entry(KEY)
+    assert entry is not None
+    assert entry.owned == WHOLE
+    assert is_current(entry.manifest, entry.owned, applied)
+    assert not is_current(entry.manifest, entry.owned, marked({**manifest, "data": {"a": "b"}}))
+
+
+@pytest.mark.parametrize("fields", ["text", 1, {"f:data": 1}, {"f:data": {"f:list": {"k:": {}}}}], ids=str)
+def test_fields_that_no_api_server_writes_are_not_ours(informer: Informer, fields: Any) -> None:
+    applied = marked({**thing(5), "data": {"list": [{"name": "a"}]}})
+    live = owning(5, fields)
+    live["metadata"]["annotations"] = applied["metadata"]["annotations"]
+
+    assert not is_current(live, owned_fields(live), applied)
+
+
+@pytest.mark.parametrize("of", ["name", "namespace", "uid"])
+def test_a_deletion_of_what_has_a_name_beyond_any_honest_one_is_not_remembered(informer: Informer, of: str) -> None:
+    deleted = thing(5)
+    deleted["metadata"][of] = "x" * 100_000
+    informer.seen(Event("DELETED", deleted))
+
+    assert informer.size == 0
+    assert not informer.lost(Key(deleted["metadata"]["namespace"], deleted["metadata"]["name"]))
 
 
 def test_objects_are_found_by_owner_and_by_label() -> None:

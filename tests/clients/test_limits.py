@@ -29,6 +29,7 @@ from modelplane_operator.clients.releases import content, revisions
 from modelplane_operator.clients.turns import follow
 from modelplane_operator.kube.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import Flooding
 
@@ -74,6 +75,8 @@ CASES: list[tuple[str, Ask, type[ApiError], str]] = [
     ("no items", watch, Misbehaving, "the object of an event is no object"),
     ("no metadata", list_all, Misbehaving, "the metadata of an item is no object"),
     ("no metadata", watch, Misbehaving, "the metadata is no object"),
+    ("no type", watch, Misbehaving, "an event is of no known type"),
+    ("error", watch, ServerFault, "watch configmaps: no"),
 ]
 
 
@@ -128,6 +131,38 @@ async def test_no_more_is_kept_of_a_server_than_may_be(
     assert informer.size < 2 * MIB
 
 
+def of_our_fields(request: web.Request) -> web.Response:
+    """Pages of objects that hardly say anything but which fields of theirs are ours, each of them others."""
+    number = int(request.query.get("continue", "0"))
+    fields = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {f"f:{number}{'x' * 60 * KIB}": {}}}
+    metadata = {"name": f"m-{number}", "namespace": "team", "uid": f"u-{number}", "resourceVersion": "1"}
+    item = {"metadata": {**metadata, "managedFields": [fields]}}
+    return web.json_response({"metadata": {"resourceVersion": "1", "continue": str(number + 1)}, "items": [item]})
+
+
+@pytest.mark.parametrize("bare", [True, False], ids=["bare", "whole"])
+async def test_what_a_server_says_of_our_fields_is_kept_within_the_limits(*, bare: bool) -> None:
+    informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, bare=bare)
+    async with serving(of_our_fields) as access, connect(access, limits=replace(ServerLimits(), kept=MIB)) as kube:
+        following = Reflector(kube, informer, lambda: 0.5)
+        following.kept = lambda: max(informer.size, following.reading)
+        with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
+            await following._list()
+
+
+async def test_an_error_that_is_kept_keeps_nothing_of_what_was_read(flooding: tuple[Access, Flooding]) -> None:
+    access, server = flooding
+    server.kind = "error"
+    informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time)
+    async with connect(access) as kube:
+        following = Reflector(kube, informer, lambda: 0.5)
+        following._version = "1"
+        await following.turn()
+        error = following.failing
+        assert isinstance(error, ServerFault)
+        assert (error.__traceback__, error.__cause__, error.__context__, error.details) == (None,) * 4
+
+
 @asynccontextmanager
 async def serving(answer: Callable[[web.Request], web.Response]) -> AsyncIterator[Access]:
     """A server that has one list."""
@@ -174,6 +209,16 @@ async def test_what_is_kept_of_a_list_counts_and_not_what_is_cut_off() -> None:
         informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
         with pytest.raises(Misbehaving, match="the list has more than the 16 MiB that are allowed"):
             await Reflector(kube, informer, lambda: 0.5)._list()
+
+
+async def test_an_event_whose_metadata_are_a_text_misbehaves_in_a_namespace_too() -> None:
+    def answer(_: web.Request) -> web.Response:
+        return web.Response(text='{"type": "ADDED", "object": {"metadata": "text"}}\n')
+
+    async with serving(answer) as access, connect(access, limits=SMALL) as kube:
+        with pytest.raises(Misbehaving, match="the metadata is no object"):
+            async with aclosing(kube.watch(CONFIG_MAP, "1", seconds=60, namespace="team")) as events:
+                await anext(events)
 
 
 async def test_who_cannot_answer_without_pages_is_not_blamed_for_it() -> None:

@@ -22,7 +22,7 @@ from modelplane_operator.clients.tenant_clusters import (
     connection_name,
     secret_of,
 )
-from modelplane_operator.kube.errors import KubeconfigError, Unreachable
+from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.backend_url import Reach
 
@@ -31,10 +31,19 @@ DEV = Key("team-a", "dev")
 
 def tenants(*allowed: str, now: list[float] | None = None) -> TenantClusters:
     def no_hub() -> Kube:
-        raise Unreachable("no hub")
+        raise Forbidden("the hub shows nobody its networks")
 
     clock = now or [0.0]
     return TenantClusters(lambda: clock[0], HubRanges(no_hub, lambda: 0.0), Reach(allowed), lambda _: None)
+
+
+async def test_while_nobody_knows_what_is_inside_the_hub_no_kubeconfig_is_followed() -> None:
+    def no_hub() -> Kube:
+        raise Unreachable("no hub")
+
+    known = TenantClusters(lambda: 0.0, HubRanges(no_hub, lambda: 0.0), Reach(), lambda _: None)
+    with pytest.raises(Unreachable):
+        await known.access(DEV, secret())
 
 
 def secret(server: str = "https://dev.example.com", cluster: str = "", user: str = "token: a") -> Manifest:

@@ -90,6 +90,19 @@ async def test_a_cluster_that_does_not_answer_keeps_nobody_waiting() -> None:
         await Reads(deadline=0.01).of(cluster(), ("nodes",), hangs, EPOCH)
 
 
+async def test_those_who_wait_for_a_question_that_hangs_wait_for_one_deadline() -> None:
+    reads, times = Reads(deadline=0.05), 0
+
+    async def hangs(_: Kube) -> None:
+        nonlocal times
+        times += 1
+        await asyncio.Event().wait()
+
+    asked = [reads.of(cluster(), ("nodes",), hangs, EPOCH) for _ in range(20)]
+    assert {type(one) for one in await asyncio.gather(*asked, return_exceptions=True)} == {Unreachable}
+    assert (times, reads._asking) == (1, {})
+
+
 async def test_what_nobody_may_use_any_more_is_forgotten() -> None:
     reads = Reads()
     for number in range(1000):

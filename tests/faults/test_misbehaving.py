@@ -54,7 +54,8 @@ OF_BOTH = ("inflated", "endless", "values", "nested", "no object", "no items", "
 ATTACKS = (
     *(Attack(how, where) for how in OF_BOTH for where in ("list", "watch")),
     *(Attack(how, "list") for how in ("pages", "circle", "crowd")),
-    *(Attack(how, "watch", tells="") for how in ("flipping", "births", "drip")),
+    Attack("no type", "watch"),
+    *(Attack(how, "watch", tells="") for how in ("flipping", "births", "drip", "error")),
     Attack("inflated"),
     Attack("refusal", tells="Unreachable"),
 )

@@ -65,7 +65,7 @@ class CloudWorld(Generic[ServerT, CloudT]):
         return life
 
     def seen(self) -> Inventory:
-        if self._life is None or self._life.going:
+        if self._life is None or self._life.terminating:
             return self.listed()
         if self._process != self._life.process:
             self._view, self._process = View(), self._life.process
@@ -92,6 +92,6 @@ def one_of_each(life: Life[Any]) -> None:
 
 def ended(life: Life[Any]) -> None:
     """It goes, and leaves nothing."""
-    life.going = True
+    life.terminating = True
     life.until_settled(HOURS)
     assert life.cloud.left == []

@@ -24,6 +24,7 @@ from tests.support.manifests import Manifest
 
 pytestmark = pytest.mark.processes
 
+TRIES = 5
 FACTS = Facts(("us-west-2a", "us-west-2b"), "arn:aws:iam::123456789012:role/modelplane", {"p5.48xlarge": 2})
 PLAIN: Manifest = {
     "name": "l4",
@@ -313,8 +314,12 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWo
     aws.server.quotas.blocks = {"cr-1": block}
     aws.server.quotas.own = {quotas.PARALLEL: 96}
 
-    offer = aws.runner.run(aws.cloud.offered({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
+    for _ in range(TRIES):  # a busy machine may take longer for an answer than AWS is given
+        offer = aws.runner.run(aws.cloud.offered({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
+        if not offer.unasked:
+            break
 
+    assert (offer.unasked, offer.later) == ((), "")
     assert {"1.36", "1.31"} & offer.versions == {"1.36"}
     assert offer.cores == {"p5.48xlarge": 192, "m6i.xlarge": 4}
     assert offer.reservations == {"cr-1": Reservation("p5.48xlarge", "us-west-2b", 4, "active"), "cr-2": None}
@@ -323,7 +328,6 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWo
     assert offer.quotas[quotas.VPCS] == Quota("VPCs per Region (L-F678F1CE)", 5, 1)
     assert offer.quotas[quotas.STANDARD].limit == 640, "the quota that nobody has changed is AWS's own"
     assert quotas.GRAPHICS not in offer.quotas
-    assert (offer.unasked, offer.later) == ((), "")
 
 
 def test_a_question_that_is_refused_is_told_and_the_others_are_asked(aws: AwsWorld) -> None:

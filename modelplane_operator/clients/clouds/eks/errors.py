@@ -121,6 +121,7 @@ _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
     ),
 }
 _BY_CODE = {code: kind for kind, codes in _CODES.items() for code in codes}
+_QUOTES = "The Canonical String"  # what follows is the request that was signed, with the token of its session
 # A role, a subnet or a group that was made seconds ago: AWS does not know it everywhere.
 _BUSY = ("not in ACTIVE", "not ACTIVE", "in progress")
 _YOUNG = ("cannot be assumed", "not authorized to perform: iam:PassRole", "does not exist or", "Invalid principal")
@@ -129,7 +130,8 @@ _YOUNG = ("cannot be assumed", "not authorized to perform: iam:PassRole", "does 
 def translated(error: Mapping[str, Any], asked: str) -> ApiError:
     """The error that an answer of AWS is; `asked` says what it answers."""
     said, status = error.get("Error", {}), error.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    code, message = str(said.get("Code", "")), str(said.get("Message", ""))[:_WORDS]
+    code = str(said.get("Code", ""))
+    message = str(said.get("Message", "")).partition(_QUOTES)[0].strip()[:_WORDS]
     kind = _BY_CODE.get(code)
     if kind is None and code.startswith("Invalid") and code.endswith(("NotFound", "NotFoundException")):
         kind = NotFound
