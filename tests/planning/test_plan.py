@@ -66,7 +66,7 @@ def test_a_step_says_what_it_does_and_whether_it_leaves_something_behind(
 
 
 HUB, EAST, WEST = Apply(config_map("a")), Apply(config_map("a"), "east"), Apply(config_map("a"), "west")
-GUARD, UNGUARD = SetFinalizer(CONFIG_MAP, KEY), SetFinalizer(CONFIG_MAP, KEY, present=False)
+ADD_FINALIZER, REMOVE_FINALIZER = SetFinalizer(CONFIG_MAP, KEY), SetFinalizer(CONFIG_MAP, KEY, present=False)
 TOKEN = RenewToken("east", KEY, 600, KEY, "kubeconfig")
 CHART = Uninstall(KEY, "east")
 
@@ -75,13 +75,25 @@ CHART = Uninstall(KEY, "east")
     ("steps", "first", "side_by_side", "last"),
     [
         pytest.param((), [], [], [], id="nothing"),
-        pytest.param((HUB, UNGUARD), [], [[HUB, UNGUARD]], [], id="the hub's alone need nothing first"),
+        pytest.param(
+            (HUB, REMOVE_FINALIZER), [], [[HUB, REMOVE_FINALIZER]], [], id="the hub's alone need nothing first"
+        ),
         pytest.param((EAST, HUB, WEST), [KEEP], [[EAST], [HUB], [WEST]], [], id="a strand for each target"),
         pytest.param((TOKEN, EAST, CHART), [KEEP], [[TOKEN, EAST, CHART]], [], id="what is for one cluster in order"),
-        pytest.param((EAST, HUB, GUARD), [KEEP, GUARD], [[EAST], [HUB]], [], id="finalizers before anything else"),
+        pytest.param(
+            (EAST, HUB, ADD_FINALIZER), [KEEP, ADD_FINALIZER], [[EAST], [HUB]], [], id="finalizers before anything else"
+        ),
         pytest.param((KEEP, HUB), [KEEP], [[HUB]], [], id="ours, since it is asked for"),
-        pytest.param((KEEP, GUARD, EAST), [KEEP, GUARD], [[EAST]], [], id="ours once, for whatever reasons"),
-        pytest.param((LET_GO, DELETE, UNGUARD), [], [[DELETE], [UNGUARD]], [LET_GO], id="letting go after all else"),
+        pytest.param(
+            (KEEP, ADD_FINALIZER, EAST), [KEEP, ADD_FINALIZER], [[EAST]], [], id="ours once, for whatever reasons"
+        ),
+        pytest.param(
+            (LET_GO, DELETE, REMOVE_FINALIZER),
+            [],
+            [[DELETE], [REMOVE_FINALIZER]],
+            [LET_GO],
+            id="letting go after all else",
+        ),
     ],
 )
 def test_steps_are_carried_out_side_by_side_between_finalizers(
