@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -27,6 +28,7 @@ OF_A_FILE = 64 * MIB  # that it writes: charts, and what it says
 SAID = 16 * MIB  # of which so much is read, all at once
 COMPLAINED = 64 * KIB
 OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
+_PROXY = re.compile(r"socks connect tcp \S+->(\S+): unknown error ")  # helm_proxy, at another port each time
 
 
 class HelmError(ClientError):
@@ -158,4 +160,5 @@ def _words(complained: str, folder: Path) -> str:
     """Why Helm failed, without its warnings and without names that differ from run to run."""
     lines = [line.strip() for line in complained.replace(str(folder), "").splitlines() if line.strip()]
     begins = next((at for at, line in enumerate(lines) if line.startswith("Error: ")), len(lines) - 1)
-    return " ".join(lines[max(begins, 0) :]).removeprefix("Error: ")[:WORDS]
+    said = " ".join(lines[max(begins, 0) :]).removeprefix("Error: ")
+    return _PROXY.sub(r"\1: ", said)[:WORDS]
