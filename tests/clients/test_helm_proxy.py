@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -227,3 +228,30 @@ async def test_helm_follows_a_cluster_nowhere(code: int, method: str, host: str,
     assert called == []
     place = target.removeprefix("http://")
     assert f'"{target}/latest/meta-data/": {place}: connection not allowed by ruleset' in said, said
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize(
+    ("path", "status", "said", "kept"),
+    [
+        ("/api/v1/namespaces", 201, json.dumps({"SecretAccessKey": CANARY}), "'Kind' is missing in '...'"),
+        ("/api/v1/namespaces", 201, json.dumps({"keys": [CANARY] * 4000}), "helm ended with 1"),
+        ("/version", 500, f"a '{CANARY}'\nand \"more\"", 'error on the server ("...") has prevented the request'),
+    ],
+    ids=["object", "long", "text"],
+)
+async def test_of_what_a_server_answers_helm_quotes_nothing(
+    path: str, status: int, said: str, kept: str, tmp_path: Path
+) -> None:
+    async def hostile(request: web.Request) -> web.Response:
+        if request.path == path and (request.method == "POST" or status == 500):
+            return web.Response(
+                status=status, text=said, content_type="application/json" if status == 201 else "text/plain"
+            )
+        return honest(request)
+
+    async with serving(hostile) as server:
+        words = await complaint(server, tmp_path)
+
+    assert kept in words
+    assert CANARY not in words
