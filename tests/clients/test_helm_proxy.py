@@ -8,7 +8,7 @@ import json
 import os
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from localfleet import binaries
 from localfleet.apiserver import free_ports
+from modelplane_operator.clients import helm_proxy
 from modelplane_operator.clients.access import Access, write_kubeconfig
 from modelplane_operator.clients.helm_command import HelmCommand, HelmError
 from modelplane_operator.clients.helm_proxy import HANDSHAKE, proxy_to
@@ -57,9 +58,9 @@ class Peer:
         if self.status:
             self.heads.append((await asks.readuntil(b"\r\n\r\n")).decode())
             told.write(f"HTTP/1.1 {self.status} As asked\r\nVia: 1.1 it\r\n\r\n".encode())
-        while said := await asks.read(1000):
-            told.write(said)
-        told.close()
+        with closing(told), suppress(OSError):
+            while said := await asks.read(1000):
+                told.write(said)
         self.open -= 1
 
 
@@ -156,6 +157,16 @@ async def test_nothing_is_left_of_it() -> None:
         writer.close()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_server_that_floods_helm_takes_its_share_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helm_proxy, "RATE", 40.0)
+    monkeypatch.setattr(helm_proxy, "BURST", 1.0)
+    much = HELLO + bytes(512 * 1024)
+    async with peer() as there, proxy_to(Access(f"https://127.0.0.1:{there.port}")) as proxy:
+        began = asyncio.get_running_loop().time()
+        assert await asked(proxy, "127.0.0.1", there.port, much) == (DONE, much)
+        assert asyncio.get_running_loop().time() - began > 0.3
 
 
 # The real Helm -------------------------------------------------------------------------------------------------------
