@@ -7,9 +7,9 @@ A run takes seconds to minutes, so nobody waits for it: it is begun, and whoever
 has done is not remembered here but read from the release's own Secrets (`releases.py`), which hold it before and after
 a restart of the operator. Only what Helm says when it fails before it has written anything is known here alone.
 
-A Helm that is ended in the middle leaves its release pending, which Helm itself never mends. So a run outlives the
-task that waits for it, and the operator too where its container does: it is a session of its own, and writes what it
-says into files.
+A Helm that is ended in the middle leaves its release pending, which Helm itself never mends. So nobody ends one: it is
+a session of its own, and writes what it says into files. It loses its cluster with the operator alone, whose proxy
+leads there (`helm_proxy.py`); what is pending then is gone on with by the next one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from typing import Protocol
 import structlog
 
 from modelplane_operator.api import bounds, labels
-from modelplane_operator.clients.access import write_kubeconfig
+from modelplane_operator.clients.access import Access, write_kubeconfig
 from modelplane_operator.clients.helm_command import OUTLIVED, WORDS, HelmCommand, HelmError
+from modelplane_operator.clients.helm_proxy import proxy_to
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.limits import MIB
@@ -218,8 +219,10 @@ class Helm:
         try:
             with begun(f"helm {run.verb}", {**told, "modelplane.release": release.name}):
                 async with slots, self._slots:
+                    access = cluster.kube.access
                     with _private_folder(self.folder, self.patience) as folder:
-                        await work(self._command(cluster, folder))
+                        async with proxy_to(access) as proxy:
+                            await work(self._command(cluster.name, replace(access, proxy=proxy), folder))
         except NotLeading:
             del self._runs[place]  # it is the other's to do
             return
@@ -236,10 +239,10 @@ class Helm:
             self._runs[place] = replace(run, ended=self.now(), error=error, failures=failures)
         log.info("helm run ended", cluster=cluster.name, release=str(release), verb=run.verb, error=error)
 
-    def _command(self, cluster: HelmTarget, folder: Path) -> HelmCommand:
+    def _command(self, cluster: str, access: Access, folder: Path) -> HelmCommand:
         kubeconfig = folder / "kubeconfig"
         kubeconfig.touch(mode=0o600)
-        kubeconfig.write_text(write_kubeconfig(cluster.kube.access))
+        kubeconfig.write_text(write_kubeconfig(access))
         parts = {f"HELM_{part}_HOME": str(folder / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
         return HelmCommand(
             self.executable,
@@ -247,7 +250,7 @@ class Helm:
             {"HOME": str(folder), "GOMEMLIMIT": str(self.memory * 3 // 4), **self.environment, **parts},
             self.timeout,
             self.memory,
-            partial(self.may_write, cluster.name),
+            partial(self.may_write, cluster),
         )
 
     def _of_another(self, release: Release, archive: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -27,6 +28,10 @@ OF_A_FILE = 64 * MIB  # that it writes: charts, and what it says
 SAID = 16 * MIB  # of which so much is read, all at once
 COMPLAINED = 64 * KIB
 OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
+_ANSWERS = re.compile(  # that Helm quotes: of whatever has answered in the place of an API server
+    r"""(is missing in |error on the server \(|malformed HTTP response )(['"]).*\2"""
+)
+_PROXY = re.compile(r"socks connect tcp \S+->(\S+): unknown error ")  # helm_proxy, at another port each time
 
 
 class HelmError(ClientError):
@@ -150,12 +155,14 @@ def _confine(pid: int, memory: int) -> None:
 def _end(file: Path) -> str:
     """The end of a text, where Helm says why it failed."""
     with file.open("rb") as text:
-        text.seek(max(0, file.stat().st_size - COMPLAINED))
+        if text.seek(max(0, file.stat().st_size - COMPLAINED)):
+            text.readline()  # the rest of one
         return text.read(COMPLAINED).decode(errors="replace")
 
 
 def _words(complained: str, folder: Path) -> str:
-    """Why Helm failed, without its warnings and without names that differ from run to run."""
+    """Why Helm failed, without its warnings, answers that it quotes, and names that differ from run to run."""
     lines = [line.strip() for line in complained.replace(str(folder), "").splitlines() if line.strip()]
     begins = next((at for at, line in enumerate(lines) if line.startswith("Error: ")), len(lines) - 1)
-    return " ".join(lines[max(begins, 0) :]).removeprefix("Error: ")[:WORDS]
+    said = _PROXY.sub(r"\1: ", " ".join(lines[max(begins, 0) :]).removeprefix("Error: "))
+    return _ANSWERS.sub(r"\1\2...\2", said)[:WORDS]
