@@ -130,7 +130,7 @@ class FleetModel:
     """
 
     def __init__(self) -> None:
-        self._sites: dict[str, ClusterInfo] = {}
+        self._clusters: dict[str, ClusterInfo] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
         self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
         self._contents = 0  # offers and profiles that are published, each as often as it is
@@ -145,7 +145,7 @@ class FleetModel:
     def copy(self) -> "FleetModel":
         """Another model that has seen the same, and changes apart from this one. Views are not copied."""
         found = FleetModel()
-        found._sites, found._published = dict(self._sites), dict(self._published)
+        found._clusters, found._published = dict(self._clusters), dict(self._published)
         found._interned, found._contents = dict(self._interned), self._contents
         found._used.update((name, Counter(used)) for name, used in self._used.items())
         found._observed = dict(self._observed)
@@ -161,13 +161,13 @@ class FleetModel:
         name = cluster.metadata.name
         pools = self._pools(name, cluster.status.gpu_pools if cluster.status else ())
         seen = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
-        known = self._sites.get(name)
+        known = self._clusters.get(name)
         if known is None or known.cluster != seen:
             self._put(ClusterInfo.of(seen, self._used.get(name, {})))
 
     def forget_cluster(self, name: str) -> None:
         """The cluster does not exist any more."""
-        if self._sites.pop(name, None) is None:
+        if self._clusters.pop(name, None) is None:
             return
         self._contents -= _contents(self._published.pop(name)[1])
         self._devices = None
@@ -191,7 +191,7 @@ class FleetModel:
 
     @property
     def size(self) -> int:
-        return len(self._sites)
+        return len(self._clusters)
 
     @property
     def devices(self) -> frozenset[Device]:
@@ -202,7 +202,7 @@ class FleetModel:
         return self._devices
 
     def info(self, cluster: str) -> ClusterInfo | None:
-        return self._sites.get(cluster)
+        return self._clusters.get(cluster)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
         named = self._named.get((namespace, deployment), {})
@@ -218,7 +218,7 @@ class FleetModel:
         kept_apart = Counter(view.places[name].group for name in apart if name in view.places)
         fitting = view.among(Fit.group, apart)
         return Survey(
-            candidates=tuple(self._sites[name] for name in islice(fitting, limit)),
+            candidates=tuple(self._clusters[name] for name in islice(fitting, limit)),
             fitting=len(view.groups.get(Fit.group, ())) - kept_apart[Fit.group],
             refusals=tuple(
                 self._refusal(requirement, next(view.among(group, apart)), count)
@@ -228,7 +228,7 @@ class FleetModel:
         )
 
     def _refusal(self, requirement: Requirement, nearest: str, count: int) -> Refusal:
-        found = answer(requirement, self._sites[nearest])
+        found = answer(requirement, self._clusters[nearest])
         return Refusal(count, nearest, Spare() if isinstance(found, Fit) else found)
 
     # How it is kept ------------------------------------------------------------------------------------------------
@@ -237,19 +237,19 @@ class FleetModel:
         view = self._views.get(requirement)
         if view is None:
             view = self._views[requirement] = _View(requirement)
-            view.put(tuple(self._sites.values()))
+            view.put(tuple(self._clusters.values()))
             while len(self._views) > min(max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)), MOST_VIEWS):
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(requirement)
             since = takewhile(lambda change: change[1] > view.revision, reversed(self._changes.items()))
-            view.put([self._sites[name] for name, _ in since])
+            view.put([self._clusters[name] for name, _ in since])
         view.revision = self._revision
         return view
 
     def _put(self, info: ClusterInfo) -> None:
         name = info.cluster.name
-        self._sites[name] = info
+        self._clusters[name] = info
         self._revision += 1
         self._changes[name] = self._revision
         self._changes.move_to_end(name)
@@ -287,7 +287,7 @@ class FleetModel:
                 del used[pool]
         if not used:
             del self._used[cluster]
-        if (info := self._sites.get(cluster)) is not None:
+        if (info := self._clusters.get(cluster)) is not None:
             self._put(ClusterInfo.of(info.cluster, used))
 
     def _pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
