@@ -26,6 +26,7 @@ STORAGE = {
     "metadata": {"name": CLASS},
     "provisioner": "localfleet.dev/volumes",
 }
+FIRST, SECOND = "1" * 40, "2" * 40  # commits: of a branch, only the hydrator's own word is taken
 
 
 def gated(revision: str) -> Manifest:
@@ -35,11 +36,11 @@ def gated(revision: str) -> Manifest:
 
 
 async def stage_it(stage: FaultyStage) -> None:
-    await stage.hub.apply(secret(SPACE, "token", HF_TOKEN=TOKEN), gated("v1"))
+    await stage.hub.apply(secret(SPACE, "token", HF_TOKEN=TOKEN), gated(FIRST))
 
 
 async def change_it(stage: FaultyStage) -> None:
-    await stage.hub.apply(gated("v2"))
+    await stage.hub.apply(gated(SECOND))
 
 
 async def delete_it(stage: FaultyStage) -> None:
@@ -123,7 +124,7 @@ async def ended(stage: FaultyStage, act: str) -> bool:
         spaces = [await worker.get("Namespace", remote(SPACE)) for worker in stage.workers.values()]
         return found is None and not any(spaces)
     claims = [len(await worker.list(KINDS[0], remote(SPACE))) for worker in stage.workers.values()]
-    revision = "v1" if act == "stage_it" else "v2"
+    revision = FIRST if act == "stage_it" else SECOND
     told = [one.get("revision") for one in (found or {}).get("status", {}).get("clusters", ())]
     return is_ready(found or {}) and claims == [1] * len(WORKERS) and told == [revision] * len(WORKERS)
 
