@@ -98,7 +98,7 @@ class Webhook:
         try:
             found = await self._answer(request)
             status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": found.words}
-            status["details"] = {"causes": [{"reason": "QuestionAnswer", "message": json.dumps(found.document)}]}
+            status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(found.document)}]}
         except QuestionError as error:
             status = {"code": error.code, "message": str(error)}
         except Exception as error:
