@@ -92,6 +92,8 @@ class _Proxy:
         with suppress(OSError):
             if to.can_write_eof():
                 to.write_eof()
+            else:
+                to.close()  # TLS has no end of one direction
 
     async def _dial(self) -> tuple[StreamReader, StreamWriter]:
         host, port = _place(self._next) if self._next.hostname else self._allowed

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
@@ -14,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+import trustme
 from aiohttp import web
 
 from localfleet import binaries
@@ -23,7 +25,7 @@ from modelplane_operator.clients.access import Access, write_kubeconfig
 from modelplane_operator.clients.helm_command import HelmCommand, HelmError
 from modelplane_operator.clients.helm_proxy import HANDSHAKE, proxy_to
 from tests.support.charts import pack
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 CANARY = "canary-of-another-server"
 HELLO = HANDSHAKE + b"\x03\x01 hello"
@@ -65,12 +67,19 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer(host: str = "127.0.0.1", status: int = 0) -> AsyncIterator[Peer]:
+async def peer(host: str = "127.0.0.1", status: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
     made = Peer(status=status)
-    server = await asyncio.start_server(made.serve, host, 0)
+    server = await asyncio.start_server(made.serve, host, 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     yield made
     server.close()
+
+
+def certified() -> tuple[str, ssl.SSLContext]:
+    """An authority's certificate, and TLS for a server on loopback that has one of it."""
+    authority, tls = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    return authority.cert_pem.bytes().decode(), tls
 
 
 async def asked(proxy: str, host: str, port: int, said: bytes = b"") -> tuple[int, bytes]:
@@ -142,6 +151,26 @@ async def test_a_proxy_of_the_kubeconfig_leads_there_as_ever(status: int, code: 
     assert (
         head == f"CONNECT [fd00::1]:443 HTTP/1.1\r\nHost: [fd00::1]:443\r\nProxy-Authorization: Basic {known}\r\n\r\n"
     )
+
+
+async def test_a_proxy_of_the_kubeconfig_proves_who_it_is() -> None:
+    known, tls = certified()
+    other, _ = certified()
+    async with peer(status=200, tls=tls) as next_:
+        for trusted, code in ((known, DONE), (other, UNREACHABLE)):
+            access = Access("https://cluster.invalid", authority=trusted, proxy=f"https://127.0.0.1:{next_.port}")
+            async with proxy_to(access) as proxy:
+                assert await asked(proxy, "cluster.invalid", 443) == (code, b"")
+    assert next_.heads == ["CONNECT cluster.invalid:443 HTTP/1.1\r\nHost: cluster.invalid:443\r\n\r\n"]
+
+
+async def test_a_connection_that_helm_ends_is_not_kept_at_the_kubeconfigs_proxy() -> None:
+    known, tls = certified()
+    async with peer(status=200, tls=tls) as next_:
+        access = Access("https://cluster.invalid", authority=known, proxy=f"https://127.0.0.1:{next_.port}")
+        async with proxy_to(access) as proxy, asyncio.timeout(SECONDS):
+            assert (await asked(proxy, "cluster.invalid", 443, HELLO))[0] == DONE
+            await until(lambda: not next_.open, "the connection to the proxy to end")
 
 
 async def test_nothing_is_left_of_it() -> None:
