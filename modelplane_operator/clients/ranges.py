@@ -21,7 +21,7 @@ from modelplane_operator.kube.resources import NODE, SERVICE_CIDR, ResourceType
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 LIFETIME = 600.0
-AGAIN = 5.0  # seconds until a hub that has not answered is asked again
+RETRY_AFTER = 5.0  # seconds until a hub that has not answered is asked again
 
 log = structlog.get_logger()
 
@@ -63,7 +63,7 @@ class HubRanges:
         except ClientError as error:
             if self._error is None:
                 log.warning("ranges unknown", why=str(error))
-            self._error, self._due = error.kept(), self.now() + AGAIN
+            self._error, self._due = error.kept(), self.now() + RETRY_AFTER
             return
         known = self._known or Ranges()  # stays where the hub does not tell
         self._known = Ranges(

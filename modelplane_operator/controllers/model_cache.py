@@ -12,7 +12,6 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import model_replica, tenancy
 from modelplane_operator.controllers.orphans import staged_on
@@ -41,7 +40,6 @@ from modelplane_operator.planning.cache_status import is_meant, is_selected
 from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, Observed, User
 from modelplane_operator.planning.hydration import cut_claim, cut_job
 from modelplane_operator.planning.model_cache import MOST, plan
-from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
@@ -93,7 +91,6 @@ INDEXES: Indexes = {
 
 def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[ModelCache, Observed]:
     """`referenced`: how tokens are read."""
-    repeats = Repeats()
 
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
         home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
@@ -106,16 +103,10 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
             cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
         )
 
-    def decide(seen: Observed) -> Plan:
-        decided = plan(seen)
-        for cluster, error in decided.defects.items():
-            unreadable(cluster, error, repeats)
-        return decided
-
     return Controller(
         ModelCache,
         observe,
-        decide,
+        plan,
         with_refusals=lambda seen, refusals: replace(seen, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica, CACHES: _on_neighbour},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},

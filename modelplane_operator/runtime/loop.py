@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
@@ -42,7 +42,7 @@ from modelplane_operator.planning.plan import Failure, Plan, target
 from modelplane_operator.runtime.gauges import Gauge
 from modelplane_operator.runtime.invalid import wording
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
-from modelplane_operator.runtime.reading import Cluster, find
+from modelplane_operator.runtime.reading import Cluster, find, unreadable
 from modelplane_operator.runtime.reads import Reads
 from modelplane_operator.runtime.status_pace import StatusPace
 from modelplane_operator.runtime.strands import OF_A_CLUSTER, Actor, Executors, Turn, ended_by, outcome, told
@@ -273,7 +273,10 @@ async def _attempt(
     async def decided(resource: Resource[Any, Any], refusals: Mapping[str, Failure]) -> Plan:
         async with ended_by(end):
             observed = await controller.observe(resource, clients)
-        return controller.plan(controller.with_refusals(observed, refusals) if controller.with_refusals else observed)
+        plan = controller.plan(controller.with_refusals(observed, refusals) if controller.with_refusals else observed)
+        for cluster, error in plan.defects.items():
+            unreadable(cluster, error, clients.repeats)
+        return plan
 
     try:
         resource, beyond = _read(controller.kind, manifest)
@@ -355,9 +358,9 @@ async def report(
     synced = reason.condition(now, message=message, generation=generation)
     known_status: Manifest = live.get("status") or {}
     reported = plan.status.conditions if plan.status else ()
-    known = _known(known_status)
-    before = {one.type: one.observed_generation for one in known} if reason is Synced.RECONCILE_ERROR else {}
-    conditions = merge(known, (*(_judged(one, generation, before.get(one.type)) for one in reported), synced))
+    known = {one.type: one for one in _known(known_status)}
+    before = known if reason is Synced.RECONCILE_ERROR else {}
+    conditions = merge(known.values(), (*(_judged(one, generation, before.get(one.type)) for one in reported), synced))
     rest = plan.status.to_manifest() if plan.status else known_status
     status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
     if status == known_status:
@@ -373,9 +376,8 @@ async def report(
     informer.written(stored)
     if pace:
         pace.written(uid, clock)
-    were = {condition.type: condition for condition in known}
     for condition in reversed(conditions):  # of those with one reason the first is told, and `Ready` says most
-        if condition != (was := were.get(condition.type)):
+        if condition != (was := known.get(condition.type)):
             clients.on_transition(stored, was, condition)
     return None
 
@@ -384,16 +386,14 @@ def _known(status: Manifest) -> list[Condition]:
     """The conditions that are there; one that cannot be read is written anew."""
     known: list[Condition] = []
     for condition in cast(list[Any], status.get("conditions") or []):
-        try:
+        with suppress(ValidationError):
             known.append(Condition.model_validate(condition))
-        except ValidationError:
-            continue
     return known
 
 
-def _judged(condition: Condition, generation: int | None, before: int | None) -> Condition:
-    """The condition with the generation that it is of. What is `True` while a write fails is of the one `before`."""
+def _judged(condition: Condition, generation: int | None, before: Condition | None) -> Condition:
+    """The condition with the generation that it is of. What is `True` while a write fails is of that of `before`."""
     if condition.observed_generation is not None or generation is None:
         return condition
-    of = min(before or generation, generation) if condition.status == "True" else generation
-    return condition.model_copy(update={"observed_generation": of})
+    known = before.observed_generation if before and condition.status == "True" else None
+    return condition.model_copy(update={"observed_generation": min(known or generation, generation)})

@@ -9,7 +9,7 @@ import pytest
 
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lists import Listing
-from modelplane_operator.clients.ranges import AGAIN, LIFETIME, HubRanges
+from modelplane_operator.clients.ranges import LIFETIME, RETRY_AFTER, HubRanges
 from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound, Unreachable
 from modelplane_operator.kube.resources import NODE, SERVICE_CIDR, ResourceType
 
@@ -49,7 +49,7 @@ async def test_a_hub_that_has_not_told_what_is_inside_is_asked_again_soon_and_no
     asked = hub.asked
     assert asked <= 2, "who asks a moment later gets the same answer"
     hub.failing.clear()
-    hub.time += AGAIN
+    hub.time += RETRY_AFTER
     assert await hub.found() == ALL
     assert hub.asked == asked + 2
 
@@ -60,7 +60,7 @@ async def test_what_was_known_stays_while_the_hub_does_not_answer_and_is_asked_f
     hub.time, hub.failing = LIFETIME, {"Node": Unreachable("no")}
     assert await hub.found() == ALL
     asked = hub.asked
-    hub.time += AGAIN
+    hub.time += RETRY_AFTER
     assert await hub.found() == ALL
     assert hub.asked == asked + 2
 
