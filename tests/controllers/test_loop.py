@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Match, Rule
@@ -278,6 +279,17 @@ async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go
         "ReconcileError",
         "Internal error (RuntimeError); the operator's log has the details",
     )
+
+
+async def test_what_a_plan_failed_on_in_a_clusters_words_is_logged_and_the_plan_goes_on(world: World) -> None:
+    await world.cache("one")
+    world.planner = lambda seen: replace(one_child(seen), defects={"berlin": ValueError("no number")})
+
+    with capture_logs() as logged:
+        assert await world.step("one") == Done()
+
+    told = [line["cluster"] for line in logged if line["event"] == "cluster unreadable"]
+    assert told[:1] == ["berlin"]
 
 
 async def test_a_cluster_that_takes_its_time_for_each_request_ends_the_reconcile_and_not_the_process(
