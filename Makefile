@@ -149,6 +149,7 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 # pip installs uv alone, from the same lock and by the same hashes: uv then installs the rest in a quarter of the time.
 .venv/.complete: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make setup: $(PYTHON) is older than 3.11; name a newer one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@[ ! -L .venv ] || { echo "make setup: .venv is a link, and what it leads to would be emptied; remove the link" >&2; exit 1; }
 	@echo "setting up .venv"
 	@$(PYTHON) -m venv --clear .venv
 	@awk '/^uv==/ {on = 1; print; next} /^[^ ]/ {on = 0} on' requirements.txt > .venv/uv.txt

@@ -178,7 +178,8 @@ class Helm:
         return any(run.ended is None for run in self.runs(cluster).values())
 
     def forget(self, cluster: str) -> None:
-        """Others look after the cluster from now on: how our runs went there, their next will tell better."""
+        """Others look after the cluster from now on, or it is another one of that name: how our runs went there, the
+        next will tell better."""
         self._contents.pop(cluster, None)
         for place in [place for place, run in self._runs.items() if place[0] == cluster and run.ended is not None]:
             del self._runs[place]

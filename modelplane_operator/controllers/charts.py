@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import product
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.helm_command import HelmError
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
@@ -29,6 +29,7 @@ async def look(
     remote: Cluster,
     owner: str,
     parts: Iterable[Component],
+    helm: Helm,
     clients: Clients,
     *,
     homes: Container[str],
@@ -38,9 +39,6 @@ async def look(
 
     `homes`: where the owner's releases can be. Records elsewhere are anybody's, and Helm deletes what a record says.
     """
-    helm = clients.helm
-    if helm is None:
-        raise HelmError("this operator runs no Helm")
     runs = helm.runs(remote.name)  # before its records: of a run that has ended here, those tell what it left
     asked = {part.release.key for part in parts}
     # Of a run that has ended since they were read, records would tell nothing.

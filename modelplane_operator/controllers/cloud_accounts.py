@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from modelplane_operator.api import names
-from modelplane_operator.clients.clouds.cloud import Cloud
 from modelplane_operator.clients.clouds.eks.cloud import Aws
 from modelplane_operator.clients.clouds.eks.session import Credentials, Session, read_credentials
 from modelplane_operator.clients.clouds.gke import session as gke
@@ -50,7 +49,7 @@ class Accounts:
         if informer.type == SECRET:
             self._secrets = informer
 
-    def cloud(self, account: Account) -> Cloud:
+    def cloud(self, account: Account) -> Aws | Gcp:
         """Raises NotFound, Unauthorized, and KubeconfigError where the SDK is not installed."""
         return self.google(account) if account.cloud == "GKE" else self.aws(account)
 
@@ -84,13 +83,11 @@ class Accounts:
 
     async def token(self, account: Account, cluster: str) -> str:
         """What the API server of a cluster takes for a while. Raises ClientError."""
-        cloud = self.google(account) if account.cloud == "GKE" else self.aws(account)
-        return await cloud.session.cluster_token(cluster)
+        return await self.cloud(account).session.cluster_token(cluster)
 
     async def endpoint(self, account: Account, cluster: str) -> Endpoint:
         """Where the API server of a cluster is. Raises ClientError."""
-        cloud = self.google(account) if account.cloud == "GKE" else self.aws(account)
-        return await cloud.endpoint(cluster)
+        return await self.cloud(account).endpoint(cluster)
 
     def _read(self, account: Account, read: Callable[[str], T]) -> T | None:
         """The credentials in the account's Secret; None for the operator's own identity."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
@@ -16,6 +17,7 @@ from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.inference_gateway.software import NAMESPACES, gateway_parts, render_namespaces
+from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Change, Clients, Controller
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -27,7 +29,7 @@ _owner = owner_of_kind(InferenceGateway.definition.kind)
 
 
 def controller(
-    definitions: tuple[Manifest, ...], *, helm: bool, allowed: Allowed = EVERYTHING
+    definitions: tuple[Manifest, ...], helm: Helm | None, *, allowed: Allowed = EVERYTHING
 ) -> Controller[InferenceGateway, Observed]:
     """`definitions` are those of the Gateway API's kinds; without `helm`, somebody else installs the software."""
 
@@ -40,13 +42,14 @@ def controller(
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
         )
-        return await _with_software(seen, clients, definitions, allowed) if helm else seen
+        return await _with_software(seen, helm, clients, definitions, allowed) if helm else seen
 
     return Controller(
         InferenceGateway,
         observe,
         plan,
         watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
+        executors=releases.by(helm),
     )
 
 
@@ -90,7 +93,7 @@ def _home(change: Change, _: Cluster) -> Iterable[Key]:
 
 
 async def _with_software(
-    seen: Observed, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
+    seen: Observed, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
 ) -> Observed:
     hub, gateway, parts = clients.hub, seen.gateway, gateway_parts(seen.gateway, allowed)
     terminating = gateway.metadata.deletion_timestamp is not None
@@ -98,7 +101,7 @@ async def _with_software(
     there = tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
     return replace(
         seen,
-        charts=await look(hub, gateway.metadata.uid or "", parts, clients, homes=NAMESPACES, namespaces=there),
+        charts=await look(hub, gateway.metadata.uid or "", parts, helm, clients, homes=NAMESPACES, namespaces=there),
         taken=_taken(gateway, hub),
         definitions=() if terminating else await ours(hub, clients, definitions),
         balancer=await _balancer(seen, clients) if terminating else "",

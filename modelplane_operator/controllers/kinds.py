@@ -43,7 +43,7 @@ REFERENCED_SECONDS = 60.0  # users' Secrets are read again after so long
 
 def kinds(world: World) -> Controllers:
     settings, now = world.settings, time.monotonic
-    with_helm, drain_grace = bool(settings.helm), timedelta(seconds=settings.drain_grace)
+    helm, drain_grace = world.helm, timedelta(seconds=settings.drain_grace)
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
@@ -65,13 +65,13 @@ def kinds(world: World) -> Controllers:
             gateways,
             resolver,
             fabrics,
-            helm=with_helm,
+            helm=helm is not None,
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
             beside=(on_clouds.tokens.run,),
         ),
         inference_gateway.controller(
             on_hub,
-            helm=with_helm and settings.hub_gateway == "helm",
+            helm if settings.hub_gateway == "helm" else None,
             allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
         ),
         model_deployment.controller(view, drain_grace, world.scheduled),
@@ -90,7 +90,7 @@ def kinds(world: World) -> Controllers:
         llm_inference.controller(
             referenced, tenants, settings.llm_inferences_on_hub, settings.llm_inference_hosts_on_hub
         ),
-        *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
+        *((serving_stack.controller(on_cluster, helm, fabrics, connections),) if helm else ()),
         eks_cluster.controller(on_clouds),
         gke_cluster.controller(on_clouds),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
@@ -20,6 +21,7 @@ from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entr
 from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE
 from modelplane_operator.planning.serving_stack import CHILDREN, ClusterState, Observed, homes, plan
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
+from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -39,7 +41,7 @@ RECORDS = Watched(SECRET, bare=True)
 
 
 def controller(
-    definitions: tuple[Manifest, ...], fabrics: Fabrics, known: Connections | None = None
+    definitions: tuple[Manifest, ...], helm: Helm, fabrics: Fabrics, known: Connections | None = None
 ) -> Controller[ServingStack, Observed]:
     """`definitions` are those of the kinds that the stack needs and no chart brings.
 
@@ -57,7 +59,7 @@ def controller(
             remote, unreachable = None, (known.why(name) if known else None) or error
         there = None
         if remote is not None and remote.health.answers and remote.synced:
-            there = await _there(stack, remote, clients, definitions)
+            there = await _there(stack, remote, helm, clients, definitions)
         replicas = clients.hub.find(REPLICAS) if stack.metadata.deletion_timestamp else None
         return Observed(
             stack,
@@ -85,16 +87,17 @@ def controller(
         indexes=INDEXES,
         listeners=(known.listen,) if known else (),
         on_unauthorized=(known.refused,) if known else (),
+        executors=releases.by(helm),
     )
 
 
 async def _there(
-    stack: ServingStack, remote: Cluster, clients: Clients, definitions: tuple[Manifest, ...]
+    stack: ServingStack, remote: Cluster, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...]
 ) -> ClusterState:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
     children = tuple(applied(remote, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
-    charts = await look(remote, uid, wanted, clients, homes=homes(stack))
+    charts = await look(remote, uid, wanted, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
     lacking, having = _devices(remote, clients.hub) if has_driver and not terminating else ((), ())

@@ -26,7 +26,6 @@ from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import OnUnauthorized
 from modelplane_operator.clients.errors import origin
-from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import OnHealth
@@ -79,8 +78,6 @@ class Clients:
     """Raises NotLeading when another operator may be writing."""
     now: Callable[[], datetime]
     on_transition: OnTransition = untold
-    helm: Helm | None = None
-    """What Helm has under way; None where no charts are installed."""
     executors: Executors = field(kw_only=True)
     """Who carries out the steps of plans."""
     repeats: Repeats = field(default_factory=Repeats)
@@ -185,7 +182,7 @@ class Controller(Generic[R, O]):
     on_unauthorized: tuple[OnUnauthorized, ...] = ()
     """Told when a workload cluster does not accept our credentials."""
     executors: Executors = field(default_factory=dict[type[Any], Any])
-    """Who carries out those steps of its plans that no other kind has."""
+    """Who carries out the steps of its plans that Kubernetes' own do not cover: of Helm, of a cloud."""
     while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     """Run beside the reconciles, wherever they are, and cancelled with them."""
     review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None

@@ -36,7 +36,7 @@ from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
-from modelplane_operator.runtime import releases, shared
+from modelplane_operator.runtime import shared
 from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.gauges import Gauge, Gauges
@@ -222,10 +222,11 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         metrics.scheduled,
         runners.wake,
         metrics.checked,
+        helm,
     )
     controllers = build(world)
-    executors = {**KUBE, **releases.by(helm), **{step: by for one in controllers for step, by in one.executors.items()}}
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
+    executors = {**KUBE, **{step: by for one in controllers for step, by in one.executors.items()}}
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors)
     resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
         made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard, sharing=share)
@@ -240,6 +241,8 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     def opened(connection: Connection) -> None:
         connection.watch(remote)
         runners.listen(connection)
+        if helm:
+            helm.forget(connection.name)
 
     fleet.on_open(opened)
     on_write = webhook(settings.admission_listen, settings.admission_name, clients, controllers)

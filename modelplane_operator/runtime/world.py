@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import ResourceType
@@ -44,3 +45,5 @@ class World:
     wake: Callable[[ResourceType, Key], None] = unheard
     """To be called when there is news of an object that no watch tells."""
     checked: OnChecked = uncounted
+    helm: Helm | None = None
+    """None where no charts are installed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from modelplane_operator.controllers.cloud_clusters import Tokens
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.cloud import Account
 from modelplane_operator.kube.errors import Unauthorized, Unreachable
-from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.releases import Run
 from modelplane_operator.kube.resources import NAMESPACE, ResourceType
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.runtime.operator import Operator, assemble
@@ -155,6 +157,22 @@ async def test_they_are_woken_when_there_is_a_token_and_when_none_can_be_made(
     assert (operator.fleet.find("berlin") is None) is refused
     failure = (await planned(operator, ModelReplica)).failure
     assert isinstance(failure, Unreachable) is refused, "what is wrong is told"
+
+
+async def test_a_cluster_that_has_the_name_of_an_earlier_one_has_its_charts_tried_at_once() -> None:
+    operator = begun()
+    helm, way = operator.helm, Access("https://127.0.0.1:1")
+    assert helm is not None
+    operator.fleet.set("east", way)
+    failed = Run("install", now := datetime.now(UTC), ended=now, error="no such host", failures=6)
+    helm._runs["east", Key("cert-manager", "mp-cert-manager")] = failed
+    operator.fleet.set("east", way)
+    assert helm.runs("east"), "it is the same cluster"
+
+    operator.fleet.remove("east")
+    operator.fleet.set("east", way)
+
+    assert not helm.runs("east")
 
 
 async def test_a_cluster_that_nobody_makes_a_token_for_is_out_of_reach() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,8 @@ async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]
     async with connect(access) as kube:
         await kube.create(HUB_GATEWAY)
         async with watching(access, near, remote, name="again") as seen:
-            controller = inference_gateway.controller(definitions, helm=True)
-            door = HubGateway(kube, tmp_path, *seen, controller, Key("", "default"))
+            build = partial(inference_gateway.controller, definitions)
+            door = HubGateway(kube, tmp_path, *seen, build, Key("", "default"))
             yield door
             await door.end()
 

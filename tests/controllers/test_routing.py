@@ -232,7 +232,7 @@ async def hub(  # noqa: PLR0917 - fixtures
     calls: list[Call] = []
     referenced = ReferencedObjects(lambda: connection.kube, loop.time, 1.0)
     controllers = (
-        inference_gateway.controller((), helm=False),
+        inference_gateway.controller((), None),
         model_endpoint.controller(
             Reach(allowed=(own_address(),)),
             referenced,

@@ -129,10 +129,12 @@ async def operating(
     kube: Kube, access: Access, folder: Path, *, name: str = "modelplane-system/east"
 ) -> AsyncIterator[Platform]:
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
-    stacks = serving_stack.controller(DEFINITIONS, Fabrics())
-    remote = [*(Watched(kind) for kind in CHILDREN), *stacks.watched_remotely]
+    fabrics = Fabrics()
+    remote = [*(Watched(kind) for kind in CHILDREN), serving_stack.RECORDS, *fabrics.watched()]
     async with watching(access, near, remote, name=name) as seen:
-        platform = Platform(kube, folder, *seen, stacks, SOME)
+        platform = Platform(
+            kube, folder, *seen, lambda helm: serving_stack.controller(DEFINITIONS, helm, fabrics), SOME
+        )
         yield platform
         await platform.end()
 

@@ -30,7 +30,6 @@ from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Revision
 from modelplane_operator.kube.resources import HUB, SECRET
-from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.queue import Outcome
 from modelplane_operator.runtime.steps import KUBE
@@ -66,12 +65,13 @@ class Operator:
     hub: Connection
     remote: Connection
     calls: list[Call]
-    controller: Controller[Any, Any]
+    build: Callable[[Helm], Controller[Any, Any]]
     key: Key
     ahead: timedelta = timedelta()
     """How much later it is for the operator than for everybody else."""
     clients: Clients = field(init=False)
     helm: Helm = field(init=False)
+    controller: Controller[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -86,9 +86,10 @@ class Operator:
             environment={"PATH": os.environ["PATH"]},
             folder=self.folder,
         )
+        self.controller = self.build(self.helm)
         fleet = {self.remote.name: self.remote}
-        executors = {**KUBE, **releases.by(self.helm)}
-        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm, executors=executors)
+        executors = {**KUBE, **self.controller.executors}
+        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, executors=executors)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
