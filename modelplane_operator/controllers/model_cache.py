@@ -95,8 +95,8 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
         home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
         uid = home["metadata"]["uid"] if home else ""
-        states = await _states(cache, uid, clients)
         secret = await _secret(cache, referenced)
+        states = await _states(cache, uid, clients)
         crowded = _crowded(cache, clients.hub)
         left_out = _left_out(cache, clients.hub)
         return Observed(
@@ -154,7 +154,8 @@ async def _states(cache: ModelCache, uid: str, clients: Clients) -> Sequence[Clu
         isolation = InferenceCluster.parse(cluster).spec.isolation
         found.append(replace(state, isolation=isolation or Isolation()))
     found.sort(key=lambda one: one.name)
-    return await asyncio.gather(*(_asked(one, cache, clients, known=one.name in known) for one in found))
+    asked = await asyncio.gather(*(_asked(one, cache, clients, known=one.name in known) for one in found))
+    return [replace(one, namespace=None) if _placed_meanwhile(one, clients.hub) else one for one in asked]
 
 
 async def _asked(state: ClusterState, cache: ModelCache, clients: Clients, *, known: bool) -> ClusterState:
@@ -250,15 +251,26 @@ async def _with_existing(state: ClusterState, claim: Key, clients: Clients) -> C
         return replace(state, connected=False, error=error)
 
 
+def _placed(home: str, cluster: str, hub: Cluster) -> Sequence[Manifest]:
+    """The replicas that are on a cluster and there in the namespace of that name."""
+    replicas = hub.find(REPLICAS)
+    placed = replicas.by("cluster", cluster) if replicas else ()
+    return [one for one in placed if names.remote_namespace(key_of(one).namespace) == home]
+
+
+def _placed_meanwhile(state: ClusterState, hub: Cluster) -> bool:
+    """Whether a namespace that can go is needed after all: all wait for the slowest of their clusters."""
+    placed = _placed(key_of(state.namespace).name, state.name, hub) if state.namespace else ()
+    return not all(map(is_terminating, placed))
+
+
 async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
     """The namespace of the cache there, when neither a replica nor anybody else has something in it."""
-    found, replicas = find(there, NAMESPACE, Key("", home)), hub.find(REPLICAS)
+    found = find(there, NAMESPACE, Key("", home))
     if found is None:
         return None
-    placed = (key_of(one) for one in replicas.by("cluster", there.name)) if replicas else ()
-    neighbours = (key for key in placed if names.remote_namespace(key.namespace) == home)
     try:
-        needed = any(model_replica.is_there(key, hub, there) for key in neighbours)
+        needed = any(model_replica.is_there(key_of(one), hub, there) for one in _placed(home, there.name, hub))
         async with a_look():
             return None if needed or await tenancy.of_others(there.kube, home) else found
     except ClientError:  # it stays, and InferenceClusters tell of it

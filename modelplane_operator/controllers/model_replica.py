@@ -134,6 +134,7 @@ def controller(
                 namespace = _vacant(replica, clients.hub, cluster)
                 if namespace is not None and not children:
                     of_others = await tenancy.of_others(cluster.kube, *homes)
+                    namespace = _vacant(replica, clients.hub, cluster)  # one may have been placed there meanwhile
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Context(
                     home["metadata"]["uid"],

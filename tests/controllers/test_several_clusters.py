@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,22 +12,27 @@ import pytest
 
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.lists import Listing
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.controllers import llm_inference, model_cache
+from modelplane_operator.controllers import llm_inference, model_cache, model_replica
 from modelplane_operator.kube.errors import ClientError, Defect, Unreachable
 from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
 from modelplane_operator.planning.plan import Delete, Plan, target
 from modelplane_operator.rendering.model_cache import Hydrator
+from modelplane_operator.rendering.model_replica import Lifecycle
 from modelplane_operator.runtime.loop import Clients, Controller
 from tests.controllers.virtual_time import run
 from tests.support.informers import holding, stored
+from tests.support.manifests import Manifest
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 HOME = names.remote_namespace("team")
 REFERENCED = ReferencedObjects(cast("Any", None), lambda: 0.0, 1.0)
 UID = "the-uid"
+TEMPLATE = {"spec": {"containers": [{"name": "engine", "image": "vllm"}]}}
+ENGINE = {"name": "main", "members": [{"role": "Standalone", "nodePoolName": "gpu", "template": TEMPLATE}]}
 
 Answer = Callable[[str], Awaitable[Any]]
 """What an API server says to a request, by the name of the method."""
@@ -64,13 +69,13 @@ def cluster(name: str, answer: Answer) -> Any:
     )
 
 
-def clients(answers: Mapping[str, Answer]) -> Clients:
+def clients(answers: Mapping[str, Answer], replicas: Iterable[Manifest] = ()) -> Clients:
     clusters = [
         {**stored(of(InferenceCluster), name, ""), "spec": {"cluster": {"source": "Existing"}}} for name in answers
     ]
     held = {
         of(ModelCache): holding(of(ModelCache), (), **model_cache.INDEXES[of(ModelCache)]),
-        of(ModelReplica): holding(of(ModelReplica), (), **model_cache.INDEXES[of(ModelReplica)]),
+        of(ModelReplica): holding(of(ModelReplica), replicas, **model_cache.INDEXES[of(ModelReplica)]),
         of(InferenceCluster): holding(of(InferenceCluster), clusters),
         NAMESPACE: holding(NAMESPACE, (stored(NAMESPACE, "team", ""),)),
     }
@@ -110,6 +115,38 @@ def test_a_cache_is_deleted_elsewhere_whatever_one_cluster_answers(bad: Answer) 
 
     assert deleted(plan) == {"good"}
     assert seconds <= 20
+
+
+def placed(name: str, cluster: str, **metadata: Any) -> Manifest:
+    return {
+        **stored(of(ModelReplica), name, "team", **metadata),
+        "spec": {"clusterName": cluster, "engines": [ENGINE]},
+    }
+
+
+@pytest.mark.parametrize("kind", [ModelCache, ModelReplica])
+@pytest.mark.parametrize("terminating", [False, True])
+def test_a_namespace_stays_in_which_a_replica_is_placed_while_it_is_looked_at(
+    kind: type[ModelCache | ModelReplica], *, terminating: bool
+) -> None:
+    ending = {"deletionTimestamp": NOW.isoformat(), "finalizers": [labels.FINALIZER]}
+    leaving = placed("leaving", "a", **ending)
+    controller, subject = (
+        (model_cache.controller(REFERENCED, Hydrator()), cache({"a": honest}))
+        if kind is ModelCache
+        else (model_replica.controller(REFERENCED, cast("Any", None), Lifecycle()), ModelReplica.parse(leaving))
+    )
+
+    async def observed() -> Plan:
+        async def while_asked(method: str) -> Any:
+            another = placed("another", "a", **(ending if terminating else {}))
+            seen.hub.find(of(ModelReplica)).seen(Event("ADDED", another))  # type: ignore[union-attr]
+            return await honest(method)
+
+        seen = clients({"a": while_asked}, [leaving])
+        return controller.plan(await controller.observe(subject, seen))
+
+    assert (HOME in {one.key.name for one in run(observed()).steps if isinstance(one, Delete)}) is terminating
 
 
 @pytest.mark.parametrize(("bad", "why"), [(silent, Unreachable), (garbage, Defect)])

@@ -76,6 +76,8 @@ class Watcher:
     _generations: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _capacity: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _first: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    _twice: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
+    """The names, by cluster, that were made twice."""
 
     def hide(self, *texts: str) -> None:
         """From now on no one may read these outside of Secrets."""
@@ -106,10 +108,18 @@ class Watcher:
         owner, name = metadata["labels"][OWNER], metadata["name"]
         if self._first.setdefault((cluster, kind, owner, name), metadata["uid"]) != metadata["uid"]:
             self._note(f"I2: {kind} {name} on {cluster} was made twice for the same replica")
+            self._twice[cluster, name] = None
         for replica in self.replicas.objects.values():
             place = replica["spec"]["clusterName"]
             if replica["metadata"]["uid"] == owner and place != cluster:
                 self._note(f"I2: {kind} {name} is on {cluster}, its replica is placed on {place}")
+
+    def _written(self, cluster: str, name: str) -> str:
+        """What the operator wrote of that name, there and, of its replica, on the hub, and when."""
+        written = [one for one in self._asked if one.writes and one.cluster == cluster and name in one.what]
+        replica = [one for one in self._asked if one.writes and one.what.rpartition("/")[2] in name]
+        moments = dict.fromkeys(sorted(written + replica, key=lambda one: one.time))
+        return "\n".join((f"what was written of {name}:", *(f"  {one.time:.3f} {one}" for one in moments)))
 
     def _overcommitted(self) -> None:
         """A pool that shrinks below what runs on it is not overcommitted by us: its largest size counts."""
@@ -140,10 +150,12 @@ class Watcher:
     async def check(self) -> list[str]:
         """All that is wrong; what was noted is forgotten."""
         await self._quiet()
-        self._bounded()
         for (cluster, kind), made in self.made.items():
             for key in tuple(made.objects):
                 self.appeared(cluster, kind, key)
+        self.problems += [self._written(cluster, name) for cluster, name in self._twice]
+        self._twice.clear()
+        self._bounded()
         await self._told()
         await self._walls()
         for task in self.tasks:
