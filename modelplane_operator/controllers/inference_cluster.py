@@ -111,8 +111,6 @@ def controller(
         now = clients.now().replace(microsecond=0)
         wanted = sorted({pool.class_name for pool in cluster.spec.node_pools})
         classes = [find(clients.hub, CLASSES, Key("", one)) for one in wanted]
-        replicas = clients.hub.find(REPLICAS)
-        placed = tuple(replicas.by("cluster", name)) if replicas else ()
         try:
             remote = clients.fleet(name)
         except Unreachable:
@@ -130,6 +128,8 @@ def controller(
             registered = await registrations.of(cluster, remote, clients, now)
             there = await observe_there(cluster, remote, clients.hub, clients.reads, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
+        replicas = clients.hub.find(REPLICAS)  # after the cluster was asked: some may have been placed meanwhile
+        placed = tuple(replicas.by("cluster", name)) if replicas else ()
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},

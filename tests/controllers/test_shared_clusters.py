@@ -42,7 +42,7 @@ MOVED = 60.0  # seconds on a machine that has other things to do
 WORLD = cast(
     "World",
     SimpleNamespace(
-        settings=Settings(helm="helm"),
+        settings=Settings(),
         fleet=Fleet(Store(lambda: 0.0), cast("Any", None)),
         hub=None,
         now=None,
@@ -50,6 +50,7 @@ WORLD = cast(
         scheduled=None,
         wake=None,
         checked=None,
+        helm=cast("Any", object()),
     ),
 )
 
