@@ -142,7 +142,7 @@ async def test_plans_and_hardware_are_asked_for_as_well(hub: Hub, tmp_path: Path
 async def test_where_nobody_answers_it_is_told_what_the_user_lacks(hub: Hub, tmp_path: Path) -> None:
     hub.answers = False
     code, said = await modelplane(hub.kubeconfig(tmp_path), "why", OWN.key.name)
-    assert (code, "is forbidden" in said, "kubectl auth can-i" in said) == (OUT_OF_REACH, True, True)
+    assert (code, "is forbidden" in said, "kubectl auth can-i" in said) == (OUT_OF_REACH, True, True), said
     code, said = await modelplane(hub.kubeconfig(tmp_path), "fleet")
     assert (code, "is forbidden" in said) == (OUT_OF_REACH, True)
 
