@@ -91,8 +91,13 @@ async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callab
     """By reading the hub; where that is forbidden, by asking the operator."""
     try:
         return await read(kube)
-    except* Forbidden as refused:
-        first: Exception = next(_each(refused))
+    except Forbidden as refused:
+        first: Exception = refused
+    except BaseExceptionGroup as errors:  # what else broke off with a list that is refused tells nothing
+        refusal = next((one for one in _each(errors) if isinstance(one, Forbidden)), None)
+        if refusal is None:
+            raise
+        first = refusal
     try:
         return await asked(kube)
     except NotFound:

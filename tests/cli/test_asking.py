@@ -11,13 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from modelplane_operator.api import ModelDeployment, ModelReplica
+from modelplane_operator.cli.hub import either
 from modelplane_operator.cli.known import names
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.kube.errors import Forbidden, NotFound, Unreachable
 from modelplane_operator.planning.answers.questions import QuestionError, answer, asked
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from tests.support.builders import EPOCH, cluster, deployment
@@ -145,6 +148,20 @@ async def test_where_nobody_answers_it_is_told_what_the_user_lacks(hub: Hub, tmp
     assert (code, "is forbidden" in said, "kubectl auth can-i" in said) == (OUT_OF_REACH, True, True), said
     code, said = await modelplane(hub.kubeconfig(tmp_path), "fleet")
     assert (code, "is forbidden" in said) == (OUT_OF_REACH, True)
+
+
+async def test_a_refusal_is_told_whatever_broke_off_beside_it() -> None:
+    refusal = Forbidden("it is forbidden")
+
+    async def read(_: Kube) -> None:
+        raise ExceptionGroup("lists that are read at once", [Unreachable("it broke off"), refusal])
+
+    async def ask(_: Kube) -> None:
+        raise NotFound("nobody answers")
+
+    with pytest.raises(Forbidden) as told:
+        await either(cast("Any", None), read, ask)
+    assert told.value is refusal
 
 
 async def test_the_models_of_the_namespace_are_told_to_whoever_may_read_no_more(hub: Hub, tmp_path: Path) -> None:
