@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -91,19 +91,20 @@ async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callab
     """By reading the hub; where that is forbidden, by asking the operator."""
     try:
         return await read(kube)
-    except Forbidden as refused:
-        first: Exception = refused
-    except BaseExceptionGroup as errors:  # what else broke off with a list that is refused tells nothing
-        refusal = next((one for one in _each(errors) if isinstance(one, Forbidden)), None)
-        if refusal is None:
+    except (Forbidden, BaseExceptionGroup) as errors:  # what else broke off with a list that is refused tells nothing
+        first = next((one for one in _each(errors) if isinstance(one, Forbidden)), None)
+        if first is None:
             raise
-        first = refusal
     try:
         return await asked(kube)
     except NotFound:
         raise first from None
 
 
-def _each(group: Any) -> Iterator[Any]:
-    for one in group.exceptions:
-        yield from _each(one) if isinstance(one, BaseExceptionGroup) else (one,)
+def _each(error: Any) -> Iterator[Any]:
+    """The errors of a group, or the one that is none."""
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for one in cast("BaseExceptionGroup[Any]", error).exceptions:
+        yield from _each(one)

@@ -140,10 +140,12 @@ def test_a_namespace_stays_in_which_a_replica_is_placed_while_it_is_looked_at(
     async def observed() -> Plan:
         async def while_asked(method: str) -> Any:
             another = placed("another", "a", **(ending if terminating else {}))
-            seen.hub.find(of(ModelReplica)).seen(Event("ADDED", another))  # type: ignore[union-attr]
+            replicas.seen(Event("ADDED", another))
             return await honest(method)
 
         seen = clients({"a": while_asked}, [leaving])
+        replicas = seen.hub.find(of(ModelReplica))
+        assert replicas is not None
         return controller.plan(await controller.observe(subject, seen))
 
     assert (HOME in {one.key.name for one in run(observed()).steps if isinstance(one, Delete)}) is terminating

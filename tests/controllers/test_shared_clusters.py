@@ -50,7 +50,7 @@ WORLD = cast(
         scheduled=None,
         wake=None,
         checked=None,
-        helm=cast("Any", object()),
+        helm=object(),
     ),
 )
 

@@ -116,10 +116,12 @@ class Watcher:
 
     def _written(self, cluster: str, name: str) -> str:
         """What the operator wrote of that name, there and, of its replica, on the hub, and when."""
-        written = [one for one in self._asked if one.writes and one.cluster == cluster and name in one.what]
-        replica = [one for one in self._asked if one.writes and one.what.rpartition("/")[2] in name]
-        moments = dict.fromkeys(sorted(written + replica, key=lambda one: one.time))
-        return "\n".join((f"what was written of {name}:", *(f"  {one.time:.3f} {one}" for one in moments)))
+        written = [
+            one
+            for one in sorted(self._asked, key=lambda one: one.time)
+            if one.writes and ((one.cluster == cluster and name in one.what) or one.what.rpartition("/")[2] in name)
+        ]
+        return "\n".join((f"what was written of {name}:", *(f"  {one.time:.3f} {one}" for one in written)))
 
     def _overcommitted(self) -> None:
         """A pool that shrinks below what runs on it is not overcommitted by us: its largest size counts."""
