@@ -132,7 +132,7 @@ class Connection:
     def watches(self) -> Sequence[Reflector]:
         return self._watches.reflectors
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """Another process like this one may have written there since we last looked at what we do not watch.
 
         Until the cluster's turn comes, it counts as not seen.
@@ -200,7 +200,7 @@ class Connection:
                     tasks.append(group.create_task(self._reported(part, ended)))
 
                 start(self._changed.wait())
-                start(self._initial_sync.run(partial(self._begin, client, start), self._look_again))
+                start(self._initial_sync.run(partial(self._begin, client, start), self._resync))
                 error = await ended
                 for task in tasks:
                     task.cancel()
@@ -226,10 +226,10 @@ class Connection:
         start(self._prober.run(kube))
         start(follow(self._watches.on(kube)))
 
-    def _look_again(self) -> None:
+    def _resync(self) -> None:
         self._prober.suspected.set()
         for watch in self.watches:
-            watch.look_again()
+            watch.list_unwatched()
 
     async def _reported(self, part: Awaitable[object], ended: asyncio.Future[ClientError | None]) -> None:
         """Run one part of a connection; its end is the connection's."""

@@ -28,7 +28,7 @@ class InitialSync:
         """Have it synced once more."""
         self._asked.set()
 
-    async def run(self, begin: Callable[[], Awaitable[None]], look_again: Callable[[], None]) -> None:
+    async def run(self, begin: Callable[[], Awaitable[None]], resync: Callable[[], None]) -> None:
         """Begin in the first turn, and look again in each that is asked for, until cancelled."""
         async with self.slots:
             self._asked.clear()
@@ -38,7 +38,7 @@ class InitialSync:
             await self._asked.wait()
             async with self.slots:
                 self._asked.clear()
-                look_again()
+                resync()
                 await self._known()
 
     async def _known(self) -> None:

@@ -66,7 +66,7 @@ class Sighting:
     duration: float
     since: float
 
-    def again(self, lease: Manifest, now: float) -> Sighting:
+    def after(self, lease: Manifest, now: float) -> Sighting:
         """What we know after seeing the lease now."""
         return self if lease["metadata"]["resourceVersion"] == self.version else sighting(lease, now)
 
@@ -178,7 +178,7 @@ class Lease:
         if lease is None:
             self._mine = await kube.create(self._wanted(None))
         else:
-            self._seen = self._seen.again(lease, began) if self._seen else sighting(lease, began)
+            self._seen = self._seen.after(lease, began) if self._seen else sighting(lease, began)
             if not self._seen.is_free(self.now(), self.identity):
                 return
             self._mine = await kube.replace(self._wanted(lease))

@@ -49,8 +49,8 @@ class ConnectionPace:
 
     probe_interval: float = 30.0  # between two questions without cause; a watch that breaks off asks at once
     deadline: float = 3.0
-    misses: int = 2  # one lost answer is no outage; the second attempt follows after `again`
-    again: float = 1.0
+    misses: int = 2  # one lost answer is no outage; the second attempt follows after `retry`
+    retry: float = 1.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=15.0))
     rebuild: Backoff = field(default_factory=lambda: Backoff(first=0.5, longest=60.0))
     pause: Backoff = field(default_factory=lambda: Backoff(first=120.0, longest=1800.0))  # of who misbehaves
@@ -112,7 +112,7 @@ class Prober:
                 self._set(
                     replace(self.health, misses=misses, error=error if misses >= pace.misses else self.health.error)
                 )
-                wait = pace.again if misses < pace.misses else pace.backoff.delay(misses - 1, self.chance())
+                wait = pace.retry if misses < pace.misses else pace.backoff.delay(misses - 1, self.chance())
                 await asyncio.sleep(wait)
                 continue
             if was_away := self.health.error is not None:

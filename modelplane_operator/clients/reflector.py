@@ -121,7 +121,7 @@ class Reflector:
         """List all of it before the next watch: what the last one said may not have been so."""
         self._version = ""
 
-    def look_again(self) -> None:
+    def list_unwatched(self) -> None:
         """List what is not watched."""
         if self.idle or not self.informer.served:
             self.informer.wake()

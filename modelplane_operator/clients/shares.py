@@ -233,4 +233,4 @@ def _age(member: Manifest | None) -> float:
 def _again(before: Sighting | None, lease: Manifest | None, now: float) -> Sighting:
     if lease is None:
         return before if before and not before.version else Sighting("", "", 0.0, now)
-    return before.again(lease, now) if before else sighting(lease, now)
+    return before.after(lease, now) if before else sighting(lease, now)

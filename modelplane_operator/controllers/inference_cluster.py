@@ -33,7 +33,7 @@ from modelplane_operator.controllers.hub_gateway import (
     own_hosts,
 )
 from modelplane_operator.controllers.inference_class import class_names
-from modelplane_operator.controllers.on_cluster import APIS, OF_MODELS, SWEPT, forbidden_on, is_synced, observe_there
+from modelplane_operator.controllers.on_cluster import APIS, OF_MODELS, SWEPT, forbidden_on, is_synced, observe_state
 from modelplane_operator.controllers.orphans import GAUGE, Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
@@ -123,10 +123,10 @@ def controller(
         # Whatever takes the cluster down may refuse us there first; nothing of it is waited for any more.
         over = cluster.metadata.deletion_timestamp is not None and is_emptied(cluster.status)
         visible = remote is not None and not forbidden and not over and is_synced(remote)
-        there = None
+        state = None
         if remote and visible:
             registered = await registrations.of(cluster, remote, clients, now)
-            there = await observe_there(cluster, remote, clients.hub, clients.reads, sweeps, registered, now=now)
+            state = await observe_state(cluster, remote, clients.hub, clients.reads, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         replicas = clients.hub.find(REPLICAS)  # after the cluster was asked: some may have been placed meanwhile
         placed = tuple(replicas.by("cluster", name)) if replicas else ()
@@ -134,7 +134,7 @@ def controller(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, placed)),
-            there=there,
+            state=state,
             unreachable=remote.health.error if remote else None,
             forbidden=forbidden,
             kubeconfig=known.why(name),
@@ -155,7 +155,7 @@ def controller(
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
             hub_gateway=frozenset(
-                one for one in _told(there, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
+                one for one in _told(state, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
             ),
         )
 
@@ -195,9 +195,9 @@ def _pools_of(replica: Manifest) -> Iterator[str]:
         yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
 
-def _told(there: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
+def _told(state: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
     """Where the gateway says to be."""
-    gateways = [one for one in there.children if type_of(one) == GATEWAY] if there else []
+    gateways = [one for one in state.children if type_of(one) == GATEWAY] if state else []
     told = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
     return filter(None, told)
 
@@ -256,8 +256,8 @@ def plain_endpoints(name: str, hub: Cluster) -> int:
     endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
     if endpoints is None or replicas is None:
         return 0
-    there = [one for one in endpoints.by("cluster", name) if is_plain(one)]
-    pairs = [(one, found) for one in there if (found := replicas.get(key_of(one)))]
+    plain = [one for one in endpoints.by("cluster", name) if is_plain(one)]
+    pairs = [(one, found) for one in plain if (found := replicas.get(key_of(one)))]
     return sum(name in placed_on(found) and labels.owner_uid(one) == labels.owner_uid(found) for one, found in pairs)
 
 

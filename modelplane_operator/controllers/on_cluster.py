@@ -56,7 +56,7 @@ OPTIONAL = (SECRET, *POLICIES)
 VERSION_LASTS = timedelta(minutes=5)
 
 
-async def observe_there(  # noqa: PLR0917 - what was known, and what is seen
+async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
     cluster: InferenceCluster,
     remote: Cluster,
     hub: Cluster,

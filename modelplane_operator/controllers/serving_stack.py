@@ -57,14 +57,14 @@ def controller(
             remote, unreachable = None, None
         except Unreachable as error:
             remote, unreachable = None, (known.why(name) if known else None) or error
-        there = None
+        state = None
         if remote is not None and remote.health.answers and remote.synced:
-            there = await _there(stack, remote, helm, clients, definitions)
+            state = await _observe_state(stack, remote, helm, clients, definitions)
         replicas = clients.hub.find(REPLICAS) if stack.metadata.deletion_timestamp else None
         return Observed(
             stack,
             name,
-            there,
+            state,
             unreachable,
             clients.now().replace(microsecond=0),
             tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
@@ -91,7 +91,7 @@ def controller(
     )
 
 
-async def _there(
+async def _observe_state(
     stack: ServingStack, remote: Cluster, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...]
 ) -> ClusterState:
     uid = stack.metadata.uid or ""

@@ -35,7 +35,7 @@ def look(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
         )
         told = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
         told = settled(told).model_copy(update={"message": why[:1000]}) if cluster.error else told
-        return ClusterPlan(told, again=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
+        return ClusterPlan(told, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
     if not cluster.meant and not cluster.users:
         return _leaving(cluster, last)
     if claim_of(seen.cache):

@@ -37,8 +37,8 @@ def paced(seen: Observed, look: ClusterPlan) -> ClusterPlan:
     else:
         return look
     wait = max((due - seen.now).total_seconds(), 1.0)
-    again = wait if look.again is None else min(wait, look.again)
-    return replace(look, told=look.told.model_copy(update=told), steps=(), again=again)
+    requeue_after = wait if look.requeue_after is None else min(wait, look.requeue_after)
+    return replace(look, told=look.told.model_copy(update=told), steps=(), requeue_after=requeue_after)
 
 
 def _held_until(seen: Observed, last: CachedCluster | None) -> datetime | None:

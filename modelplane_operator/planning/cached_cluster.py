@@ -129,7 +129,7 @@ class ClusterPlan:
 
     told: CachedCluster
     steps: tuple[Step, ...] = ()
-    again: float | None = None
+    requeue_after: float | None = None
     counts: bool = True
     """Whether it is one of those that the cache is meant for."""
     why: str = ""
@@ -146,7 +146,7 @@ class _Course:
     message: str = ""
     retry: datetime | None = None
     """When a Job that has failed is begun again."""
-    again: datetime | None = None
+    recheck: datetime | None = None
     """When to look again without any news."""
     needed: Sequence[Manifest] = ()
     """What is needed besides the volume."""
@@ -210,7 +210,7 @@ class Present:
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
         was = last.since if last and last.phase == course.phase else None
-        again = None if retry else course.retry or course.again or (now if done and untold else None)
+        due = None if retry else course.retry or course.recheck or (now if done and untold else None)
         return ClusterPlan(
             CachedCluster(
                 name=cluster,
@@ -226,7 +226,7 @@ class Present:
                 **used(self.cluster),
             ),
             tuple(steps),
-            max((again - now).total_seconds(), 1.0) if again else None,
+            max((due - now).total_seconds(), 1.0) if due else None,
             counts=self.cluster.meant,
         )
 
@@ -257,11 +257,11 @@ class Present:
                 )
             )
             return _Course(phase, needed=needed)
-        silent, again = silence(job, self.cluster.pods, self.seen.now)
+        silent, recheck = silence(job, self.cluster.pods, self.seen.now)
         unbound, ill = "" if bound == "Bound" else self._unbound(), trouble(self.cluster.pods)
         # Of a volume that does not come, pods only say that it does not.
         message = unbound if unbound and CLAIMS in ill else ill or silent or unbound
-        return _Course(phase, message, again=again, needed=needed)
+        return _Course(phase, message, recheck=recheck, needed=needed)
 
     def _attempts(self, last: CachedCluster | None) -> int | None:
         """How many Jobs there were for these weights, and not for those before, when there is none now."""

@@ -44,14 +44,14 @@ def plan(seen: Observed) -> Plan:
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
     looks = _each(seen, look)
-    again = [one.again for one in looks if one.again is not None]
+    waits = [one.requeue_after for one in looks if one.requeue_after is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
-        again.append(seen.recheck)
+        waits.append(seen.recheck)
     steps = tuple(step for one in looks for step in one.steps)
     return Plan(
         steps,
         _status(seen, looks),
-        requeue_after=min(again, default=None),
+        requeue_after=min(waits, default=None),
         refused=_refused(looks),
         defects=_defects(looks),
     )
@@ -70,7 +70,7 @@ def _each(seen: Observed, judge: Callable[[Observed, ClusterState], ClusterPlan 
                 seen.cache.on(cluster.name) or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
             )
             told = told.model_copy(update={"message": why[:1000]})
-            return ClusterPlan(told, again=PAUSE.total_seconds(), counts=cluster.meant, why=why, defect=error)
+            return ClusterPlan(told, requeue_after=PAUSE.total_seconds(), counts=cluster.meant, why=why, defect=error)
 
     return [one for cluster in seen.clusters if (one := alone(cluster))]
 
@@ -129,8 +129,8 @@ def _teardown(seen: Observed) -> Plan:
     rows = tuple(one.told for one in looks if one.told.name in known or one.told.refusals)
     told = Ready.DELETING.condition(seen.now, message="; ".join(why[:TOLD]))
     status = (seen.cache.status or ModelCacheStatus()).model_copy(update={"conditions": (told,), "clusters": rows})
-    again = min((one.again for one in looks if one.again is not None), default=None)
-    return Plan(steps, status, requeue_after=again, refused=_refused(looks), defects=_defects(looks))
+    requeue_after = min((one.requeue_after for one in looks if one.requeue_after is not None), default=None)
+    return Plan(steps, status, requeue_after=requeue_after, refused=_refused(looks), defects=_defects(looks))
 
 
 def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
@@ -139,7 +139,7 @@ def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
     if not cluster.connected:
         why = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
         return ClusterPlan(
-            settled(told) if cluster.error else told, again=None if cluster.error else REQUEUE_SOON, why=why
+            settled(told) if cluster.error else told, requeue_after=None if cluster.error else REQUEUE_SOON, why=why
         )
     volumes = claims(cluster)
     rest = [one for one in cluster.children if one not in volumes]

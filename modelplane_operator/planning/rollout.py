@@ -60,7 +60,7 @@ class Moves:
     """To be out of rotation, because they go soon."""
     wait: tuple[Key, ...] = ()
     """To be disturbed, once enough others serve."""
-    again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """When the next grace has passed."""
 
 

@@ -83,7 +83,7 @@ class Observed:
 
     stack: ServingStack
     cluster: str
-    there: ClusterState | None
+    state: ClusterState | None
     """None while the cluster does not answer, and until all of it has been seen."""
     unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""
@@ -109,26 +109,26 @@ def plan(seen: Observed) -> Plan:
         return Plan(
             status=_as_before(seen, Ready.UNREACHABLE.condition(seen.now, message=words)), failure=seen.unreachable
         )
-    if seen.there is None:
+    if seen.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return _in_service(seen, seen.there)
+    return _in_service(seen, seen.state)
 
 
 # In service -----------------------------------------------------------------------------------------------------------
 
 
-def _in_service(seen: Observed, there: ClusterState) -> Plan:
-    stack, charts = seen.stack, there.charts
+def _in_service(seen: Observed, state: ClusterState) -> Plan:
+    stack, charts = seen.stack, state.charts
     wanted = parts(stack)
     statuses = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
-    opened = _doors(seen, there)
+    opened = _doors(seen, state)
     closing = [
         *lacking(one for one in statuses if one.part.needed),
-        *_gateway_problems(seen, statuses, there, opened),
+        *_gateway_problems(seen, statuses, state, opened),
     ]
     degrading = [*lacking(one for one in statuses if not one.part.needed)]
-    (degrading if there.has_devices else closing).extend(_device_problems(there))
+    (degrading if state.has_devices else closing).extend(_device_problems(state))
     problems = [*closing, *degrading]
     installed = _installed(seen, statuses, [words for words, _ in removals.values()])
     failed = any(one.state == "Failed" and not one.runs and one.part.needed for one in statuses)
@@ -136,7 +136,7 @@ def _in_service(seen: Observed, there: ClusterState) -> Plan:
     ready = (Ready.DEGRADED if degrading else Ready.AVAILABLE).condition(seen.now, message="; ".join(degrading))
     if closing:
         ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems))
-    address = _address(there)
+    address = _address(state)
     gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
@@ -150,17 +150,17 @@ def _in_service(seen: Observed, there: ClusterState) -> Plan:
     waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
     waits += [UNREADY] if problems else []
     waits += [REQUEUE_AFTER] if removals else []
-    steps = (*_steps(seen, there, statuses), *(step for _, step in removals.values() if step))
+    steps = (*_steps(seen, state, statuses), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(waits, default=None))
 
 
-def _steps(seen: Observed, there: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
+def _steps(seen: Observed, state: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
-    stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, there)
+    stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, state)
     before = (*render_namespaces(stack), *render_before(stack))
     gateway = render_gateway(stack, https=opened.https, http=opened.http)
-    for manifest in (*there.definitions, *before):
-        if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in there.taken):
+    for manifest in (*state.definitions, *before):
+        if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in state.taken):
             yield Apply(manifest, cluster)
     for one in statuses:
         if one.step is not None:
@@ -170,34 +170,34 @@ def _steps(seen: Observed, there: ClusterState, statuses: Iterable[ChartStatus])
         for manifest in gateway:
             yield Apply(manifest, cluster)
         # Namespaces stay until all of the stack goes: others may have put something into them.
-        spare = (child for child in there.children if type_of(child) not in {NAMESPACE, SECRET})
+        spare = (child for child in state.children if type_of(child) not in {NAMESPACE, SECRET})
         yield from prune(spare, (*before, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
 
 
-def _doors(seen: Observed, there: ClusterState) -> Doors:
+def _doors(seen: Observed, state: ClusterState) -> Doors:
     stack = seen.stack
     known = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
     ports = {listener.port for listener in stack.spec.gateway.listeners} if stack.spec.gateway else set[int]()
     hub = Hub() if HTTPS_PORT in ports else seen.hub
-    found = doors(stack, seen.cluster, hub, there.children, seen.now, known, closed=seen.closed)
+    found = doors(stack, seen.cluster, hub, state.children, seen.now, known, closed=seen.closed)
     return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
 
 
 def _gateway_problems(
-    seen: Observed, statuses: Iterable[ChartStatus], there: ClusterState, opened: Doors
+    seen: Observed, statuses: Iterable[ChartStatus], state: ClusterState, opened: Doors
 ) -> Iterator[str]:
-    if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(there):
+    if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(state):
         waiting = f"the gateway of cluster {seen.cluster} has no address yet: {GIVE_ADDRESSES}"
         yield waits(seen.hub.why) if opened.shut else waiting
 
 
-def _device_problems(there: ClusterState) -> Iterator[str]:
-    if there.no_devices:
-        yield f"no node publishes the devices of pool {', '.join(there.no_devices)}"
+def _device_problems(state: ClusterState) -> Iterator[str]:
+    if state.no_devices:
+        yield f"no node publishes the devices of pool {', '.join(state.no_devices)}"
 
 
-def _address(there: ClusterState) -> str | None:
-    gateway = gateway_among(there.children)
+def _address(state: ClusterState) -> str | None:
+    gateway = gateway_among(state.children)
     return address_of(gateway) if gateway else None
 
 
@@ -270,21 +270,21 @@ def _teardown(seen: Observed) -> Plan:
             return Plan((LET_GO,))
         words = f'cluster {seen.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
         return replace(_leaving(seen, f"{words}: {seen.unreachable}"), failure=seen.unreachable)
-    if seen.there is None:
+    if seen.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return _uninstalled(seen, seen.there)
+    return _uninstalled(seen, seen.state)
 
 
-def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
+def _uninstalled(seen: Observed, state: ClusterState) -> Plan:
     """One step back: what nothing else that is left needs. When nothing is left, let go."""
-    left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
+    left = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
     front = [child for child in left if type_of(child) in {*POLICIES, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
-    if front and (type_of(front[0]) == GATEWAY or not there.balancers):
+    if front and (type_of(front[0]) == GATEWAY or not state.balancers):
         return _deleting(seen, front[0])
-    if there.balancers and (left or there.charts.releases):  # else it is that of another stack's gateway
-        return _leaving(seen, f"load balancer {', '.join(there.balancers)} is being taken away")
-    if there.charts.releases:
-        terminating = [remove(key, there.charts) for key in _last_ones(seen.stack, there.charts)]
+    if state.balancers and (left or state.charts.releases):  # else it is that of another stack's gateway
+        return _leaving(seen, f"load balancer {', '.join(state.balancers)} is being taken away")
+    if state.charts.releases:
+        terminating = [remove(key, state.charts) for key in _last_ones(seen.stack, state.charts)]
         return _leaving(seen, "; ".join(words for words, _ in terminating), *(step for _, step in terminating if step))
     if left:
         return _deleting(seen, *left)
@@ -294,8 +294,8 @@ def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
 def _last_ones(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
     """The releases that no other one that is left needs."""
     known = {part.name: part for part in parts(stack)}
-    there = [part for part in known.values() if part.release.key in charts.releases]
-    needed = {known[name].release.key for part in there for name in part.after}
+    installed = [part for part in known.values() if part.release.key in charts.releases]
+    needed = {known[name].release.key for part in installed for name in part.after}
     return (key for key in sorted(charts.releases) if key not in needed)
 
 

@@ -182,7 +182,7 @@ class Operator:
         if self.sharing:
             self.sharing.tell()  # a leader needs more connections, and what those have not shown yet is waited for
         for connection in self.fleet:
-            connection.look_again()
+            connection.invalidate()
         runners.look_at_all(self.hub)
         async with asyncio.TaskGroup() as group:
             trusted = group.create_task(self.webhook.keep_trusted()) if self.webhook else None

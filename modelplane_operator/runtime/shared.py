@@ -95,7 +95,7 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
     def gained(names: Collection[str]) -> None:
         for name in names:
             if known := fleet.find(name):
-                known.look_again()
+                known.invalidate()
         for controller, wake in controllers():
             if controller.cluster_of and (informer := hub.find(controller.type)):
                 for key in [key for name in names for key in informer.keys_by(SHARE, name)]:

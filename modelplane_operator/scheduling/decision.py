@@ -65,7 +65,7 @@ class Decision:
     """Why no more replicas were placed: nearest misses first. While replicas are missing these cover all clusters that
     were checked, otherwise those that got no new replica. Empty when no place was looked for."""
     problems: tuple[Problem, ...]
-    again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """When to decide again even if nothing happens."""
 
     @property

@@ -103,7 +103,7 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
         checked=fleet.size,
         refusals=filled.refusals,
         problems=request.problems,
-        again_at=min(
+        requeue_at=min(
             filter(None, (next_loss(request, settled.staying, infos, now), next_displaced(settled.staying, now))),
             default=None,
         ),

@@ -40,7 +40,7 @@ PAUSE = Backoff(first=1.0, longest=60.0)
 QUICK = ConnectionPace(
     probe_interval=0.1,
     deadline=0.5,
-    again=0.05,
+    retry=0.05,
     backoff=SHORT,
     rebuild=SHORT,
     pause=PAUSE,
@@ -208,7 +208,7 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
         await until(lambda: any(watch.idle for watch in one.watches) and not slots.locked(), "nothing to watch")
         theirs = key_of(await kube.create(config_map("theirs", labels=OURS)))
         async with slots:
-            one.look_again()
+            one.invalidate()
             await asyncio.sleep(3 * QUICK.probe_interval)
             assert [watch.lists for watch in one.watches] == [1], "it is another one's turn"
             assert not one.synced
@@ -229,7 +229,7 @@ async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does
         one = fleet.cluster("one")
         await until(lambda: any(watch.idle for watch in one.watches), "all but the answer")
         assert one.health.last_contact is None
-        one.look_again()
+        one.invalidate()
         await proxy.remove(unanswered)
 
         await until(lambda: one.synced and one.health.answers, "the cluster to be seen")

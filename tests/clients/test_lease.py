@@ -43,8 +43,8 @@ def test_a_lease_is_free_when_nobody_renews_it(holder: str, at: float, free: boo
 def test_a_renewal_counts_from_when_we_saw_it_and_not_from_what_it_says() -> None:
     seen = sighting(lease("1", "them"), 0.0)
 
-    assert seen.again(lease("1", "them"), 10.0) == seen
-    assert seen.again(lease("2", "them"), 10.0) == Sighting("2", "them", 15.0, 10.0)
+    assert seen.after(lease("1", "them"), 10.0) == seen
+    assert seen.after(lease("2", "them"), 10.0) == Sighting("2", "them", 15.0, 10.0)
 
 
 @given(

@@ -46,7 +46,7 @@ def info_lines() -> Iterator[Callable[[], Sequence[str]]]:
 
 async def test_an_outage_of_a_cluster_is_one_line_however_many_watches_try() -> None:
     store, news = Store(asyncio.get_running_loop().time), list[Health]()
-    pace = ConnectionPace(again=0.0, backoff=AT_ONCE, rebuild=AT_ONCE, watch=WatchPace(backoff=AT_ONCE))
+    pace = ConnectionPace(retry=0.0, backoff=AT_ONCE, rebuild=AT_ONCE, watch=WatchPace(backoff=AT_ONCE))
     one = Connection(
         "one",
         read_kubeconfig(NOWHERE),

@@ -15,7 +15,7 @@ from modelplane_operator.kube.errors import ClientError, Misbehaving, Unauthoriz
 from tests.controllers import virtual_time
 
 PACE = ConnectionPace(
-    probe_interval=40.0, again=1.0, backoff=Backoff(2.0, 2.0), pause=Backoff(120.0, 600.0), probation=20.0
+    probe_interval=40.0, retry=1.0, backoff=Backoff(2.0, 2.0), pause=Backoff(120.0, 600.0), probation=20.0
 )
 LOST = Unreachable("no answer")
 

@@ -286,7 +286,7 @@ async def test_what_another_leader_has_made_is_looked_for(kube: Kube, config_map
         await kube.apply(config_map("theirs"))
         watch.invalidate()
         assert not informer.synced, "until then nobody knows"
-        watch.look_again()
+        watch.list_unwatched()
 
         await until(lambda: informer.synced, "the list")
         assert "theirs" in content(informer)

@@ -161,10 +161,10 @@ def test_what_another_may_have_made_is_looked_for_also_while_a_list_is_under_way
 
     async def script(known: list[Reflector]) -> None:
         one = next(one for one in known if one.informer.type == kind)
-        one.look_again()
+        one.list_unwatched()
         await asyncio.sleep(0.005)
         one.invalidate()
-        one.look_again()
+        one.list_unwatched()
         assert not one.informer.synced
         lists = server.lists[kind]
         await asyncio.sleep(0.1)

@@ -78,8 +78,8 @@ def test_whatever_happens_there_is_one_of_everything_and_then_nothing(life: Life
     life.until_settled()
 
     _one_of_each(life)
-    again = {key: times - 1 for key, times in Counter(life.cloud.made).items() if times > 1}
-    assert sum(again.values()) <= failed, "made again without having failed"
+    requeue_after = {key: times - 1 for key, times in Counter(life.cloud.made).items() if times > 1}
+    assert sum(requeue_after.values()) <= failed, "made again without having failed"
     calls = life.cloud.calls
     life.turn()
     assert life.cloud.calls == calls, "at rest nothing is called"
@@ -94,7 +94,7 @@ def test_whatever_happens_there_is_one_of_everything_and_then_nothing(life: Life
 def test_what_is_deleted_while_it_is_being_made_leaves_nothing(life: Life[FakeCloud], turns: int) -> None:
     for _ in range(turns):
         decision = life.turn()
-        life.cloud.now += timedelta(seconds=max(1.0, decision.again if decision else 1.0))
+        life.cloud.now += timedelta(seconds=max(1.0, decision.requeue_after if decision else 1.0))
 
     life.terminating = True
     life.until_settled()
@@ -133,7 +133,7 @@ def test_only_what_is_no_longer_wanted_is_deleted(life: Life[FakeCloud], data: s
 
     for _ in range(200):
         decision = life.turn()
-        life.cloud.now += timedelta(seconds=max(1.0, decision.again if decision else 1.0))
+        life.cloud.now += timedelta(seconds=max(1.0, decision.requeue_after if decision else 1.0))
 
     assert {key: [one.found.id for one in life.cloud.present(key)] for key in kept} == {
         key: [name] for key, name in kept.items()
@@ -157,7 +157,7 @@ def test_a_strangers_resource_of_the_same_name_is_left_alone() -> None:
     for _ in range(50):
         decision = life.turn()
         assert decision is not None and not decision.steps
-        life.cloud.now += timedelta(seconds=decision.again)
+        life.cloud.now += timedelta(seconds=decision.requeue_after)
     told = {one.key: one.message or "" for one in life.records}
     assert "belongs to somebody" in told["net"]
     assert told["pool"] == "waits for net"
@@ -233,7 +233,7 @@ def test_what_waits_for_others_is_not_late(told: Told) -> None:
             decision = life.turn()
             assert decision is not None
             late |= {f"{one.key} is {one.state}: {one.message}" for one in decision.stalled}
-            cloud.now += timedelta(seconds=max(1.0, decision.again))
+            cloud.now += timedelta(seconds=max(1.0, decision.requeue_after))
 
     assert life.over
     assert late == set()
@@ -284,7 +284,7 @@ def test_what_has_worked_is_never_taken_away_for_having_failed(*, worked: bool) 
         decision = life.turn()
         assert decision is not None
         told |= {one.state for one in life.records if one.key == "net"}
-        life.cloud.now += timedelta(seconds=decision.again)
+        life.cloud.now += timedelta(seconds=decision.requeue_after)
 
     assert "Failed" in told
     assert (life.cloud.present("net")[0].found.id == before) is worked

@@ -94,7 +94,7 @@ def made(*kinds: str, address: str | None = ADDRESS) -> tuple[Manifest, ...]:
     )
 
 
-def there(children: Sequence[Manifest] = (), **what: Any) -> ClusterState:
+def state(children: Sequence[Manifest] = (), **what: Any) -> ClusterState:
     defaults: Manifest = {"version": "v1.36.3", "latency": 0.004, "apis": APIS, "hardware": FOUR_NODES}
     return ClusterState(**{**defaults, "children": tuple(children), "has_namespace": False, **what})
 
@@ -104,7 +104,7 @@ def seen(known: Any = None, **what: Any) -> Observed:
         "cluster": known or cluster(),
         "classes": {"h200": inference_class()},
         "replicas": (),
-        "there": there(made()),
+        "state": state(made()),
         "unreachable": None,
         "forbidden": None,
         "kubeconfig": None,
@@ -157,7 +157,7 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
 def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
     """A service named as a replica of its tenant would lead to itself: one request would go round for ever."""
     refused = plan(
-        seen(cluster(status={"gateway": {"address": ADDRESS}}), there=there(made()), hub_gateway=frozenset({ADDRESS}))
+        seen(cluster(status={"gateway": {"address": ADDRESS}}), state=state(made()), hub_gateway=frozenset({ADDRESS}))
     )
 
     assert refused.status is not None
@@ -211,7 +211,7 @@ def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
     "what",
     [
         {"forbidden": Forbidden("no")},
-        {"there": None},
+        {"state": None},
         {"known": renewed(**terminating()), "replicas": (Key("team", "x"),)},
     ],
     ids=["not permitted", "not seen yet", "being deleted"],
@@ -221,10 +221,10 @@ def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
 
 
 def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
-    asking = at(13, renewed(**terminating()), there=there())
+    asking = at(13, renewed(**terminating()), state=state())
     assert asking.steps == (), "a failure would put off what comes next for minutes"
     emptied = renewed(**terminating()).model_copy(update={"status": asking.status})
-    decided = at(13, emptied, there=there())
+    decided = at(13, emptied, state=state())
 
     assert decided.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
@@ -236,7 +236,7 @@ def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
         {"known": renewed("Never")},
         {"unreachable": Unreachable("no answer")},
         {"kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
-        {"connected": False, "there": None, "kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
+        {"connected": False, "state": None, "kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
         {"token_seen": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
     ],
     ids=["it does not end", "nobody asked", "silent", "another kubeconfig", "no way", "just renewed"],
@@ -256,11 +256,11 @@ def test_a_token_that_nobody_renews_says_when_it_ends() -> None:
 
 
 def test_a_plan_follows_from_its_own_result() -> None:
-    first = plan(seen(there=there()))
+    first = plan(seen(state=state()))
     assert first.status is not None
     status = first.status.to_manifest()
 
-    again = plan(seen(cluster(status=status), there=there(made(address=None)), now=LATER))
+    again = plan(seen(cluster(status=status), state=state(made(address=None)), now=LATER))
 
     assert again.steps == first.steps
     assert again.status is not None
@@ -283,9 +283,9 @@ UNUSABLE = Unreachable("no answer")
         {
             "classes": st.sampled_from([{}, {"h200": inference_class()}, {"h200": inference_class(driver="No!")}]),
             "replicas": st.sampled_from([(), (Key("team", "x"),)]),
-            "there": st.none()
+            "state": st.none()
             | st.builds(
-                there,
+                state,
                 children=st.sampled_from([(), made(), made(address=None), made("Gateway")]),
                 apis=st.sampled_from([APIS, frozenset[str]()]),
                 hardware=st.sampled_from([None, FOUR_NODES, hardware(), hardware(node("a")), UNUSABLE]),
@@ -323,13 +323,13 @@ def test_a_plan_over_its_own_result_says_and_asks_the_same(
     assert again.status.model_copy(update={"conditions": merged}) == first.status.model_copy(
         update={"conditions": merge((), first.status.conditions)}
     )
-    if last and not what["there"]:
+    if last and not what["state"]:
         assert reported["gateway"] == last["gateway"], "nothing is taken back that cannot be seen"
         assert {pool["name"] for pool in last["gpuPools"]} <= {pool["name"] for pool in reported["gpuPools"]}
 
 
 def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
-    decided = plan(seen(there=there(made("EnvoyProxy", "GatewayClass", "Gateway"), has_namespace=True)))
+    decided = plan(seen(state=state(made("EnvoyProxy", "GatewayClass", "Gateway"), has_namespace=True)))
 
     assert [step.manifest["kind"] for step in decided.steps if isinstance(step, Apply)] == [
         "EnvoyProxy",
@@ -364,7 +364,7 @@ def stack(
 
 
 STACK = f"modelplane-system/{names.serving_stack('a')}"
-BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
+BARE = state(apis=frozenset({"DRA"}))  # a cluster with nothing on it
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
 def test_where_charts_are_installed_a_stack_makes_the_gateway(
     what: Manifest, address: str | None, backend: str, ready: str
 ) -> None:
-    decided = plan(seen(there=BARE, **what))
+    decided = plan(seen(state=BARE, **what))
 
     assert decided.steps == (KEEP, SetFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
     assert ": ".join(filter(None, said(decided)["BackendReady"])) == backend
@@ -438,7 +438,7 @@ def test_a_gateway_on_another_port_is_reached_by_that(ports: tuple[int, ...], po
     with_listeners = stack()
     listeners = [{"name": f"http-{number}", "port": number, "protocol": "HTTP"} for number in ports]
     with_listeners["spec"]["gateway"] = {"listeners": listeners}
-    status = plan(seen(there=BARE, helm=True, stack=with_listeners)).status
+    status = plan(seen(state=BARE, helm=True, stack=with_listeners)).status
     assert status is not None
     assert status.to_manifest()["gateway"] == {"address": ADDRESS, **({"port": port} if port else {})}
 
@@ -467,7 +467,7 @@ def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> Non
 
 
 def test_a_cluster_waits_until_its_stack_is_gone() -> None:
-    known: Manifest = {"there": BARE, "helm": True}
+    known: Manifest = {"state": BARE, "helm": True}
     first = plan(seen(cluster(**terminating()), stack=stack(), **known))
     (step,) = first.steps
     assert isinstance(step, Delete)
@@ -485,7 +485,7 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
 
 def test_a_namespace_that_others_need_is_named_and_left() -> None:
     """It holds up nobody: the cluster is let go once that was said."""
-    leaving: Manifest = {"there": there(spared=("Namespace modelplane-team",))}
+    leaving: Manifest = {"state": state(spared=("Namespace modelplane-team",))}
     first = plan(seen(cluster(**terminating()), **leaving))
 
     assert first.status is not None
@@ -514,7 +514,7 @@ def test_a_namespace_that_others_need_is_named_and_left() -> None:
 def test_what_belongs_to_nothing_is_told_and_left_alone(
     orphans: tuple[str, ...] | None, wanted: tuple[str, str] | None
 ) -> None:
-    decided = plan(seen(there=there(made(), orphans=orphans)))
+    decided = plan(seen(state=state(made(), orphans=orphans)))
 
     assert decided.status is not None
     assert said(decided).get("ObjectsOwned") == wanted
@@ -528,7 +528,7 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
     assert status is not None
     known = cluster(status=status.to_manifest(), **terminating(annotations={labels.ABANDON: "true"}))
 
-    steps = plan(seen(known, there=None, unreachable=UNUSABLE, helm=True, stack=stack())).steps
+    steps = plan(seen(known, state=None, unreachable=UNUSABLE, helm=True, stack=stack())).steps
 
     assert [type(step) for step in steps] == [Delete, SetFinalizer, SetFinalizer]
 
@@ -614,14 +614,14 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(),
-            {"there": there(made(), hardware=None)},
+            {"state": state(made(), hardware=None)},
             [PUBLISHED],
             {"Ready": "Creating: The nodes of the cluster have not been listed yet"},
             id="nothing is placed before the nodes were counted",
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "unreachable": Unreachable("ping: no answer in time")},
+            {"state": None, "unreachable": Unreachable("ping: no answer in time")},
             [PUBLISHED],
             {
                 "ClusterReady": LOST,
@@ -633,7 +633,7 @@ L4 = {"name": "edge", "className": "l4"}
         pytest.param(
             cluster(status=LAST),
             {
-                "there": None,
+                "state": None,
                 "unreachable": Unauthorized("GET /readyz: not accepted"),
                 "server": "https://api.east:6443",
             },
@@ -655,7 +655,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "unreachable": Misbehaving("list pods: the answer is no object")},
+            {"state": None, "unreachable": Misbehaving("list pods: the answer is no object")},
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
@@ -666,7 +666,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "connected": False, "kubeconfig": KubeconfigError("Secret kubeconfig does not exist")},
+            {"state": None, "connected": False, "kubeconfig": KubeconfigError("Secret kubeconfig does not exist")},
             [PUBLISHED],
             {
                 "ClusterReady": "InvalidKubeconfig: Secret kubeconfig does not exist",
@@ -687,7 +687,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(source="AKS"),
-            {"there": None, "connected": False},
+            {"state": None, "connected": False},
             [PUBLISHED],
             {
                 "ClusterReady": f"UnsupportedSource: {NO_CLOUD}",
@@ -697,7 +697,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(),
-            {"there": there(apis=frozenset({"DRA"}))},
+            {"state": state(apis=frozenset({"DRA"}))},
             [PUBLISHED],
             {
                 "BackendReady": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
@@ -709,7 +709,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(),
-            {"there": there(made(address=None))},
+            {"state": state(made(address=None))},
             [PUBLISHED],
             {
                 "BackendReady": f"Installing: {WAITING}; {GIVE_ADDRESSES}",
@@ -733,11 +733,11 @@ def test_what_is_wrong_is_said_and_what_is_known_stays(
 
 
 def test_nothing_is_decided_before_everything_was_seen() -> None:
-    assert plan(seen(there=None)) == Plan(requeue_after=0.5)
+    assert plan(seen(state=None)) == Plan(requeue_after=0.5)
 
 
 def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
-    silent: Manifest = {"there": None, "unreachable": Unreachable("no answer")}
+    silent: Manifest = {"state": None, "unreachable": Unreachable("no answer")}
     first = plan(seen(**silent)).status
     assert first is not None
 
@@ -863,7 +863,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
 def test_what_exists_counts_and_what_is_missing_is_said(
     known: InferenceCluster, there_is: Any, counts: int, observed: tuple[int, int] | None, wanted: str
 ) -> None:
-    decided = plan(seen(known, there=there(made(), hardware=there_is)))
+    decided = plan(seen(known, state=state(made(), hardware=there_is)))
 
     assert decided.status is not None
     assert [pool.nodes for pool in decided.status.gpu_pools] == [counts]
@@ -879,7 +879,7 @@ def test_a_pool_publishes_what_the_least_of_its_nodes_has_for_pods_and_keeps_it_
     subject = cluster()
 
     def published(known: Any, *nodes: Manifest) -> Any:
-        return plan(seen(known, there=there(made(), hardware=hardware(*nodes)))).status
+        return plan(seen(known, state=state(made(), hardware=hardware(*nodes)))).status
 
     first = published(subject, node("a", offers=large), node("b", offers=small))
     later = published(subject.model_copy(update={"status": first}))
@@ -898,7 +898,7 @@ def test_a_pool_publishes_the_fabric_that_most_of_its_usable_nodes_are_on_while_
         known = cluster({"name": "gpu", "className": "h200", "nodeCount": 4, **pool})
         known = known.model_copy(update={"status": last}) if last else known
         there_is = None if last else hardware(*nodes)
-        status: Any = plan(seen(known, there=there(made(), hardware=there_is))).status
+        status: Any = plan(seen(known, state=state(made(), hardware=there_is))).status
         return status
 
     zones = {"fabric": {"topologyKey": ZONE}}
@@ -944,13 +944,13 @@ def test_the_labels_by_which_a_fleet_tells_fabrics_are_kept_of_nodes_and_no_othe
     ],
 )
 def test_a_node_that_says_what_cannot_be_breaks_no_status(offers: Manifest, published: Amounts | None) -> None:
-    status: Any = plan(seen(there=there(made(), hardware=hardware(node("a", offers=offers))))).status
+    status: Any = plan(seen(state=state(made(), hardware=hardware(node("a", offers=offers))))).status
 
     assert status.gpu_pools[0].allocatable == published
 
 
 def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:
-    decided = plan(seen(there=there(made(), apis=APIS - {"DRA"}, hardware=hardware(node("a"), slices=[]))))
+    decided = plan(seen(state=state(made(), apis=APIS - {"DRA"}, hardware=hardware(node("a"), slices=[]))))
 
     reason, message = said(decided)["GPUReady"]
     assert reason == "DevicesMissing"
@@ -960,7 +960,7 @@ def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:
 def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
     refused = Forbidden("list gateways: user models may not list")
 
-    decided = plan(seen(cluster(status=LAST), there=None, forbidden=refused))
+    decided = plan(seen(cluster(status=LAST), state=None, forbidden=refused))
 
     assert said(decided)["ClusterReady"] == (
         "NotPermitted",
@@ -981,7 +981,7 @@ def test_latency_is_told_anew_only_when_it_is_another_by_far(
 ) -> None:
     known = cluster(status={"observed": {"latencyMs": last}} if last else None)
 
-    decided = plan(seen(known, there=there(made(), latency=seconds)))
+    decided = plan(seen(known, state=state(made(), latency=seconds)))
 
     assert decided.status is not None
     assert decided.status.observed is not None
@@ -1060,13 +1060,13 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
             'modelplane.ai/force-drain="true"',
         ),
         (
-            {"there": None, "unreachable": Unreachable("no answer")},
+            {"state": None, "unreachable": Unreachable("no answer")},
             ("Unreachable", []),
             "Cluster a cannot be cleaned up: no answer; annotate the InferenceCluster with "
             f'{labels.ABANDON}="true" to leave all there',
         ),
         (
-            {"there": there(made(), others=("Deployment team/x",))},
+            {"state": state(made(), others=("Deployment team/x",))},
             ("DrainServing", ["Deployment team/x"]),
             "Objects of models are left on cluster a: Deployment team/x; delete them there if nobody else does, or "
             'annotate the InferenceCluster with modelplane.ai/abandon="true" to leave them',
@@ -1085,7 +1085,7 @@ def test_a_cluster_that_is_deleted_says_what_it_waits_for(what: Manifest, wanted
 
 
 def test_nothing_is_said_of_a_deletion_before_the_cluster_was_seen() -> None:
-    assert plan(seen(cluster(**terminating()), there=None)) == Plan(requeue_after=0.5)
+    assert plan(seen(cluster(**terminating()), state=None)) == Plan(requeue_after=0.5)
 
 
 def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_object() -> None:
@@ -1094,7 +1094,7 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
     left = [*made(), *({**one, "metadata": {**one["metadata"], "uid": one["kind"]}} for one in secured)]
     order: list[str] = []
     while left:
-        decided = plan(seen(cluster(**terminating()), there=there(left)))
+        decided = plan(seen(cluster(**terminating()), state=state(left)))
         (step,) = decided.steps
         assert isinstance(step, Delete)
         assert step.cluster == "a"
@@ -1103,17 +1103,17 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert let_go(seen(cluster(**terminating()), there=there())) == Plan(
+    assert let_go(seen(cluster(**terminating()), state=state())) == Plan(
         (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
     )
 
 
 def test_a_cluster_goes_whose_kubeconfig_went_before_it() -> None:
     """As when the operator is killed between the two, and the Secret was being deleted."""
-    told = plan(seen(cluster(**terminating()), there=there())).status
+    told = plan(seen(cluster(**terminating()), state=state())).status
     assert told is not None
     emptied = cluster(status=told.to_manifest(), **terminating())
-    gone: Manifest = {"there": None, "kubeconfig": KubeconfigError("no such Secret"), "connected": False}
+    gone: Manifest = {"state": None, "kubeconfig": KubeconfigError("no such Secret"), "connected": False}
 
     assert plan(seen(emptied, **gone, secrets=Secrets())) == Plan((LET_GO,))
     before = plan(seen(cluster(**terminating()), **gone, secrets=Secrets()))
@@ -1125,12 +1125,12 @@ def test_a_cluster_goes_whose_kubeconfig_went_before_it() -> None:
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:
     never = cluster(deletionTimestamp=EPOCH.isoformat(), finalizers=["theirs"])
 
-    assert plan(seen(never, there=None, unreachable=Unreachable("no answer"))) == Plan()
+    assert plan(seen(never, state=None, unreachable=Unreachable("no answer"))) == Plan()
 
 
 def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     left = terminating(annotations={labels.ABANDON: "true"})
-    what: Manifest = {"there": None, "unreachable": Unreachable("no answer"), "replicas": (Key("team", "x"),)}
+    what: Manifest = {"state": None, "unreachable": Unreachable("no answer"), "replicas": (Key("team", "x"),)}
 
     first = plan(seen(cluster(**left), **what))
     assert first.steps == ()
@@ -1147,7 +1147,7 @@ def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
     """What is placed on it stays, and so does what was known of its gateway."""
     known = cluster(status={"gateway": {"address": ADDRESS}, "observed": {"version": "v1.36.3"}})
     twice = Registered(identity="x", first="first")
-    decided = plan(seen(known, there=there(made(), registered=twice), helm=True, replicas=(KUBECONFIG,)))
+    decided = plan(seen(known, state=state(made(), registered=twice), helm=True, replicas=(KUBECONFIG,)))
 
     words = (
         "Cluster a is the same cluster as InferenceCluster first, so that nothing is made there for this one: "
@@ -1162,7 +1162,7 @@ def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
 
 
 def test_nothing_is_made_either_while_that_is_being_found_out() -> None:
-    decided = plan(seen(there=there(registered=Registered(identity="x", unsure="first"))))
+    decided = plan(seen(state=state(registered=Registered(identity="x", unsure="first"))))
 
     assert decided.steps == ()
     assert said(decided)["ClusterReady"][0] == "Identifying"
@@ -1174,14 +1174,14 @@ def test_a_cluster_tells_others_that_look_like_it_and_takes_that_back() -> None:
     mark = render_mark(cluster(), others.later)
     marked = {**mark, "metadata": {**mark["metadata"], "uid": "mark"}}
 
-    decided = plan(seen(there=there(made(), registered=others)))
+    decided = plan(seen(state=state(made(), registered=others)))
     assert decided.steps[-1] == Apply(mark, "a")
     assert decided.status is not None
     assert decided.status.to_manifest()["observed"]["identity"] == "x"
     for known in (replace(others, home=False), Registered(identity="x")):
-        assert Apply(mark, "a") not in plan(seen(there=there(made(), registered=known))).steps
+        assert Apply(mark, "a") not in plan(seen(state=state(made(), registered=known))).steps
 
-    alone = plan(seen(there=there((*made(), marked), registered=Registered(identity="x"))))
+    alone = plan(seen(state=state((*made(), marked), registered=Registered(identity="x"))))
     last = alone.steps[-1]
     assert isinstance(last, Delete)
     assert (last.key, last.uid) == (Key("modelplane-system", "registration-uid-of-a"), "mark")
@@ -1192,9 +1192,9 @@ def test_a_mark_makes_no_gateway_and_goes_with_the_cluster() -> None:
     marked = {**mark, "metadata": {**mark["metadata"], "uid": "mark"}}
     known = Registered(identity="x", later=("u",), home=True)
 
-    asked = plan(seen(there=there((marked,), registered=known), helm=True))
+    asked = plan(seen(state=state((marked,), registered=known), helm=True))
     assert Apply(render_stack(cluster())) in asked.steps, "its stack makes the gateway as before"
 
-    (step,) = plan(seen(cluster(**terminating()), there=there((marked,), registered=known))).steps
+    (step,) = plan(seen(cluster(**terminating()), state=state((marked,), registered=known))).steps
     assert isinstance(step, Delete)
     assert step.uid == "mark"

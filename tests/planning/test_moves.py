@@ -324,7 +324,7 @@ def test_a_route_that_stays_holds_a_drain_up_for_a_minute() -> None:
     def at(when: datetime) -> Moves:
         return moves([live.key], frozenset(), {live.key: live}, budget, now=when)
 
-    assert (at(now).go, at(now).again_at) == (frozenset(), now + PATIENCE)
+    assert (at(now).go, at(now).requeue_at) == (frozenset(), now + PATIENCE)
     assert at(now + PATIENCE).go == {live.key}
 
 

@@ -213,7 +213,7 @@ def test_a_hub_that_has_had_mutual_tls_or_may_be_about_to_has_new_gateways_wait(
 # An InferenceCluster that gets there ----------------------------------------------------------------------------------
 
 
-def there(*children: Manifest, **what: Any) -> ClusterState:
+def state(*children: Manifest, **what: Any) -> ClusterState:
     apis = frozenset({"DRA", "GatewayAPI", "EnvoyGateway"})
     return ClusterState("v1", None, apis, ObservedHardware((), ()), children, has_namespace=True, **what)
 
@@ -246,12 +246,12 @@ def reached(decided: Plan) -> Manifest | None:
     return decided.status.to_manifest().get("gateway")
 
 
-OPEN = there(stored(READY), gateway(https=True, http=True))
-SHUT = there(stored(READY), gateway(https=True, http=False))
+OPEN = state(stored(READY), gateway(https=True, http=True))
+SHUT = state(stored(READY), gateway(https=True, http=False))
 
 
 def test_a_running_cluster_is_reached_by_http_until_the_hub_knows_the_way() -> None:
-    first = plan(seen(there=OPEN))
+    first = plan(seen(state=OPEN))
     assert reached(first) == {"address": ADDRESS}
     assert secured(first) == ("False", "Configuring")
     assert [one.manifest["kind"] for one in first.steps if isinstance(one, Apply) and not one.cluster] == [
@@ -260,32 +260,32 @@ def test_a_running_cluster_is_reached_by_http_until_the_hub_knows_the_way() -> N
         "ServersTransport",
         "IngressRoute",
     ]
-    early = plan(seen(there=OPEN, relay=relay(NOW)))
+    early = plan(seen(state=OPEN, relay=relay(NOW)))
     assert reached(early) == {"address": ADDRESS}
     assert early.requeue_after == LEARNT.total_seconds()
-    assert reached(plan(seen(there=OPEN, relay=relay(NOW - LEARNT)))) == {"address": ADDRESS, "serverName": NAME}
+    assert reached(plan(seen(state=OPEN, relay=relay(NOW - LEARNT)))) == {"address": ADDRESS, "serverName": NAME}
 
 
 def test_a_new_cluster_has_no_gateway_until_the_hub_knows_the_way() -> None:
-    assert reached(plan(seen(there=SHUT))) is None
-    late = plan(seen(there=SHUT, relay=relay(NOW - LEARNT)))
+    assert reached(plan(seen(state=SHUT))) is None
+    late = plan(seen(state=SHUT, relay=relay(NOW - LEARNT)))
     assert reached(late) == {"address": ADDRESS, "serverName": NAME}
     assert secured(late) == ("True", "MutualTLS")
 
 
 def test_http_is_closed_when_no_endpoint_leads_that_way_and_answers_have_ended() -> None:
     known = relay(NOW - LEARNT)
-    assert secured(plan(seen(there=OPEN, relay=known, plain=1))) == ("False", "Configuring")
-    switching = plan(seen(there=OPEN, relay=known))
+    assert secured(plan(seen(state=OPEN, relay=known, plain=1))) == ("False", "Configuring")
+    switching = plan(seen(state=OPEN, relay=known))
     assert secured(switching) == ("Unknown", "Switching")
     assert switching.requeue_after == timedelta(minutes=2).total_seconds()
     assert switching.status is not None
     told = switching.status.to_manifest()
     later = NOW + timedelta(minutes=2)
-    closing = plan(seen(later, status=told, there=OPEN, relay=known))
+    closing = plan(seen(later, status=told, state=OPEN, relay=known))
     assert secured(closing) == ("True", "MutualTLS")
     assert closing.status is not None
-    closed = plan(seen(later, status=closing.status.to_manifest(), there=OPEN, relay=known))
+    closed = plan(seen(later, status=closing.status.to_manifest(), state=OPEN, relay=known))
     live = next(one.manifest for one in closed.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway")
     assert [one["port"] for one in live["spec"]["listeners"]] == [443]
 
@@ -293,7 +293,7 @@ def test_http_is_closed_when_no_endpoint_leads_that_way_and_answers_have_ended()
 def test_a_hub_that_is_being_changed_takes_no_way_away() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     changing = replace(READY, ready=False, why="its chart is being changed")
-    assert reached(plan(seen(status=known, there=SHUT, hub=changing))) == {"address": ADDRESS, "serverName": NAME}
+    assert reached(plan(seen(status=known, state=SHUT, hub=changing))) == {"address": ADDRESS, "serverName": NAME}
 
 
 def listening(decided: Plan) -> list[int]:
@@ -304,16 +304,16 @@ def listening(decided: Plan) -> list[int]:
 def test_a_hub_gateway_that_is_deleted_opens_no_cluster() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     lost = Hub(known=False, why="there is no InferenceGateway named default")
-    decided = plan(seen(status=known, there=SHUT, hub=lost))
+    decided = plan(seen(status=known, state=SHUT, hub=lost))
     assert listening(decided) == [443]
     assert reached(decided) == {"address": ADDRESS, "serverName": NAME}
     assert secured(decided) == ("Unknown", "NotKnown")
-    assert secured(plan(seen(there=OPEN, hub=lost))) == ("False", "Open")
+    assert secured(plan(seen(state=OPEN, hub=lost))) == ("False", "Open")
     assert not any(isinstance(one, Issue) for one in decided.steps)
 
 
 def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None:
-    decided = plan(seen(there=there(gateway(https=False, http=True), unpermitted="the operator may not list secrets")))
+    decided = plan(seen(state=state(gateway(https=False, http=True), unpermitted="the operator may not list secrets")))
     assert secured(decided) == ("False", "Open")
     assert listening(decided) == [80]
     assert not any(isinstance(one, Issue) for one in decided.steps)
@@ -322,24 +322,24 @@ def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None
 @pytest.mark.parametrize("secrets", [(stored(READY),), ()])
 def test_a_kubeconfig_that_loses_a_right_opens_no_gateway(secrets: tuple[Manifest, ...]) -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
-    shut = there(
+    shut = state(
         *secrets,
         gateway(https=True, http=False),
         unpermitted="the operator may not list secrets",
     )
-    decided = plan(seen(status=known, there=shut))
+    decided = plan(seen(status=known, state=shut))
     assert listening(decided) == [443]
     assert reached(decided) == {"address": ADDRESS, "serverName": NAME}
     assert secured(decided) == ("Unknown", "NotKnown")
     assert not any(isinstance(one, Issue) for one in decided.steps)
-    assert secured(plan(seen(there=replace(OPEN, unpermitted="the operator may not list secrets")))) == (
+    assert secured(plan(seen(state=replace(OPEN, unpermitted="the operator may not list secrets")))) == (
         "False",
         "Open",
     )
 
 
 def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_why() -> None:
-    decided = plan(seen(there=there(), hub=MAKING))
+    decided = plan(seen(state=state(), hub=MAKING))
     assert listening(decided) == []
     assert secured(decided) == ("False", "Configuring")
     assert decided.status is not None
@@ -353,21 +353,21 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
 
 def test_a_cluster_that_joins_before_there_is_a_hub_gateway_waits_for_it_and_one_that_serves_goes_on() -> None:
     nobody = read_hub(None, (), NOW)
-    new = plan(seen(there=there(), hub=nobody))
+    new = plan(seen(state=state(), hub=nobody))
     assert listening(new) == []
     assert secured(new) == ("Unknown", "NotKnown")
     assert new.status is not None
     backend = next(one for one in new.status.conditions if one.type == "BackendReady")
     assert (backend.status, backend.message) == ("False", sentence(waits(nobody.why)))
-    serves = plan(seen(there=there(gateway(https=False, http=True)), hub=nobody))
+    serves = plan(seen(state=state(gateway(https=False, http=True)), hub=nobody))
     assert (listening(serves), reached(serves)) == ([80], {"address": ADDRESS})
 
 
 def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     why = "the operator may not list clienttrafficpolicies"
-    lost = there(*SHUT.children, unpermitted=why, forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
-    decided = plan(seen(status=known, there=lost))
+    lost = state(*SHUT.children, unpermitted=why, forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
+    decided = plan(seen(status=known, state=lost))
     kinds = [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply) and one.cluster]
     assert kinds[-2:] == ["ClientTrafficPolicy", "ClientTrafficPolicy"], "what follows them there would not be done"
     assert {"Gateway", "BackendTrafficPolicy"} <= {*kinds[:-2]}
@@ -377,9 +377,9 @@ def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
 def test_a_gateway_that_was_closed_and_is_deleted_is_not_made_again_where_a_right_is_lost() -> None:
     """Without the policy that asks for the hub's certificate it would answer anybody."""
     closed = GatewaySecured.MUTUAL_TLS.condition(NOW).to_manifest()
-    lost = there(
+    lost = state(
         stored(READY),
         unpermitted="the operator may not do that",
         forbidden=frozenset({CLIENT_TRAFFIC_POLICY}),
     )
-    assert listening(plan(seen(status={"conditions": [closed]}, there=lost))) == []
+    assert listening(plan(seen(status={"conditions": [closed]}, state=lost))) == []

@@ -59,7 +59,7 @@ def _seen(cluster: InferenceCluster | None = None, **what: Any) -> Observed:
     usual: Manifest = {
         "classes": {"h200": CLASS},
         "replicas": (),
-        "there": None,
+        "state": None,
         "unreachable": None,
         "forbidden": None,
         "kubeconfig": None,
@@ -75,7 +75,7 @@ def terminating() -> Manifest:
     return {"deletionTimestamp": EPOCH.isoformat(), "finalizers": [labels.FINALIZER]}
 
 
-def there(*children: Manifest) -> ClusterState:
+def state(*children: Manifest) -> ClusterState:
     return ClusterState("v1.36.3", 0.004, frozenset(), ObservedHardware((), ()), children, has_namespace=False)
 
 
@@ -163,7 +163,7 @@ def test_a_pool_that_cannot_be_made_is_told_and_changes_nothing(
 
 
 def test_a_cluster_that_runs_goes_on_when_a_class_goes() -> None:
-    running = {"connected": True, "there": there(made()), "infrastructure": _eks()}
+    running = {"connected": True, "state": state(made()), "infrastructure": _eks()}
 
     decided = plan(_seen(classes={}, **running))
 
@@ -173,7 +173,7 @@ def test_a_cluster_that_runs_goes_on_when_a_class_goes() -> None:
 
 
 def test_its_stack_has_the_charts_of_its_cloud() -> None:
-    running = {"connected": True, "there": there(), "infrastructure": _eks()}
+    running = {"connected": True, "state": state(), "infrastructure": _eks()}
 
     stack = _applied(plan(_seen(_cluster({**POOL, "fabric": {"type": "EFA"}}), **running)), "ServingStack")
 
@@ -184,7 +184,7 @@ def test_its_stack_has_the_charts_of_its_cloud() -> None:
 
 
 def test_charts_of_its_cloud_are_not_taken_away_while_its_object_is_not_seen() -> None:
-    decided = plan(_seen(connected=True, there=there(), infrastructure=None))
+    decided = plan(_seen(connected=True, state=state(), infrastructure=None))
 
     assert not any(isinstance(one, Apply) and one.manifest["kind"] == "ServingStack" for one in decided.steps)
 
@@ -196,7 +196,7 @@ def test_its_storage_is_the_clouds() -> None:
         "cache": {"storageClassName": "modelplane-rwx-efs"},
     }
 
-    decided = plan(_seen(connected=True, there=there(), infrastructure=infrastructure))
+    decided = plan(_seen(connected=True, state=state(), infrastructure=infrastructure))
 
     storage = _applied(decided, "StorageClass")
     assert storage["parameters"]["fileSystemId"] == "fs-1"
@@ -206,11 +206,11 @@ def test_its_storage_is_the_clouds() -> None:
 
 def test_the_clouds_object_goes_last_and_is_waited_for() -> None:
     leaving = _cluster(**terminating())
-    left = {"connected": True, "there": there(made()), "infrastructure": _eks()}
+    left = {"connected": True, "state": state(made()), "infrastructure": _eks()}
     first = plan(_seen(leaving, **left))
     assert not any(isinstance(one, Delete) and one.type.kind == "EKSCluster" for one in first.steps)
 
-    empty = {"connected": True, "there": there(), "infrastructure": _eks()}
+    empty = {"connected": True, "state": state(), "infrastructure": _eks()}
     nothing_left = plan(_seen(leaving, **empty)).status
     second = plan(_seen(leaving.model_copy(update={"status": nothing_left}), **empty))
     assert [one.type.kind for one in second.steps if isinstance(one, Delete)] == ["EKSCluster"]
@@ -224,7 +224,7 @@ def test_the_clouds_object_goes_last_and_is_waited_for() -> None:
     assert third.steps == ()
     assert "31 resources are left" in said(third)["Ready"][1]
 
-    assert LET_GO in plan(_seen(leaving, connected=True, there=there())).steps
+    assert LET_GO in plan(_seen(leaving, connected=True, state=state())).steps
 
 
 def test_a_cluster_that_never_came_up_goes_without_being_asked() -> None:
@@ -268,12 +268,12 @@ def test_what_its_cloud_cannot_do_is_told_of_a_cluster_that_runs(type_: str, sta
     told = {"type": type_, "status": status, "reason": "X", "message": "Pool gpu: us-west-2z is no zone"}
     infrastructure["status"]["conditions"] = [told]
 
-    decided = plan(_seen(connected=True, there=there(made()), infrastructure=infrastructure))
+    decided = plan(_seen(connected=True, state=state(made()), infrastructure=infrastructure))
 
     words = "EKSCluster modelplane-system/berlin: Pool gpu: us-west-2z is no zone"
     assert said(decided)["NodePoolsValid"] == ("NotMade", f"The cluster stays as it is: {words}")
     told["status"] = {"True": "False", "False": "True"}[status]
-    well = plan(_seen(connected=True, there=there(made()), infrastructure=infrastructure))
+    well = plan(_seen(connected=True, state=state(made()), infrastructure=infrastructure))
     assert said(well)["NodePoolsValid"][0] == "AllValid"
 
 
@@ -286,7 +286,7 @@ def test_a_cluster_whose_object_is_gone_and_that_nobody_reaches_is_let_go() -> N
 def test_a_pool_that_is_removed_stays_while_models_run_on_it() -> None:
     """What runs there has no other place yet, and the cloud would take the nodes from under it."""
     other = {**POOL, "name": "other"}
-    running = {"connected": True, "there": there(made()), "infrastructure": _eks()}
+    running = {"connected": True, "state": state(made()), "infrastructure": _eks()}
 
     held = plan(_seen(_cluster(other), used_pools=frozenset({"gpu", "other"}), **running))
     assert [one["name"] for one in _applied(held, "EKSCluster")["spec"]["nodePools"]] == ["other", "gpu"]
@@ -303,7 +303,7 @@ def test_a_pool_that_is_removed_stays_while_models_run_on_it() -> None:
 
 def test_more_pools_than_its_cloud_takes_are_refused_with_the_names_of_those_that_go() -> None:
     eight = [{**POOL, "name": f"p{number}"} for number in range(8)]
-    running = {"connected": True, "there": there(made()), "infrastructure": _eks()}
+    running = {"connected": True, "state": state(made()), "infrastructure": _eks()}
 
     decided = plan(_seen(_cluster(*eight), used_pools=frozenset({"gpu"}), **running))
 

@@ -50,7 +50,7 @@ def history(known: ServingStack, *names: str) -> dict[Key, tuple[Revision, ...]]
     return {part.release.key: (deployed(part),) for part in parts(known) if not names or part.name in names}
 
 
-def there(
+def state(
     known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any
 ) -> ClusterState:
     runs, pods = more.pop("runs", {}), more.pop("pods", ())
@@ -91,7 +91,7 @@ def brief(step: Step) -> str:
 
 def test_the_first_steps_are_what_needs_nothing() -> None:
     known = stack()
-    found = planned(known, there(known, releases={}, definitions=(DEFINITION,), taken=frozenset({"monitoring"})))
+    found = planned(known, state(known, releases={}, definitions=(DEFINITION,), taken=frozenset({"monitoring"})))
 
     assert list(map(brief, found.steps)) == [
         "apply CustomResourceDefinition",
@@ -111,7 +111,7 @@ def test_the_first_steps_are_what_needs_nothing() -> None:
 
 def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
     known = stack()
-    found = planned(known, there(known, releases=history(known)))
+    found = planned(known, state(known, releases=history(known)))
 
     front = ["EnvoyProxy", "GatewayClass", "Gateway", "ClientTrafficPolicy", "BackendTrafficPolicy"]
     assert list(map(brief, found.steps))[-5:] == [f"apply {kind}" for kind in front]
@@ -123,7 +123,7 @@ def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
 
 def test_at_rest_it_is_ready_and_does_nothing_new() -> None:
     known = stack()
-    found = planned(known, there(known, *children(known), releases=history(known)))
+    found = planned(known, state(known, *children(known), releases=history(known)))
 
     assert {type(step) for step in found.steps} == {Apply}
     assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", "")}
@@ -138,7 +138,7 @@ def test_a_chart_is_being_installed_until_its_helm_has_ended() -> None:
     known = stack()
     first = deployed(parts(known)[0])
     helm = Run("install", datetime.fromtimestamp(first.modified, UTC) - timedelta(seconds=1), first.digest)
-    found = planned(known, there(known, *children(known), releases=history(known), runs={first.release: helm}))
+    found = planned(known, state(known, *children(known), releases=history(known), runs={first.release: helm}))
 
     assert said(found) == {
         "Installed": ("Installing", "Chart cert-manager: installing"),
@@ -149,7 +149,7 @@ def test_a_chart_is_being_installed_until_its_helm_has_ended() -> None:
 def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_is_wanted() -> None:
     known = stack()
     closed = tuple(live(one) for one in render_gateway(known, https=True, http=False))
-    cluster = there(known, *closed, releases=history(known))
+    cluster = state(known, *closed, releases=history(known))
     found = planned(known, cluster, hub=Hub(known=False))
     kept = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway"]
     assert [listener["port"] for one in kept for listener in one["spec"]["listeners"]] == [443]
@@ -158,7 +158,7 @@ def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_i
 
 def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_who_it_is() -> None:
     known = stack()
-    cluster = there(known, *children(known), releases=history(known))
+    cluster = state(known, *children(known), releases=history(known))
 
     assert "ServerVerified" not in said(planned(known, cluster)), "it is for the InferenceCluster to say"
     assert said(planned(known, cluster, unverified=""))["ServerVerified"] == ("CertificateVerified", "")
@@ -180,7 +180,7 @@ def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_wh
 )
 def test_it_is_not_ready_while_something_does_not_work(more: dict[str, Any], words: str) -> None:
     known = stack()
-    found = planned(known, there(known, *children(known), releases=history(known), **more))
+    found = planned(known, state(known, *children(known), releases=history(known), **more))
 
     assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Creating", words)}
     assert found.requeue_after == 15.0
@@ -201,7 +201,7 @@ def test_it_tells_which_archive_was_installed_as_far_as_the_cluster_says_so(
 ) -> None:
     known = stack()
     release = next(part.release for part in parts(known) if part.name == "cert-manager")
-    cluster = there(known, *children(known), releases=history(known))
+    cluster = state(known, *children(known), releases=history(known))
     contents = {(release.key, 1): RevisionContent(release.chart, release.version, {}, description)}
     found = planned(known, replace(cluster, charts=replace(cluster.charts, contents=contents)))
 
@@ -213,7 +213,7 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
     before, known = stack(), stack(versions={"certManager": "v9"})
     (wanted,) = [part for part in parts(known) if part.name == "cert-manager"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such version", 1)
-    cluster = there(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
+    cluster = state(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
 
     assert said(planned(known, cluster)) == {
         "Installed": ("InstallFailed", "Chart cert-manager: no such version"),
@@ -225,7 +225,7 @@ def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() 
     known = stack()
     (wanted,) = [part for part in parts(known) if part.name == "ai-gateway-crds"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
-    told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
+    told = said(planned(known, state(known, releases={}, runs={wanted.release.key: failed})))
 
     assert told["Installed"] == ("InstallFailed", "Chart ai-gateway-crds: no such chart")
     assert told["Ready"][0] == "InstallFailed"
@@ -234,7 +234,7 @@ def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() 
 def test_what_is_no_longer_asked_for_goes() -> None:
     before = stack(gateway={"className": "old"})
     known = stack(components=[{"name": "prometheus", "enabled": False}])
-    found = planned(known, there(known, *children(before), releases=history(before)))
+    found = planned(known, state(known, *children(before), releases=history(before)))
 
     gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
@@ -253,7 +253,7 @@ def test_what_models_can_do_without_closes_no_cluster(missing: str, more: dict[s
     chart = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
     known = stack(extraCharts=[{**chart, "repository": "https://charts.example.com"}])
     there_are = history(known, *(part.name for part in parts(known) if part.name != missing))
-    found = planned(known, there(known, *children(known), releases=there_are, **more))
+    found = planned(known, state(known, *children(known), releases=there_are, **more))
 
     reason, message = said(found)["Ready"]
     assert (reason, message.partition(":")[0]) == ("Degraded", words)
@@ -268,8 +268,8 @@ def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
     known = stack()
     assert ("extras" in homes(before), "extras" in homes(known)) == (True, False)
 
-    terminating = planned(known, there(known, *children(known), releases=history(before))).status
-    gone = planned(known, there(known, *children(known), releases=history(known))).status
+    terminating = planned(known, state(known, *children(known), releases=history(before))).status
+    gone = planned(known, state(known, *children(known), releases=history(known))).status
     assert isinstance(terminating, ServingStackStatus)
     assert isinstance(gone, ServingStackStatus)
     assert [one.state for one in terminating.components if one.name == "extras/extra"] == ["Uninstalling"]
@@ -279,7 +279,7 @@ def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
 
 def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> None:
     known = stack()
-    last = planned(known, there(known, *children(known), releases=history(known))).status
+    last = planned(known, state(known, *children(known), releases=history(known))).status
     assert isinstance(last, ServingStackStatus)
     found = planned(known.model_copy(update={"status": last}), None, unreachable=SILENCE)
 
@@ -301,7 +301,7 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
     known, left, releases = stack(deleting=True), list(children(stack())), history(stack())
     done: list[str] = []
     while not done or done[-1] != "remove our finalizer from the object":
-        found = planned(known, there(known, *left, releases=releases))
+        found = planned(known, state(known, *left, releases=releases))
         assert found.steps, said(found)
         for step in found.steps:
             done.append(brief(step))
@@ -352,7 +352,7 @@ UNANSWERED = (
 def test_what_is_in_the_way_is_said(cluster: dict[str, Any] | None, more: dict[str, Any], words: str) -> None:
     known = stack(deleting=True)
     kept = [one for one in children(known) if one["kind"] != "Gateway"]
-    found = planned(known, None if cluster is None else there(known, *kept, releases=history(known), **cluster), **more)
+    found = planned(known, None if cluster is None else state(known, *kept, releases=history(known), **cluster), **more)
 
     assert (found.steps, said(found)["Ready"]) == ((), ("Deleting", words))
 
@@ -361,7 +361,7 @@ def test_a_stack_that_made_nothing_does_not_wait_for_the_load_balancer_of_anothe
     """Two InferenceClusters with a kubeconfig of one cluster: the later one is refused everything."""
     known = stack(deleting=True)
 
-    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (LET_GO,)
+    assert planned(known, state(known, releases={}, balancers=("envoy/lb",))).steps == (LET_GO,)
 
 
 def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
@@ -373,7 +373,7 @@ def test_a_helm_that_has_just_begun_is_waited_for() -> None:
     (first, *_) = parts(known)
     under_way = {first.release.key: Run("install", NOW, first.release.digest)}
 
-    found = planned(known, there(known, releases={}, runs=under_way))
+    found = planned(known, state(known, releases={}, runs=under_way))
     assert (found.steps, said(found)["Ready"][1]) == ((), "Helm is at work on cert-manager/mp-cert-manager")
 
 

@@ -188,14 +188,14 @@ def test_a_replica_that_finds_no_node_in_a_pool_that_has_lost_some_moves(case: S
 
     moved = [Removal(read(waiting), Displaced("default", 2 - case.nodes))] if case.moves else []
     assert list(decision.removed) == moved
-    assert decision.again_at == (DUE if case.now < DUE else None)
+    assert decision.requeue_at == (DUE if case.now < DUE else None)
 
 
 def test_the_decision_says_when_to_look_again() -> None:
     waiting = decide(b.deployment(failover=FIVE_MINUTES), [b.replica("a")], now=b.EPOCH)
     done = decide(b.deployment(failover=FIVE_MINUTES), [b.replica("a")], now=DUE)
 
-    assert (waiting.again_at, done.again_at) == (DUE, None)
+    assert (waiting.requeue_at, done.requeue_at) == (DUE, None)
 
 
 def test_a_cluster_that_returns_keeps_the_new_place() -> None:

@@ -70,7 +70,7 @@ class Life(Generic[W]):
             decision = self.turn()
             if self.over or (not self.terminating and self._is_settled(decision)):
                 return
-            self.cloud.now += timedelta(seconds=max(self.pace, decision.again if decision else 1.0))
+            self.cloud.now += timedelta(seconds=max(self.pace, decision.requeue_after if decision else 1.0))
         raise AssertionError(f"not settled: {[(one.key, one.state, one.message) for one in self.records]}")
 
     def turn(self) -> CloudDecision | None:

@@ -139,7 +139,7 @@ def towards(
         **facts,
     )
     left = (since + seen.lag - seen.now).total_seconds()
-    return Plan(decision.steps, status, requeue_after=max(left, REQUEUE_SOON) if is_gone else decision.again)
+    return Plan(decision.steps, status, requeue_after=max(left, REQUEUE_SOON) if is_gone else decision.requeue_after)
 
 
 def _has_begun(of: Clouds, seen: Observed[Any], found: Inventory) -> bool:

@@ -97,7 +97,7 @@ class CloudDecision:
 
     steps: tuple[CloudStep, ...]
     records: tuple[CloudResource, ...]
-    again: float
+    requeue_after: float
     """The seconds until something may have changed."""
     gone: bool
     """Whether nothing of the cluster was seen in a list of everything."""
@@ -145,7 +145,7 @@ class _Deciding:
         leaving = [*self._away()]
         turns = [*chain((self._towards(one) for one in of.wanted), leaving, self._unseen())]
         records = tuple(self._from_when_it_could_go_on(turn.record) for turn in turns)
-        waits = [turn.wait if turn.wait is not None else self._look_again(turn.record) for turn in turns]
+        waits = [turn.wait if turn.wait is not None else self._until_look(turn.record) for turn in turns]
         unseen = [UNSURE.first * 2] * bool(of.seen.unseen)
         return CloudDecision(
             tuple(turn.step for turn in turns if turn.step),
@@ -350,7 +350,7 @@ class _Deciding:
 
     # When ----------------------------------------------------------------------------------------------------------
 
-    def _look_again(self, record: CloudResource) -> float:
+    def _until_look(self, record: CloudResource) -> float:
         if record.state == "Ready":
             return AT_REST
         return REQUEUE_SOON if self._of.now - record.since < YOUNG else STEADY

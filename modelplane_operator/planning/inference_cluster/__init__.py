@@ -43,8 +43,8 @@ def plan(seen: Observed) -> Plan:
         return decided
     if wait <= 0:  # before all else there: whatever else fails must not lock us out
         return replace(decided, steps=(due[1], *decided.steps))
-    again = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
-    return replace(decided, requeue_after=again)
+    requeue_after = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
+    return replace(decided, requeue_after=requeue_after)
 
 
 def _decided(seen: Observed) -> Plan:
@@ -69,6 +69,6 @@ def _reached(seen: Observed) -> Plan:
             f"the operator lacks a permission on {seen.named}: {seen.forbidden}; apply the access manifest there again"
         )
         return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=REQUEUE_AFTER)
-    if seen.there is None:
+    if seen.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return only_once(seen, seen.there) or in_service(seen, seen.there)
+    return only_once(seen, seen.state) or in_service(seen, seen.state)

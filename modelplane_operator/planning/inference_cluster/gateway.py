@@ -66,7 +66,7 @@ def _unprotected(seen: Observed, serving: ClusterServing) -> str:
     return f"{words}: {why}" if why else words
 
 
-def look_again(seen: Observed, serving: ClusterServing, secured: Condition) -> float | None:
+def gateway_requeue(seen: Observed, serving: ClusterServing, secured: Condition) -> float | None:
     """When there is news that no event tells of."""
     if secured.reason == GatewaySecured.SWITCHING.reason:
         return max((_since_secured(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)

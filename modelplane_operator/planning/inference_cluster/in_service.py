@@ -22,9 +22,9 @@ from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.hardware import ObservedHardware, PoolNodes, present
 from modelplane_operator.planning.inference_cluster.gateway import (
+    gateway_requeue,
     gateway_secured,
     gateway_status,
-    look_again,
     misleading,
 )
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, ClusterState, Observed
@@ -56,10 +56,10 @@ def _going_secret(seen: Observed) -> str:
     )
 
 
-def in_service(seen: Observed, there: ClusterState) -> Plan:
-    serving = unless_ours(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
+def in_service(seen: Observed, state: ClusterState) -> Plan:
+    serving = unless_ours(seen, from_stack(seen) if has_stack(seen, state) else own_gateway(seen, state))
     resolved = resolved_pools(seen)
-    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, ObservedHardware) else {}
+    nodes = present(resolved.pools, state.hardware) if isinstance(state.hardware, ObservedHardware) else {}
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
@@ -77,23 +77,23 @@ def in_service(seen: Observed, there: ClusterState) -> Plan:
         ready,
         secured,
         pools_valid(seen, resolved),
-        _gpu_ready(seen, there, nodes),
-        _ready(seen, there, resolved, ready),
-        *_owned(seen, there),
+        _gpu_ready(seen, state, nodes),
+        _ready(seen, state, resolved, ready),
+        *_owned(seen, state),
     )
     fresh = {
         "gateway": gateway,
-        "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
-        "observed": _observed(seen, there, nodes),
-        "orphans": len(there.orphans) if there.orphans is not None else None,
+        "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(state.hardware, ClientError)),
+        "observed": _observed(seen, state, nodes),
+        "orphans": len(state.orphans) if state.orphans is not None else None,
     }
     add_finalizer = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     remove_finalizers = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
     look = (
-        REQUEUE_SOON if there.hardware is None else None
+        REQUEUE_SOON if state.hardware is None else None
     )  # where there are no nodes, no event tells that they were listed
-    sweep = SWEEP if there.orphans is not None else None
-    again = (serving.again, look_again(seen, serving, secured), look, sweep)
+    sweep = SWEEP if state.orphans is not None else None
+    waits = (serving.requeue_after, gateway_requeue(seen, serving, secured), look, sweep)
     return Plan(
         (
             KEEP,
@@ -102,19 +102,19 @@ def in_service(seen: Observed, there: ClusterState) -> Plan:
             *map(Apply, relay),
             *misleading(seen, relay),
             *remove_finalizers,
-            *marks(seen, there),
+            *marks(seen, state),
         ),
         status_of(seen, resolved, judged).model_copy(update=fresh),
-        requeue_after=min((at for at in again if at), default=None),
+        requeue_after=min((wait for wait in waits if wait), default=None),
     )
 
 
-def _gpu_ready(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
-    if isinstance(there.hardware, ClientError):
+def _gpu_ready(seen: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
+    if isinstance(state.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
-            seen.now, message=f"the nodes of {seen.named} cannot be seen: {there.hardware}"
+            seen.now, message=f"the nodes of {seen.named} cannot be seen: {state.hardware}"
         )
-    if there.hardware is None:
+    if state.hardware is None:
         return GPUReady.NOT_SEEN.condition(seen.now, message=UNLISTED)
     pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
     few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
@@ -129,23 +129,23 @@ def _gpu_ready(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNode
         f"pool {name}: {found.usable} of {counted(found.nodes, 'node')} usable, {found.lacking}"
         for name, found in short.items()
     ]
-    if "DRA" not in there.apis:
+    if "DRA" not in state.apis:
         said.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
-    if short or "DRA" not in there.apis:
+    if short or "DRA" not in state.apis:
         return GPUReady.DEVICES_MISSING.condition(seen.now, message="; ".join(said))
     if few:
         return GPUReady.NODES_MISSING.condition(seen.now, message="; ".join(said))
     return GPUReady.ALL_PRESENT.condition(seen.now)
 
 
-def _owned(seen: Observed, there: ClusterState) -> Iterator[Condition]:
-    if there.orphans:
+def _owned(seen: Observed, state: ClusterState) -> Iterator[Condition]:
+    if state.orphans:
         words = (
-            f"nothing on this hub owns {counted(len(there.orphans), 'object')} of the operator's on {seen.named}: "
-            f"{listed(there.orphans)}; delete what is not another hub's"
+            f"nothing on this hub owns {counted(len(state.orphans), 'object')} of the operator's on {seen.named}: "
+            f"{listed(state.orphans)}; delete what is not another hub's"
         )
         yield ObjectsOwned.ORPHANS_FOUND.condition(seen.now, message=words)
-    elif there.orphans is not None:
+    elif state.orphans is not None:
         yield ObjectsOwned.ALL_OWNED.condition(seen.now)
 
 
@@ -154,13 +154,13 @@ def _at_least(pool: NodePool) -> int:
     return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
 
 
-def _observed(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
+def _observed(seen: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
     last = seen.cluster.status.observed if seen.cluster.status else None
     return ObservedCluster(
-        version=there.version,
-        latency_ms=_latency(there.latency, last.latency_ms if last else None),
-        identity=there.registered.identity or None,
-        apis=tuple(sorted(there.apis)),
+        version=state.version,
+        latency_ms=_latency(state.latency, last.latency_ms if last else None),
+        identity=state.registered.identity or None,
+        apis=tuple(sorted(state.apis)),
         pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
     )
 
@@ -173,7 +173,7 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= found <= last * 3 else found
 
 
-def _ready(seen: Observed, there: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
+def _ready(seen: Observed, state: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
     """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
     lacks = [*unusable_pools(seen, resolved)]
     if backend.status == "Unknown":
@@ -186,7 +186,7 @@ def _ready(seen: Observed, there: ClusterState, resolved: ResolvedPools, backend
     if lacks and not resolved.pools:
         words = f"no pool can be used: {'; '.join(lacks)}"
         return not_ready(InferenceCluster.definition.kind, pools_valid(seen, resolved), words)
-    if there.hardware is None and not is_true(seen.cluster.conditions, Ready):
+    if state.hardware is None and not is_true(seen.cluster.conditions, Ready):
         return Ready.CREATING.condition(seen.now, message=UNLISTED)
     if backend.reason == BackendReady.DEGRADED.reason:
         lacks.append(backend.message or "")

@@ -109,7 +109,7 @@ class Observed:
     """Those that its pools name and that exist."""
     replicas: tuple[Key, ...]
     """The ModelReplicas that are placed on it."""
-    there: ClusterState | None
+    state: ClusterState | None
     """None while it does not answer, and until all of it has been seen."""
     unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""

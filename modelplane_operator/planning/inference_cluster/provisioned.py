@@ -29,7 +29,7 @@ def never_reached(seen: Observed) -> bool:
     """
     is_made = seen.cluster.spec.cluster.source in INFRASTRUCTURE
     answered = seen.cluster.status is not None and seen.cluster.status.observed is not None
-    return is_made and seen.there is None and not (answered and has_api_server(seen.infrastructure))
+    return is_made and seen.state is None and not (answered and has_api_server(seen.infrastructure))
 
 
 def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
@@ -48,9 +48,9 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     seen = replace(seen, problem=problem)
     if seen.connected:
         plan = as_brought(seen)
-        found = objects_of(seen.cluster, seen.infrastructure) if seen.there is not None else ()
-        there = (Apply(one, seen.cluster.metadata.name) for one in found)
-        return replace(plan, steps=(*steps, *plan.steps, *there))
+        found = objects_of(seen.cluster, seen.infrastructure) if seen.state is not None else ()
+        roles = (Apply(one, seen.cluster.metadata.name) for one in found)
+        return replace(plan, steps=(*steps, *plan.steps, *roles))
     if has_api_server(seen.infrastructure):
         # The way to it is being made anew, as whenever an operator begins to lead: what was known of it stays.
         plan = unreachable(seen, seen.kubeconfig) if seen.kubeconfig is not None else Plan(requeue_after=REQUEUE_SOON)

@@ -37,7 +37,7 @@ class ClusterServing:
     ready: Condition
     address: str | None = None
     steps: tuple[Step, ...] = ()
-    again: float | None = None
+    requeue_after: float | None = None
     server_name: str | None = None
     """What the gateway proves to be to the hub's."""
     http: bool = field(default=True)
@@ -57,13 +57,13 @@ def unless_ours(seen: Observed, serving: ClusterServing) -> ClusterServing:
         "of its own"
     )
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
-    return replace(serving, ready=refused, address=None, again=REQUEUE_AFTER)
+    return replace(serving, ready=refused, address=None, requeue_after=REQUEUE_AFTER)
 
 
-def has_stack(seen: Observed, there: ClusterState) -> bool:
+def has_stack(seen: Observed, state: ClusterState) -> bool:
     """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
-    mark = mark_of(seen, there.children)
-    return seen.stack is not None or (seen.helm and all(one is mark for one in there.children))
+    mark = mark_of(seen, state.children)
+    return seen.stack is not None or (seen.helm and all(one is mark for one in state.children))
 
 
 def from_stack(seen: Observed) -> ClusterServing:
@@ -104,38 +104,38 @@ def from_stack(seen: Observed) -> ClusterServing:
     )
 
 
-def own_gateway(seen: Observed, there: ClusterState) -> ClusterServing:
-    if missing := _missing_software(there):
+def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
+    if missing := _missing_software(state):
         words = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
         return ClusterServing(
-            BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=REQUEUE_AFTER
+            BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(state), requeue_after=REQUEUE_AFTER
         )
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None
-    live = gateway_among(there.children)
+    live = gateway_among(state.children)
     # What may not be seen any more is no reason to open a gateway that has it.
     unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
-    hub = unseen if there.unpermitted else seen.hub
+    hub = unseen if state.unpermitted else seen.hub
     closed = is_true(seen.cluster.conditions, GatewaySecured)
     opened = doors(
-        seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
+        seen.cluster, cluster, hub, state.children, seen.now, last.server_name if last else None, closed=closed
     )
-    if live is None and there.unpermitted and closed:  # nor to make another one in its place that is open
+    if live is None and state.unpermitted and closed:  # nor to make another one in its place that is open
         opened = SHUT
-    namespace = () if there.has_namespace else (render_system_namespace(seen.cluster),)
+    namespace = () if state.has_namespace else (render_system_namespace(seen.cluster),)
     wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
     before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
     steps = (*before, *opened.issued(), *after)
     # What is likely to fail comes last, and keeps nothing else there from being done.
-    steps = tuple(sorted(steps, key=lambda step: _made_by(step) in there.forbidden))
-    address = _address(there)
+    steps = tuple(sorted(steps, key=lambda step: _made_by(step) in state.forbidden))
+    address = _address(state)
     return ClusterServing(
-        _own_gateway_ready(seen, there, address, shut=opened.shut),
+        _own_gateway_ready(seen, state, address, shut=opened.shut),
         address,
         steps,
         server_name=opened.server_name,
         http=opened.http,
-        why=there.unpermitted,
+        why=state.unpermitted,
     )
 
 
@@ -144,29 +144,29 @@ def _made_by(step: Apply | Issue) -> ResourceType:
     return type_of(step.manifest) if isinstance(step, Apply) else SECRET
 
 
-def _own_gateway_ready(seen: Observed, there: ClusterState, address: str | None, *, shut: bool) -> Condition:
+def _own_gateway_ready(seen: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
     if address:
         words = f"the gateway of {seen.named} is of before this operator ran Helm, which installs nothing there"
         words = words if seen.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
     if shut:
-        return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))
-    gateway = gateway_among(there.children)
+        return BackendReady.INSTALLING.condition(seen.now, message=waits(state.unpermitted or seen.hub.why))
+    gateway = gateway_among(state.children)
     said = condition(gateway, "Programmed").message if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}; {GIVE_ADDRESSES}"
     return BackendReady.INSTALLING.condition(seen.now, message=words)
 
 
-def _missing_software(there: ClusterState) -> str:
+def _missing_software(state: ClusterState) -> str:
     """What the gateway needs and the cluster does not serve; empty when it has all."""
     needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
     needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
-    return " and ".join(words for name, words in needed.items() if name not in there.apis)
+    return " and ".join(words for name, words in needed.items() if name not in state.apis)
 
 
-def _address(there: ClusterState) -> str | None:
+def _address(state: ClusterState) -> str | None:
     """Where requests for the cluster's models go; None until its gateway is there for them."""
-    gateway = gateway_among(there.children)
+    gateway = gateway_among(state.children)
     if gateway is None or not condition(gateway, "Programmed").is_true:
         return None
     return address_of(gateway)

@@ -47,36 +47,36 @@ def teardown(seen: Observed) -> Plan:
         return _leaving(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
     if is_emptied(seen.cluster.status) or never_reached(seen):
         return _without_infrastructure(seen) if seen.infrastructure is not None else Plan(_let_go(seen))
-    if seen.there is None:
+    if seen.state is None:
         why = seen.unreachable or seen.forbidden or seen.kubeconfig
         if why is None:
             return Plan(requeue_after=REQUEUE_SOON)
         words = f"{seen.named} cannot be cleaned up: {why}; {_ABANDON} to leave all there"
         return _leaving(seen, "Unreachable", [], words)
-    if seen.there.others:
+    if seen.state.others:
         remedy = f"delete them there if nobody else does, or {_ABANDON} to leave them"
         return _leaving(
-            seen, "DrainServing", seen.there.others, f"objects of models are left on {seen.named}", remedy=remedy
+            seen, "DrainServing", seen.state.others, f"objects of models are left on {seen.named}", remedy=remedy
         )
-    return _uninstalled(seen, seen.there)
+    return _uninstalled(seen, seen.state)
 
 
-def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
+def _uninstalled(seen: Observed, state: ClusterState) -> Plan:
     """Delete the last of what we made there that is left; when none is, let go."""
     if seen.stack is not None:
         return _without(seen, seen.stack)
-    left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
+    left = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)))
     if not left:
-        return _leaving_behind(seen, there) if there.spared else _emptied(seen)
+        return _leaving_behind(seen, state) if state.spared else _emptied(seen)
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
     return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is being deleted", steps)
 
 
-def _leaving_behind(seen: Observed, there: ClusterState) -> Plan:
+def _leaving_behind(seen: Observed, state: ClusterState) -> Plan:
     """Say which namespaces stay (`is_emptied`)."""
     why = "others have something in them, or nobody knows whose they are"
-    words = f"namespaces stay on {seen.named}, as {why}: {listed(there.spared)}"
+    words = f"namespaces stay on {seen.named}, as {why}: {listed(state.spared)}"
     return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
 
 

@@ -18,7 +18,7 @@ __all__ = ["FOLLOWING", "Observed", "plan"]
 def plan(seen: Observed) -> Plan:
     course = decide(seen)
     awaited = [at for at in map(seen.awaited, seen.live) if at is not None and at > seen.now]
-    again = [at for at in (course.decision.again_at, course.moves.again_at, *awaited) if at is not None]
-    wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
+    times = [at for at in (course.decision.requeue_at, course.moves.requeue_at, *awaited) if at is not None]
+    wait = max((min(times) - seen.now).total_seconds(), 0.1) if times else None
     told = None if seen.terminating else status(seen, course)
     return Plan(tuple(steps(seen, course)), told, requeue_after=wait)

@@ -43,8 +43,8 @@ def plan(seen: Observed) -> Plan:
     spare = [child for child in seen.children if not keeps(child, seen, complete=complete)]
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
-    again = REFRESH if sources(seen.replica) else None
+    requeue_after = REFRESH if sources(seen.replica) else None
     absent = missing(seen, copied=False)
     problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, held) if held else None
     problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, absent) if absent else problem
-    return Plan(tuple(steps), judged(seen, found, problem), requeue_after=again)
+    return Plan(tuple(steps), judged(seen, found, problem), requeue_after=requeue_after)

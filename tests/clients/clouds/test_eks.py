@@ -197,7 +197,7 @@ def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
         decision = life.turn()
         assert decision is not None
         told |= {one.message or "" for one in life.records if one.state == "Failed"}
-        aws.now += timedelta(seconds=max(PACE, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.requeue_after))
         if all(one.state == "Ready" for one in life.records):
             break
 
@@ -236,7 +236,7 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
     for _ in range(3):
         decision = life.turn()
         assert decision is not None
-        aws.now += timedelta(seconds=max(PACE, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     message = {one.key: one.message or "" for one in life.records}["role-node"]
     assert "carries no tag of ours: it is left alone" in message
@@ -271,7 +271,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
     for _ in range(120):
         decision = life.turn()
         assert decision is not None
-        aws.now += timedelta(seconds=max(PACE, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.requeue_after))
         if {one.key for one in life.records} == {"vpc"} and life.records[0].message:
             break
     assert {one.key for one in life.records} == {"vpc"}

@@ -155,7 +155,7 @@ def test_what_was_accepted_and_failed_is_told_and_made_again(google: GoogleWorld
         decision = life.turn()
         assert decision is not None
         told |= {one.message or "" for one in life.records if one.state == "Failed"}
-        google.now += timedelta(seconds=max(PACE, decision.again))
+        google.now += timedelta(seconds=max(PACE, decision.requeue_after))
         if all(one.state == "Ready" for one in life.records):
             break
 
@@ -219,7 +219,7 @@ def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleW
     for _ in range(20):
         decision = life.turn()
         assert decision is not None
-        google.now += timedelta(seconds=max(PACE, decision.again))
+        google.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     message = {one.key: one.message or "" for one in life.records}["cluster"]
     assert "carries no tag of ours: it is left alone" in message
@@ -242,7 +242,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
     for _ in range(200):
         decision = life.turn()
         assert decision is not None
-        google.now += timedelta(seconds=max(PACE, decision.again))
+        google.now += timedelta(seconds=max(PACE, decision.requeue_after))
         if {one.key for one in life.records} == {"network"} and "being used by" in (life.records[0].message or ""):
             break
     assert {one.key for one in life.records} == {"network"}
