@@ -75,7 +75,7 @@ class Shares:
     """The member Leases, by who has them."""
     sharing: frozenset[str] = field(default=frozenset(), init=False)
     """Those that should have clusters: of the pods that are there, those that did not come long after others."""
-    asked: float = field(default=0.0, init=False)
+    asked: float = field(default=-math.inf, init=False)
     """When the last look began of which what it has shown was no older."""
     _pods: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
     _states: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
@@ -102,6 +102,8 @@ class Shares:
         holders = {*members, *map(holder_of, leases.values())} - {""}
         if asked - self.asked > self.times.deadline:  # the hub was away, from others too: who lives is to be seen anew
             self._pods, self._states = {}, {}
+        if now - self.asked >= self.times.duration:  # or never before
+            self.invalidate(now)  # others may have taken what is free or ours, and a backup would not say so
         self._pods = {who: _again(self._pods.get(who), members.get(who), now) for who in holders}
         self._states = {
             one: _again(self._states.get(one), leases.get(one), now) for one in dict.fromkeys((*leases, *clusters))

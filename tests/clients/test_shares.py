@@ -44,7 +44,10 @@ def test_nobody_should_have_a_cluster_where_there_are_no_pods() -> None:
 
 
 def shares(me: str = "us") -> Shares:
-    return Shares(LEASE, me, TIMES)
+    """What a pod knows that has looked for a while, and seen nothing yet."""
+    known = Shares(LEASE, me, TIMES)
+    look(known, at=-1.0, since=-21.0)
+    return known
 
 
 def member(who: str, version: str = "1", duration: int = 15) -> Manifest:
@@ -100,6 +103,29 @@ def test_a_pod_that_could_not_look_takes_nothing_by_what_it_saw_long_ago() -> No
     look(known, of_cluster("them"), member("them", "2"), at=60.0)
     assert not known.is_free("berlin")
     assert known.live == {"us", "them"}
+
+
+def test_a_pod_that_could_not_look_for_as_long_as_leases_last_takes_nothing_back_at_once() -> None:
+    """Others may have taken what was its own, and a hub that was restored since may say that it still is."""
+    known = shares()
+    look(known, of_cluster("", duration=1), at=2.0)
+    ours = known.taken("berlin", "2026-01-01T00:00:00Z")
+    look(known, ours, at=16.0)
+    assert known.is_free("berlin"), "until then nobody can have taken it"
+    look(known, ours, at=32.0)
+    assert not known.is_free("berlin")
+    look(known, ours, at=47.0, since=34.0)
+    assert not known.is_free("berlin")
+    look(known, ours, at=47.2)
+    assert known.is_free("berlin")
+
+
+def test_a_pod_that_has_just_begun_takes_nothing_by_what_a_backup_may_say() -> None:
+    known = Shares(LEASE, "us", TIMES)
+    look(known, of_cluster("", duration=1), at=15.0, since=0.0)
+    assert not known.is_free("berlin")
+    look(known, of_cluster("", duration=1), at=15.2)
+    assert known.is_free("berlin")
 
 
 def test_a_pod_whose_member_lease_lasts_longer_is_believed() -> None:

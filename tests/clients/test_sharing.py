@@ -28,8 +28,10 @@ def test_no_two_pods_ever_hold_one_cluster_and_in_quiet_each_has_one(seed: int, 
     async def lived() -> None:
         world = await life(seed, acts, lossy)
         await world.pass_by(3 * ALONE)  # what was done by hand last: to a pod's Lease, a cluster's, its new one's
-        holders = world.holders()
-        assert holders.keys() == world.hub.clusters
+        for _ in range(10):  # a watch from before a restore may stay silent: the hub's way to lose it is chance
+            if world.holders().keys() != world.hub.clusters:
+                await world.pass_by(ALONE)
+        assert world.holders().keys() == world.hub.clusters
         await world.pass_by(2 * ALONE)
         live = [pod.name for pod in world.pods]
         assert world.holders() == {one: preferred(one, live) for one in world.hub.clusters}
@@ -263,7 +265,7 @@ def test_a_pod_tells_of_clusters_of_which_it_has_not_begun_a_reconcile() -> None
         assert refused(pod, CLUSTERS[0])
         pod.gained.clear()
         pod.cut = False
-        await world.pass_by(15.0)
+        await world.pass_by(ALONE + TIMES.duration)
         assert {*pod.gained} == set(CLUSTERS) == pod.holds()
         await pod.end(clean=True)
 
@@ -274,7 +276,7 @@ def test_an_object_of_a_new_cluster_does_not_wait_for_a_lease_to_end() -> None:
     async def lived() -> None:
         world = world_of(())
         pod = world.add()
-        await world.pass_by(5.0)
+        await world.pass_by(20.0)
         world.hub.clusters.add("cluster-0")
         await world.pass_by(6.0)
         assert pod.holds() == {"cluster-0"}
