@@ -75,9 +75,11 @@ e2e-kind: kind-needs .venv-e2e/.complete kind  ## Run tests/e2e on them (KIND_KE
 ##@ While you work
 
 check: setup  ## Format, lint, types, import contracts, pure tests, generated files current
+	@$(MAKE) --no-print-directory --jobs=2 type check-but-types
+
+check-but-types:
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/generate.py --check
 	$(BIN)/pytest --quiet --numprocesses=2 --hypothesis-profile=quick

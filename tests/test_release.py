@@ -26,6 +26,7 @@ def test_all_of_the_project_is_one_version(monkeypatch: pytest.MonkeyPatch) -> N
         release.same_versions()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("module", ["modelplane_operator", "modelplane_operator.cli"])
 def test_programs_say_their_version(module: str) -> None:
     """By what is in the package: in the image no distribution of that name is installed."""

@@ -108,6 +108,7 @@ def test_the_hub_is_reached_as_kubectl_would(tmp_path: Path) -> None:
     assert Settings().hub({"KUBECONFIG": f"{other}:{chosen}"}).server == "https://other.example:6443"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -42,6 +42,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+@pytest.mark.processes
 def test_nothing_of_opentelemetry_is_loaded_until_traces_are_asked_for() -> None:
     answer = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True, cwd=ROOT)
     loaded = json.loads(answer.stdout)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 PROXY = ["faultproxy", "--write-kubeconfig=/nowhere/k", "--control-socket=/nowhere/s", "--upstream-kubeconfig"]
 EMPTY = "clusters: []\ncontexts: []\ncurrent-context: nobody\n"
 
