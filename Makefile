@@ -77,7 +77,7 @@ e2e-kind: kind-needs .venv-e2e/.complete kind  ## Run tests/e2e on them (KIND_KE
 check: setup  ## Format, lint, types, import contracts, pure tests, generated files current
 	@$(MAKE) --no-print-directory --jobs=2 type check-but-types
 
-check-but-types:
+check-but-types: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/lint-imports --no-logo
@@ -160,4 +160,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-slow test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-slow test-all test-faults check check-but-types fmt lint type crds golden bench image image-push image-files chart release lock clean

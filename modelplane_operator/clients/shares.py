@@ -84,7 +84,7 @@ class Shares:
     _wrote: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """The acquireTime with which we have taken a cluster last, or tried to."""
     _doubted: float = field(default=-math.inf, init=False)
-    """When what is given back was last not to be believed."""
+    """When what is free or ours was last not to be believed."""
 
     # What is seen -----------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Shares:
             self.leases[cluster] = stored
 
     def invalidate(self, now: float) -> None:
-        """The Leases may be those of a backup: others may hold clusters that these say they gave back."""
+        """The Leases may be those of a backup: others may hold clusters that these call free or ours."""
         self._doubted = now
 
     def cease(self, cluster: str) -> None:

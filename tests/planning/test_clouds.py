@@ -78,8 +78,8 @@ def test_whatever_happens_there_is_one_of_everything_and_then_nothing(life: Life
     life.until_settled()
 
     _one_of_each(life)
-    requeue_after = {key: times - 1 for key, times in Counter(life.cloud.made).items() if times > 1}
-    assert sum(requeue_after.values()) <= failed, "made again without having failed"
+    again = {key: times - 1 for key, times in Counter(life.cloud.made).items() if times > 1}
+    assert sum(again.values()) <= failed, "made again without having failed"
     calls = life.cloud.calls
     life.turn()
     assert life.cloud.calls == calls, "at rest nothing is called"

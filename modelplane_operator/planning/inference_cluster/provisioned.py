@@ -49,8 +49,8 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     if seen.connected:
         plan = as_brought(seen)
         found = objects_of(seen.cluster, seen.infrastructure) if seen.state is not None else ()
-        roles = (Apply(one, seen.cluster.metadata.name) for one in found)
-        return replace(plan, steps=(*steps, *plan.steps, *roles))
+        objects = (Apply(one, seen.cluster.metadata.name) for one in found)
+        return replace(plan, steps=(*steps, *plan.steps, *objects))
     if has_api_server(seen.infrastructure):
         # The way to it is being made anew, as whenever an operator begins to lead: what was known of it stays.
         plan = unreachable(seen, seen.kubeconfig) if seen.kubeconfig is not None else Plan(requeue_after=REQUEUE_SOON)
