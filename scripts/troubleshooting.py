@@ -31,7 +31,7 @@ from modelplane_operator.api.model_deployment import (
     ReplicasScheduled,
 )
 from modelplane_operator.api.model_endpoint import RoutingReady as EndpointRouting
-from modelplane_operator.api.model_replica import CacheTransfer, ModelAccepted, ModelReady
+from modelplane_operator.api.model_replica import CacheTransfer, ModelAccepted, ModelReady, PickerReady
 from modelplane_operator.api.model_service import Answering, AuthReady, EndpointsResolved, RoutingReady
 from modelplane_operator.api.remedies import REMEDIES
 from modelplane_operator.api.serving_stack import Installed
@@ -75,7 +75,9 @@ SYMPTOMS = (
         "`kubectl describe modelreplica NAME`",
         (ReplicasReady, ModelAccepted, ModelReady),
     ),
-    Symptom("a model is slower than its hardware", "`kubectl describe modelreplica NAME`", (CacheTransfer,)),
+    Symptom(
+        "a model is slower than its hardware", "`kubectl describe modelreplica NAME`", (CacheTransfer, PickerReady)
+    ),
     Symptom("pods lack what their template asks for", "`kubectl describe modeldeployment NAME`", (PodTemplateAllowed,)),
     Symptom("a replica does not leave its cluster", "`modelplane plan --drain CLUSTER`", (Progressing,)),
     Symptom(

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from modelplane_operator.api.bounds import POD_TEXT, SELECTOR_TEXT, SELECTORS, String63
-from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, Model, Rule
+from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule
 
 Role = Literal["Standalone", "Leader", "Worker"]
 Phase = Literal["Prefill", "Decode"]
 ServingMode = Literal["Unified", "PrefillDecode"]
+
+
+# A path of an engine's own API, as a prefix of whole segments. No character of it means anything in an expression.
+ServingPath = Annotated[str, Field(min_length=1, max_length=48, pattern="^/([A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*)?$")]
+
+
+class Serving(Model):
+    """How the engines of a replica share the work."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.mode != 'PrefillDecode' || self.picker != 'None'",
+            "Serving mode PrefillDecode needs the endpoint picker, which sends each prompt to a prefill engine: leave "
+            "`picker` out.",
+            field="picker",
+        ),
+    )
+
+    mode: ServingMode = "Unified"
+    """`Unified`: every engine answers whole requests. `PrefillDecode`: one engine reads prompts, another writes
+    answers."""
+    picker: Literal["Auto", "None"] = "Auto"
+    """`Auto`: where a replica has several pods that answer, an endpoint picker sends each request to the pod that has
+    read most of its prompt and has the shortest queue. `None`: requests are spread over the pods as they come."""
+    paths: Annotated[tuple[ServingPath, ...], Field(max_length=12), ATOMIC] = ()
+    """Paths of the engine's own that clients may call, beside those of model APIs, for example `/my-route`: each stands
+    for itself and all below it. The cluster has to allow them (`isolation.pods.allowedPaths`)."""
+    min_prefill_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """With mode PrefillDecode: a prompt with fewer new tokens than this is read by the decode engine itself, which is
+    faster than to hand over what another engine has read. Tokens are estimated, four characters each."""
 
 
 class Worker(Model):

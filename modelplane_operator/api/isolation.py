@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from modelplane_operator.api.bounds import NamespaceName, ObjectName
+from modelplane_operator.api.engines import ServingPath
 from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.pods import Capability, Profile
 from modelplane_operator.api.shared import Amounts, Bytes, QualifiedName
@@ -72,6 +73,10 @@ class PodIsolation(Model):
     """StorageClasses of which pods may have volumes that come and go with them."""
     allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
     """Files with seccomp profiles on the nodes that pods may name."""
+    allowed_paths: Annotated[tuple[ServingPath, ...], Field(max_length=32), ATOMIC] = ()
+    """Paths of engines that deployments may let clients call (`serving.paths`), each with all below it; `/` allows all.
+    The paths of model APIs are open in any case. Engines have routes for whoever runs them, too, which end answers or
+    show prompts of others."""
 
 
 class Isolation(Model):

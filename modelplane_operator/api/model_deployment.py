@@ -17,7 +17,7 @@ from modelplane_operator.api.engines import (
     Engine,
     NonEmptySelector,
     Role,
-    ServingMode,
+    Serving,
     Worker,
     engine_rules,
     serving_rules,
@@ -82,14 +82,6 @@ Engines = Annotated[
     list_map("name"),
     must(*engine_rules("nodeSelector.devices")),
 ]
-
-
-class Serving(Model):
-    """How the engines of a replica share the work."""
-
-    mode: ServingMode = "Unified"
-    """`Unified`: every engine answers whole requests. `PrefillDecode`: one engine reads prompts, another writes
-    answers."""
 
 
 class Toleration(Model):

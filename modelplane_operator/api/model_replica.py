@@ -18,7 +18,7 @@ from modelplane_operator.api.engines import (
     Engine,
     NonEmptySelector,
     Role,
-    ServingMode,
+    Serving,
     Worker,
     engine_rules,
     serving_rules,
@@ -78,13 +78,6 @@ class PlacedEngine(Engine):
     """One member with role Standalone, or a Leader and a Worker."""
 
 
-class PlacedServing(Model):
-    """How the engines of the replica share the work."""
-
-    mode: ServingMode = "Unified"
-    """`Unified` or `PrefillDecode`, as the deployment has it."""
-
-
 STAYS = Rule(
     "self == oldSelf",
     "A replica stays on its cluster, which has all that was made for it: delete the replica, and its deployment makes "
@@ -101,7 +94,7 @@ class ModelReplicaSpec(Spec):
     """InferenceCluster that runs the replica, for as long as the replica exists."""
     model_cache_ref: PlacedCacheRef | None = None
     """Weights to start from."""
-    serving: PlacedServing | None = None
+    serving: Serving | None = None
     """How the engines share the work. Without it, Unified."""
     pod_revision: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Which of its revisions the operator's own part of the pods has: their security context, volumes and the like. A
@@ -179,11 +172,29 @@ class ModelReady(ConditionType):
     PICKER_NOT_READY = (
         "PickerNotReady",
         "False",
-        "The engines answer, and the endpoint picker does not: the gateway refuses every request without it.",
+        "The engines answer, and the endpoint picker does not, without which the gateway sends requests to none.",
         STEP,
     )
     CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers.", WARNING
     SERVING = "Serving", "True", "Every engine answers, and so does the endpoint picker, where there is one."
+
+
+class PickerReady(ConditionType):
+    """Whether the endpoint picker says which pod each request goes to; absent where a replica has none."""
+
+    AWAY = (
+        "Away",
+        "False",
+        "No endpoint picker answers. In mode Unified requests are spread over the pods until it does.",
+        WARNING,
+    )
+    NOT_ROUTED = (
+        "NotRouted",
+        "False",
+        "The cluster's gateway routes to no InferencePool: requests are spread over the pods.",
+        WARNING,
+    )
+    PICKING = "Picking", "True", "It does."
 
 
 class CacheTransfer(ConditionType):
@@ -212,5 +223,5 @@ class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):
             Column("NODES", ".status.nodes", "integer"),
             Column("POOL", ".status.pool"),
         ),
-        conditions=(ModelAccepted, CacheTransfer, ModelReady, Synced, Ready),
+        conditions=(ModelAccepted, CacheTransfer, PickerReady, ModelReady, Synced, Ready),
     )

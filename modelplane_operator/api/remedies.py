@@ -121,6 +121,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelReady.PICKER_NOT_READY: Remedy(
         "Wait; if it lasts, look at the picker's pods, which the message names."
     ),
+    replicas.PickerReady.NOT_ROUTED: Remedy(
+        "Install Envoy AI Gateway on the cluster, as the extension of Envoy Gateway; the next replica uses it.",
+        "serving-stack.md",
+    ),
+    replicas.PickerReady.AWAY: Remedy("Look at the picker's pods on the cluster; requests are answered meanwhile."),
     replicas.ModelReady.CLUSTER_UNREACHABLE: Remedy(
         "Mend the way to the cluster; failover moves the replica, where the deployment asks for it.", "scheduling.md"
     ),

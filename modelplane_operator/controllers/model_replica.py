@@ -18,6 +18,7 @@ from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
+    HTTP_ROUTE_FILTER,
     INFERENCE_POOL,
     LEADER_WORKER_SET,
     LIMIT_RANGE,
@@ -55,6 +56,7 @@ from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
     POD_MONITORS,
+    ROUTE_FILTERS,
     Context,
     Lifecycle,
     sources,
@@ -75,6 +77,7 @@ CHILDREN = (
     ROLE,
     ROLE_BINDING,
     INFERENCE_POOL,
+    HTTP_ROUTE_FILTER,
     HTTP_ROUTE,
     POD_DISRUPTION_BUDGET,
     POD_MONITOR,
@@ -87,6 +90,7 @@ _OPTIONAL = {
     LEADER_WORKER_SET: LEADER_WORKER_SETS,
     POD_DISRUPTION_BUDGET: BUDGETS,
     POD_MONITOR: POD_MONITORS,
+    HTTP_ROUTE_FILTER: ROUTE_FILTERS,
 }
 
 REPLICAS = of(ModelReplica)
@@ -107,7 +111,10 @@ WATCHED_REMOTELY = (
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
     Watched(HTTP_ROUTE, ours=True, keeping=cut_route),
     *(Watched(kind, ours=True, bare=True) for kind in (NAMESPACE, *TOLD_APART)),
-    *(Watched(kind, ours=True, bare=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
+    *(
+        Watched(kind, ours=True, bare=True, spare=True)
+        for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER)
+    ),
 )
 """What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;
 what an account of before this version may not read; and of all else that we make there, what is judged of it."""

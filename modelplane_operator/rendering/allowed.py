@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from modelplane_operator.api.engines import Serving
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.isolation import PodIsolation
 from modelplane_operator.api.pods import (
@@ -33,6 +34,13 @@ LABELS: Final = ("app.kubernetes.io/",)
 CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 # Whoever claims an accelerator is meant to tolerate its taint; a pod is on its own pool's nodes in any case.
 TOLERATIONS: Final = ("amd.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", "habana.ai/gaudi", "nvidia.com/gpu")
+# What clients call of an engine: the APIs of OpenAI, Anthropic, Cohere, KServe and Hugging Face, and those of vLLM,
+# SGLang and llama.cpp that answer with a model. Their other routes are for whoever runs the engine.
+API_PATHS: Final = (
+    *("/v1", "/v2", "/health", "/ping", "/rerank", "/reranking", "/score", "/classify", "/pooling", "/embed"),
+    *("/embedding", "/embeddings", "/tokenize", "/detokenize", "/invocations", "/inference", "/generate"),
+    *("/generate_stream", "/encode", "/completion", "/completions", "/chat", "/infill", "/apply-template", "/predict"),
+)
 SHARED_MEMORY: Final = "32Gi"  # engines pass tensors by it; what nobody puts there costs nothing
 
 
@@ -72,6 +80,24 @@ def left_out(template: PodTemplate, may: PodIsolation) -> Iterator[LeftOut]:
     size = template.spec.shared_memory_size if template.spec else None
     if size and in_bytes(size) > in_bytes(may.max_shared_memory):
         yield LeftOut(f"what sharedMemorySize {size} is above {may.max_shared_memory}", "maxSharedMemory")
+
+
+def paths_left_out(serving: Serving | None, may: PodIsolation) -> Iterator[LeftOut]:
+    """Yield the paths that a deployment wants clients to call, and its cluster does not allow."""
+    for path in serving.paths if serving else ():
+        if not any(_is_below(path, prefix) for prefix in (*API_PATHS, *may.allowed_paths)):
+            yield LeftOut(f"path {path}", "allowedPaths")
+
+
+def allowed_serving(serving: Serving, may: PodIsolation) -> Serving:
+    """Return `serving` with the paths that the cluster allows."""
+    refused = {left.what for left in paths_left_out(serving, may)}
+    paths = tuple(path for path in serving.paths if f"path {path}" not in refused)
+    return serving if paths == serving.paths else serving.model_copy(update={"paths": paths})
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/")
 
 
 def _of_metadata(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:

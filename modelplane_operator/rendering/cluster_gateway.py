@@ -22,9 +22,15 @@ ENVOY_NAMESPACE: Final = "envoy-gateway-system"
 ENVOY_CHART: Final = "gateway-helm"
 ENVOY_REPOSITORY: Final = "oci://docker.io/envoyproxy"
 # By these the picker of a replica tells Envoy, and the sidecars of its pods, which pod a request goes to: any address.
+# It obeys the others itself, whoever sent them: they rename the model and choose whose requests go first. One with
+# `Prefer` is answered 412 by it.
 STEERING: Final = (
     *("x-prefiller-host-port", "x-prefiller-url", "x-encoder-hosts-ports", "x-data-parallel-host-port"),
     *("x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset"),
+    *("x-llm-d-inference-objective", "x-llm-d-inference-fairness-id", "x-llm-d-model-name-rewrite"),
+    *("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
+    *("x-gateway-inference-objective", "x-gateway-inference-fairness-id", "x-gateway-model-name-rewrite"),
+    "prefer",
 )
 # Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
 # picker has set.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.engines import Serving
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
@@ -13,7 +14,14 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.shared import ModelCacheRef
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
+from modelplane_operator.rendering.allowed import (
+    LeftOut,
+    allowed,
+    allowed_serving,
+    isolation_of,
+    left_out,
+    paths_left_out,
+)
 from modelplane_operator.rendering.cache_sources import claim_of
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
@@ -39,11 +47,19 @@ def render_replica(
         "spec": {
             "clusterName": placement.cluster,
             **_cache_ref(wanted.model_cache_ref, placement, cache),
-            **({"serving": {"mode": wanted.serving.mode}} if wanted.serving else {}),
+            **_serving(wanted.serving, cluster),
             "podRevision": REVISION,
             "engines": [_engine(engines[placed.name], placed, cluster) for placed in placement.engines],
         },
     }
+
+
+def _serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manifest:
+    """Return how the engines share the work, without the defaults, which replicas of before do not have either."""
+    if serving is None:
+        return {}
+    given = allowed_serving(serving, isolation_of(cluster))
+    return {"serving": {"mode": given.mode, **given.model_dump(by_alias=True, mode="json", exclude_defaults=True)}}
 
 
 def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
@@ -60,7 +76,8 @@ def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -
     """What the deployment asks for its pods and the cluster does not allow."""
     members = (member for engine in deployment.replica.engines for member in engine.members)
     may = isolation_of(cluster)
-    return sorted({found for member in members for found in left_out(member.template, may)})
+    of_pods = (found for member in members for found in left_out(member.template, may))
+    return sorted({*of_pods, *paths_left_out(deployment.replica.serving, may)})
 
 
 def render_endpoint(

@@ -18,8 +18,14 @@ from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
-from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Issue, Plan
+from modelplane_operator.rendering.model_replica import (
+    INFERENCE_POOLS,
+    LEADER_WORKER_SETS,
+    REVISION,
+    Context,
+    Lifecycle,
+)
 from tests.support.builders import EPOCH, NAMESPACE, replica, terminating
 from tests.support.kept import of_cluster
 from tests.support.manifests import ABSENT, change
@@ -44,6 +50,12 @@ def subject(**said: Any) -> ModelReplica:
     return made.model_copy(
         update={"metadata": made.metadata.model_copy(update={"uid": UID, "generation": 1, "finalizers": HELD})}
     )
+
+
+def copies_of(number: int) -> ModelReplica:
+    """Return a replica of the present revision with that many pods."""
+    one = subject(copies=number)
+    return one.model_copy(update={"spec": one.spec.model_copy(update={"pod_revision": REVISION})})
 
 
 def split(*, prefill: Sequence[str] = (), decode: Sequence[str] = ()) -> ModelReplica:
@@ -333,19 +345,84 @@ def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:
 POOLS = frozenset({INFERENCE_POOLS})
 
 
-def test_behind_a_picker_that_does_not_run_nothing_is_ready_however_well_the_engines_do() -> None:
+def routed_to(decided: Plan) -> set[str]:
+    """Return the kinds of backends that the route of a plan leads to."""
+    routes = [each for each in applied(decided) if each["kind"] == "HTTPRoute"]
+    return {ref["kind"] for route in routes for rule in route["spec"]["rules"] for ref in rule["backendRefs"]}
+
+
+def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
     one = subject()
     behind = children(one, serves=POOLS)
 
-    dead = told(plan(seen(one, *behind, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS)))
-    none = told(plan(seen(one, *behind, pods=[pod(one)], serves=POOLS)))
-    well = told(plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS)))
+    decided = plan(seen(one, *behind, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS))
+    dead, well = told(decided), plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
 
-    why = "No pod of the endpoint picker is ready; pod picker-pod epp: crash loop, exit code unknown"
-    assert dead["ModelReady"] == ("False", "PickerNotReady", why)
-    assert dead["Ready"] == ("False", "Creating", why)
-    assert none["ModelReady"] == ("False", "PickerNotReady", "No pod of the endpoint picker is ready")
-    assert (well["ModelReady"], well["Ready"]) == (("True", "Serving", ""), ("True", "Available", ""))
+    why = "No pod of the endpoint picker is ready"
+    assert routed_to(decided) == {"Service"}
+    assert dead["ModelReady"] == ("True", "Serving", "")
+    assert dead["PickerReady"] == ("False", "Away", f"{why}; requests are spread over the pods without it")
+    assert dead["Ready"] == ("False", "Away", f"{why}; pod picker-pod epp: crash loop, exit code unknown")
+    assert routed_to(well) == {"InferencePool", "Service"}
+    assert told(well)["PickerReady"] == ("True", "Picking", "")
+    assert told(well)["Ready"] == ("True", "Available", "")
+
+
+def test_a_split_replica_without_its_picker_answers_nobody() -> None:
+    one = split()
+    pods = [pod(one)]
+
+    decided = plan(seen(one, *children(one, serves=POOLS), pods=pods, serves=POOLS))
+
+    assert routed_to(decided) == {"InferencePool", "Service"}
+    assert told(decided)["PickerReady"] == ("False", "Away", "No pod of the endpoint picker is ready")
+
+
+def test_a_new_replica_is_reached_before_its_picker_answers() -> None:
+    decided = plan(seen(copies_of(2), pods=[], serves=POOLS))
+
+    assert routed_to(decided) == {"Service"}
+    assert any(isinstance(step, Issue) for step in decided.steps)
+
+
+def test_the_certificate_of_a_picker_is_made_once() -> None:
+    one = copies_of(2)
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": names.picker(one.metadata.name),
+            "namespace": names.remote_namespace(one.key.namespace),
+            "labels": {labels.OWNER_UID: one.metadata.uid},
+            "uid": "s",
+        },
+    }
+
+    decided = plan(seen(one, *children(one, serves=POOLS), secret, pods=[picker_pod(one)], serves=POOLS))
+
+    assert not any(isinstance(step, Issue | Delete) for step in decided.steps)
+
+
+def test_a_replica_with_one_pod_has_nothing_to_pick_from() -> None:
+    one = copies_of(1)
+
+    decided = plan(seen(one, pods=[], serves=POOLS))
+
+    assert routed_to(decided) == {"Service"}
+    assert "InferencePool" not in {each["kind"] for each in applied(decided)}
+
+
+def test_a_gateway_that_has_refused_a_pool_is_asked_no_second_time() -> None:
+    one = copies_of(2)
+    behind = children(one, serves=POOLS)
+
+    first = plan(seen(one, *map(refused, behind), pods=[picker_pod(one)], serves=POOLS))
+    after = one.model_copy(update={"status": first.status})
+    route = [child for child in behind if child["kind"] == "HTTPRoute"]
+    later = plan(seen(after, *route, pods=[], serves=POOLS))
+
+    assert told(first)["PickerReady"][:2] == told(later)["PickerReady"][:2] == ("False", "NotRouted")
+    assert routed_to(first) == routed_to(later) == {"Service"}
 
 
 def test_the_picker_goes_when_the_last_engine_has_ended() -> None:

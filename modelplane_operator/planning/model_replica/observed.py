@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_replica import ModelReplica, PickerReady
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Manifest, entries, labels_of
+from modelplane_operator.kube.objects import Manifest, labels_of
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE, INFERENCE_POOL, LEADER_WORKER_SET
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.symptoms import ALL_FIT, is_ready
@@ -62,10 +62,19 @@ class Observed:
         return [child for child in self.children if type_of(child) == HTTP_ROUTE]
 
     @property
-    def is_pooled(self) -> bool:
-        """Whether the route leads to an InferencePool, so that a picker says where each request goes."""
-        rules = [rule for route in self.routes for rule in entries(route, "spec", "rules")]
-        return any(ref.get("kind") == INFERENCE_POOL.kind for rule in rules for ref in entries(rule, "backendRefs"))
+    def has_pool(self) -> bool:
+        """True if the replica has an InferencePool, whose picker says where requests go while it answers."""
+        return any(type_of(child) == INFERENCE_POOL for child in self.children)
+
+    @property
+    def was_refused_pools(self) -> bool:
+        """True if the cluster's gateway has once refused to route the replica's requests to an InferencePool."""
+        return any(each.reason == PickerReady.NOT_ROUTED.reason for each in self.replica.conditions)
+
+    @property
+    def picker_answers(self) -> bool:
+        """True if a pod of the endpoint picker is ready."""
+        return any(self.runs(pod) for pod in self.pods if self.is_pickers(pod))
 
     def is_pickers(self, manifest: Manifest) -> bool:
         """Whether it is the picker's workload, or a pod of it."""

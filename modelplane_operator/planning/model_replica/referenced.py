@@ -28,22 +28,25 @@ def whole(seen: Observed) -> Context:
 
 
 def _around(seen: Observed) -> Context:
-    """What was seen, but for pools where a Service already leads to the pods: nothing moves what runs without need.
+    """Return the context of the replica, with what its route and its picker say of InferencePools.
 
     A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
-    of the first route that leads to one.
+    of the first route that leads to one, and the replica is asked no second time.
     """
-    if seen.is_pooled:
-        return replace(seen.around, pools_refused=any(map(refuses_backend, seen.routes)))
-    if not seen.routes or seen.replica.spec.is_split:
-        return seen.around
-    return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
+    if seen.has_pool:
+        refused = any(map(refuses_backend, seen.routes))
+        return replace(seen.around, pools_refused=refused, picker_answers=seen.picker_answers)
+    if seen.routes and not seen.replica.spec.is_split and seen.replica.spec.pod_revision < 3:
+        return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
+    return replace(seen.around, pools_refused=seen.was_refused_pools, picker_answers=False)
 
 
 def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
     """Whether a child stays even if it is not wanted: what running pods need, and copies of what has vanished."""
     if type_of(child) not in _NAMED_BY_PODS:
         return False
+    if child["metadata"]["name"] == names.picker(seen.replica.metadata.name) and type_of(child) == SECRET:
+        return seen.has_pool  # the picker's certificate goes after its pods
     return not complete or child["metadata"]["name"] in {_copy(seen, source) for source in _lost(seen)}
 
 

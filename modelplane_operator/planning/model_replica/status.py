@@ -16,6 +16,7 @@ from modelplane_operator.api.model_replica import (
     ModelReady,
     ModelReplica,
     ModelReplicaStatus,
+    PickerReady,
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.conditions import condition
@@ -23,7 +24,7 @@ from modelplane_operator.kube.objects import Manifest, is_terminating, section
 from modelplane_operator.planning.model_replica.engines import EngineState
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.referenced import missing
-from modelplane_operator.planning.symptoms import is_refused, symptoms, told, unrouted
+from modelplane_operator.planning.symptoms import is_refused, refuses_backend, symptoms, told, unrouted
 from modelplane_operator.rendering.model_replica import unheard, untransferred
 from modelplane_operator.scheduling.placement import charges, read
 
@@ -57,7 +58,7 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
             reason = found[0].reason if found else ModelReady.MODEL_STARTING
             why = _sentence(words, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
             answers = reason.condition(now, message=why)
-        elif unpicked:
+        elif unpicked and seen.replica.spec.is_split:
             answers = ModelReady.PICKER_NOT_READY.condition(now, message=_sentence(unpicked, ill))
         elif detour:
             refused = any(map(is_refused, seen.routes))
@@ -70,6 +71,8 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
         why = problem.reason.condition(now)
     elif absent or answers.status != "True":
         why = accepted if absent else answers
+    elif unpicked:
+        why = PickerReady.AWAY.condition(now)
     else:
         why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
     cordoned = seen.nodes.cordoned(seen.pods)
@@ -77,7 +80,9 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
     if lacks:
         whole = not_ready(KIND, why, _sentence(lacks, ill, cordoned))
     return status(
-        (accepted, *_transfer(seen), answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen)
+        (accepted, *_transfer(seen), *_picking(seen, unpicked), answers, whole),
+        held=_held(seen),
+        unschedulable_since=_unschedulable_since(seen),
     )
 
 
@@ -87,6 +92,16 @@ def _transfer(seen: Observed) -> tuple[Condition, ...]:
     lacking = untransferred(seen.replica)
     found = CacheTransfer.NOT_CONFIGURED if lacking else CacheTransfer.CONFIGURED
     return (found.condition(seen.now, message=lacking),)
+
+
+def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
+    if seen.was_refused_pools or (seen.has_pool and any(map(refuses_backend, seen.routes))):
+        return (PickerReady.NOT_ROUTED.condition(seen.now),)
+    if not seen.has_pool:
+        return ()
+    spread = "" if seen.replica.spec.is_split else "; requests are spread over the pods without it"
+    message = f"{unpicked}{spread}" if unpicked else ""
+    return ((PickerReady.AWAY if unpicked else PickerReady.PICKING).condition(seen.now, message=message),)
 
 
 def status(
@@ -138,6 +153,6 @@ def _unrouted(seen: Observed) -> str:
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if not seen.is_pooled or any(seen.runs(pod) for pod in seen.pods if seen.is_pickers(pod)):
+    if not seen.has_pool or seen.picker_answers:
         return ""
     return "no pod of the endpoint picker is ready"

@@ -13,14 +13,19 @@ from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
 from modelplane_operator.rendering.model_replica.copies import CopySource, render_copies, sources, too_much
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
-from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
+from modelplane_operator.rendering.model_replica.endpoint_picker import picker_certificate, render_picker, render_pool
 from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
 from modelplane_operator.rendering.model_replica.monitors import render_monitors
 from modelplane_operator.rendering.model_replica.part import Part, misheard, part_of, unheard, untransferred
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, REVISION, Lifecycle
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
-from modelplane_operator.rendering.model_replica.routing import render_route, render_service, replica_prefix
+from modelplane_operator.rendering.model_replica.routing import (
+    render_path_filter,
+    render_route,
+    render_service,
+    replica_prefix,
+)
 
 __all__ = [
     "BUDGETS",
@@ -28,12 +33,14 @@ __all__ = [
     "LEADER_WORKER_SETS",
     "POD_MONITORS",
     "REVISION",
+    "ROUTE_FILTERS",
     "CannotRender",
     "Cause",
     "Context",
     "CopySource",
     "Lifecycle",
     "misheard",
+    "picker_certificate",
     "render_model_replica",
     "replica_prefix",
     "sources",
@@ -44,6 +51,7 @@ __all__ = [
 INFERENCE_POOLS = "inferencepools.inference.networking.k8s.io"
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
 POD_MONITORS = "podmonitors.monitoring.coreos.com"
+ROUTE_FILTERS = "httproutefilters.gateway.envoyproxy.io"  # not for an account of before this version
 BUDGETS = "poddisruptionbudgets.policy"  # everywhere, but not for an account of before this version
 
 
@@ -54,7 +62,8 @@ class Context:
     namespace_uid: str
     """Of the replica's namespace on the hub."""
     serves: frozenset[str]
-    """The optional APIs that its cluster serves us, of BUDGETS, INFERENCE_POOLS, LEADER_WORKER_SETS, POD_MONITORS."""
+    """The optional APIs that its cluster serves us, of BUDGETS, INFERENCE_POOLS, LEADER_WORKER_SETS, POD_MONITORS,
+    ROUTE_FILTERS."""
     referenced: tuple[Manifest, ...] = ()
     """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
     isolation: Isolation = field(default_factory=Isolation)
@@ -62,11 +71,17 @@ class Context:
     images: Images = TESTED
     pools_refused: bool = False
     """Whether the cluster's gateway has said of the replica's route that it routes to no InferencePool."""
+    picker_answers: bool = True
+    """Whether a pod of the replica's endpoint picker is ready."""
 
-    @property
-    def pools(self) -> bool:
-        """Whether an InferencePool can stand before the pods."""
-        return INFERENCE_POOLS in self.serves and not self.pools_refused
+    def has_picker(self, replica: ModelReplica) -> bool:
+        """True if an endpoint picker says which pod of the replica a request goes to."""
+        if INFERENCE_POOLS not in self.serves or self.pools_refused:
+            return False
+        if replica.spec.is_split or replica.spec.pod_revision < 3:
+            return True
+        serving = replica.spec.serving
+        return sum(engine.copies for engine in replica.spec.engines) > 1 and (not serving or serving.picker == "Auto")
 
 
 def render_model_replica(
@@ -87,9 +102,9 @@ def render_model_replica(
         *render_copies(replica, seen.referenced),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_front(replica, seen.images, lifecycle, pooled=seen.pools),
-        *(render_budgets(replica) if BUDGETS in seen.serves else ()),
-        *(render_monitors(replica, pooled=seen.pools) if POD_MONITORS in seen.serves else ()),
+        *_front(replica, seen, lifecycle),
+        *(render_budgets(replica, picked=seen.has_picker(replica)) if BUDGETS in seen.serves else ()),
+        *(render_monitors(replica, pooled=seen.has_picker(replica)) if POD_MONITORS in seen.serves else ()),
     )
 
 
@@ -112,7 +127,7 @@ def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
                 f"engine {engine.name} is a gang, and cluster {replica.spec.cluster_name} does not serve "
                 f"{LEADER_WORKER_SETS}: install LeaderWorkerSet there",
             )
-    if replica.spec.is_split and not seen.pools:
+    if replica.spec.is_split and not seen.has_picker(replica):
         cluster = replica.spec.cluster_name
         lack = (
             f"the gateway of cluster {cluster} routes to no InferencePool: install Envoy AI Gateway there and name it "
@@ -141,9 +156,15 @@ def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle
     return render(replica, engine, part, lifecycle)
 
 
-def _front(replica: ModelReplica, images: Images, lifecycle: Lifecycle, *, pooled: bool) -> Sequence[Manifest]:
-    """What requests pass on their way to the pods; the route last, so that it never leads to nothing."""
-    behind = (
-        (*render_picker(replica, images, lifecycle), render_pool(replica)) if pooled else (render_service(replica),)
-    )
-    return [*behind, render_route(replica, pooled=pooled)]
+def _front(replica: ModelReplica, seen: Context, lifecycle: Lifecycle) -> Sequence[Manifest]:
+    """Return what requests pass on their way to the pods; the route last, so that it never leads to nothing.
+
+    In mode Unified the route passes the picker by while none is ready: the gateway would refuse every request.
+    """
+    has_picker, filtered = seen.has_picker(replica), ROUTE_FILTERS in seen.serves
+    return [
+        *((*render_picker(replica, seen.images, lifecycle, full=filtered), render_pool(replica)) if has_picker else ()),
+        render_service(replica),
+        *([render_path_filter(replica)] if filtered else []),
+        render_route(replica, picked=has_picker and (seen.picker_answers or replica.spec.is_split), filtered=filtered),
+    ]

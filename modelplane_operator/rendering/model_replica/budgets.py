@@ -5,16 +5,24 @@ from __future__ import annotations
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.model_replica.endpoint_picker import pickers
 from modelplane_operator.rendering.owned import on_cluster
 
 
-def render_budgets(replica: ModelReplica) -> tuple[Manifest, ...]:
-    """One pod at a time, of engines that have several.
+def render_budgets(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, ...]:
+    """One pod at a time, of engines that have several, and of the endpoint picker.
 
     For a single pod there is nothing between forbidding every eviction, which stops the upgrade of its node for ever,
     and allowing each.
     """
-    return tuple(_budget(replica, engine) for engine in replica.spec.engines if _pods(engine) > 1)
+    workloads = (
+        names.workload(replica.metadata.name, engine.name) for engine in replica.spec.engines if _pods(engine) > 1
+    )
+    picker = names.picker(replica.metadata.name)
+    return (
+        *(_budget(replica, name, {labels.WORKLOAD: name}) for name in workloads),
+        *([_budget(replica, picker, {labels.PICKER_APP: picker})] if picked and pickers(replica) > 1 else []),
+    )
 
 
 def _pods(engine: PlacedEngine) -> int:
@@ -22,14 +30,13 @@ def _pods(engine: PlacedEngine) -> int:
     return engine.copies * sum(sizes)
 
 
-def _budget(replica: ModelReplica, engine: PlacedEngine) -> Manifest:
-    name = names.workload(replica.metadata.name, engine.name)
+def _budget(replica: ModelReplica, name: str, selected: dict[str, str]) -> Manifest:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": on_cluster(replica, name),
         "spec": {
-            "selector": {"matchLabels": {labels.WORKLOAD: name}},
+            "selector": {"matchLabels": selected},
             "maxUnavailable": 1,
             # What does not answer protects nothing, and would stop the upgrade of its node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",

@@ -17,7 +17,7 @@ from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
 CACHE_PATH = "/mnt/models"
-REVISION: Final = 2
+REVISION: Final = 3
 """Of what is ours in a pod. Whoever changes that raises it, and keeps what replicas of before have until they are
 changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
 
@@ -25,6 +25,8 @@ changed in their turn: an upgrade of the operator must not restart every engine 
 2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their
 callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
 to end, but not of what a probe ends.
+3: the endpoint picker has two pods, a certificate and bounds, takes every API, and lets no prefix outweigh a queue; one
+pod has none.
 """
 PORT_NAME = "http"
 

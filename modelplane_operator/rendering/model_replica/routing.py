@@ -5,6 +5,8 @@ from __future__ import annotations
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import HTTP_ROUTE_FILTER
+from modelplane_operator.rendering.allowed import API_PATHS
 from modelplane_operator.rendering.model_replica.endpoint_picker import POOL_GROUP
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME
@@ -17,7 +19,7 @@ def replica_prefix(replica: Key) -> str:
 
 
 def render_service(replica: ModelReplica) -> Manifest:
-    """The pods that answer requests, on clusters without InferencePools."""
+    """The pods that answer requests, as the gateway finds them without a picker."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -37,14 +39,38 @@ def render_service(replica: ModelReplica) -> Manifest:
     }
 
 
-def render_route(replica: ModelReplica, *, pooled: bool) -> Manifest:
-    """The HTTPRoute of a replica, to its InferencePool or to its Service."""
+def render_path_filter(replica: ModelReplica) -> Manifest:
+    """Return what takes the replica's own prefix off a path: a URLRewrite can only where the match is a prefix."""
+    rewrite = {"pattern": f"^{_pattern(replica)}/(.*)$", "substitution": r"/\1"}
+    return {
+        "apiVersion": HTTP_ROUTE_FILTER.api_version,
+        "kind": HTTP_ROUTE_FILTER.kind,
+        "metadata": on_cluster(replica, replica.metadata.name),
+        "spec": {"urlRewrite": {"path": {"type": "ReplaceRegexMatch", "replaceRegexMatch": rewrite}}},
+    }
+
+
+def render_route(replica: ModelReplica, *, picked: bool, filtered: bool) -> Manifest:
+    """Return the HTTPRoute of a replica.
+
+    `picked`: requests with a body go to the InferencePool, whose picker reads them; the rest, websockets among them, to
+    the Service, as a picker would wait for a body. `filtered`: only paths of model APIs lead anywhere. It takes a kind
+    of Envoy Gateway that an account of before may not write.
+
+    An InferencePool has exactly one match: Envoy AI Gateway adds its filter once for each, and each asks the picker.
+    """
     name = replica.metadata.name
-    backend: Manifest = (
-        {"group": POOL_GROUP, "kind": "InferencePool", "name": names.inference_pool(name)}
-        if pooled
-        else {"group": "", "kind": "Service", "name": name, "port": SERVING_PORT}
-    )
+    service: Manifest = {"group": "", "kind": "Service", "name": name, "port": SERVING_PORT}
+    pool: Manifest = {"group": POOL_GROUP, "kind": "InferencePool", "name": names.inference_pool(name)}
+    if filtered:
+        reference = {"group": HTTP_ROUTE_FILTER.group, "kind": HTTP_ROUTE_FILTER.kind, "name": name}
+        rewrite: Manifest = {"type": "ExtensionRef", "extensionRef": reference}
+        match: Manifest = {"path": {"type": "RegularExpression", "value": allowed_paths(replica)}}
+    else:
+        path = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
+        rewrite = {"type": "URLRewrite", "urlRewrite": {"path": path}}
+        match = {"path": {"type": "PathPrefix", "value": replica_prefix(replica.key)}}
+    with_body = [_rule({**match, "method": "POST"}, rewrite, pool)] if picked else []
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -58,18 +84,29 @@ def render_route(replica: ModelReplica, *, pooled: bool) -> Manifest:
                     "namespace": names.SYSTEM_NAMESPACE,
                 }
             ],
-            "rules": [
-                {
-                    "matches": [{"path": {"type": "PathPrefix", "value": replica_prefix(replica.key)}}],
-                    "filters": [
-                        {
-                            "type": "URLRewrite",
-                            "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}},
-                        }
-                    ],
-                    "backendRefs": [backend],
-                    "timeouts": {"request": "0s"},  # none: Envoy's 15 s would cut off long answers
-                }
-            ],
+            "rules": [*with_body, _rule(match, rewrite, service)],
         },
+    }
+
+
+def allowed_paths(replica: ModelReplica) -> str:
+    """Return the expression that matches the paths of model APIs, and those that the deployment adds."""
+    added = replica.spec.serving.paths if replica.spec.serving else ()
+    if "/" in added:
+        return f"{_pattern(replica)}/.*"
+    below = "|".join(dict.fromkeys(path.strip("/") for path in (*API_PATHS, *added)))
+    return f"{_pattern(replica)}/({below})(/.*)?"
+
+
+def _pattern(replica: ModelReplica) -> str:
+    """Return the replica's prefix as an expression; of what names may have, only dots mean anything there."""
+    return replica_prefix(replica.key).rstrip("/").replace(".", r"\.")
+
+
+def _rule(match: Manifest, rewrite: Manifest, backend: Manifest) -> Manifest:
+    return {
+        "matches": [match],
+        "filters": [rewrite],
+        "backendRefs": [backend],
+        "timeouts": {"request": "0s"},  # none: Envoy's 15 s would cut off long answers
     }
