@@ -18,7 +18,8 @@ class KeySecret(Model):
 
 
 class APIKeys(Model):
-    """Keys that clients send as `Authorization: Bearer KEY`, as every client for OpenAI's API does."""
+    """Keys that clients send as `Authorization: Bearer KEY`, as those for OpenAI's API do, or as `x-api-key: KEY`, as
+    those for Anthropic's do."""
 
     secret_refs: Annotated[tuple[KeySecret, ...], Field(min_length=1, max_length=8), list_map("name")]
     """Secrets in the namespace of the ModelService; a key of any of them is taken. To change a key, put the new one

@@ -48,7 +48,7 @@ class EndpointCredentials(Model):
     """Where the value is kept. Whoever may read the HTTPRoutes of the namespace can read it too, unless
     Envoy Gateway answers and the Secret holds the whole header under the key `credential`."""
     header: HeaderName = AUTHORIZATION
-    """Header that carries it. The client's own Authorization never goes to an endpoint with credentials."""
+    """Header that carries it. The client's own Authorization and x-api-key never go to an endpoint with credentials."""
     prefix: Annotated[Annotated[str, Field(max_length=64)] | None, must(PRINTABLE)] = None
     """What stands before the value. Left out, it is `Bearer ` in the header Authorization and nothing in another."""
 

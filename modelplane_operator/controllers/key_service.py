@@ -24,7 +24,6 @@ from weakref import WeakValueDictionary
 import structlog
 from aiohttp import web
 
-from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.hub_gateway import MISSING_KEY
 from modelplane_operator.clients.kube import Kube, connect
@@ -173,12 +172,14 @@ def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextMa
             return web.Response(text="ok\n")
         if not request.raw_path.startswith(api_keys.PREFIX):
             return _refusal(403, "There is nothing here.", "not_found")
-        key = api_keys.sent(request.headers.get(AUTHORIZATION, ""))
-        if key is None:
-            return _refusal(401, "This model needs a key: send Authorization: Bearer KEY.", MISSING_KEY)
+        keys = api_keys.keys_of(request.headers)
+        if not keys:
+            how = "send Authorization: Bearer KEY, or x-api-key: KEY"
+            return _refusal(401, f"This model needs a key: {how}.", MISSING_KEY)
         try:
-            if await keyring.allows(key, api_keys.secrets_at(request.raw_path.partition("?")[0])):
-                return web.Response()
+            for key in keys:
+                if await keyring.allows(key, api_keys.secrets_at(request.raw_path.partition("?")[0])):
+                    return web.Response()
         except UnknownKeysError:
             return _refusal(503, "API keys cannot be checked at the moment: try again.", "keys_unavailable")
         return _refusal(401, "This API key is not one of this model's.", "invalid_api_key")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from modelplane_operator.api.auth import Auth
+from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
 
@@ -21,6 +22,8 @@ MOST: Final = 256  # keys of a Secret
 LARGEST: Final = 64 * 1024  # bytes of their names and their content, as the Secret has it
 SECRETS: Final = 8  # that one request is checked against; the schema's bound
 ANSWER: Final = 4096  # the most that the key service says
+API_KEY: Final = "x-api-key"
+KEY_HEADERS: Final = (AUTHORIZATION, API_KEY)
 _SCHEME: Final = "bearer "
 
 
@@ -43,9 +46,20 @@ def secrets_at(path: str) -> tuple[Key, ...]:
     return tuple(Key(namespace, name) for name in secrets[:SECRETS])
 
 
-def sent(header: str) -> str | None:
-    """The key that an Authorization header carries."""
-    return header[len(_SCHEME) :].strip() or None if header.lower().startswith(_SCHEME) else None
+def keys_of(headers: Mapping[str, str]) -> list[str]:
+    """Return the keys that a request carries: as clients for OpenAI's API send them, and as those for Anthropic's."""
+    bearer = headers.get(AUTHORIZATION, "")
+    keys = (bearer[len(_SCHEME) :] if bearer.lower().startswith(_SCHEME) else "", headers.get(API_KEY, ""))
+    return [key.strip() for key in keys if key.strip()]
+
+
+def withheld(credentials: str | None, *, guarded: bool) -> list[str]:
+    """Return the headers with a client's key that an endpoint does not get, given the header of its own credentials.
+
+    Nobody gets a key that was for us, or the client's beside its own.
+    """
+    own = (credentials or "").lower()
+    return [name for name in KEY_HEADERS if name.lower() != own] if own or guarded else []
 
 
 def digest(key: str) -> bytes:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
-from modelplane_operator.api.model_endpoint import AUTHORIZATION, ModelEndpoint
+from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.kube.resources import BACKEND
 from modelplane_operator.rendering import cluster_gateway, two_passes
+from modelplane_operator.rendering.api_keys import KEY_HEADERS
 from modelplane_operator.rendering.backend_url import Backend, address_of
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
 from modelplane_operator.rendering.credentials import Header
@@ -153,7 +154,7 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
                     "failOpen": False,
                     "statusOnError": 503,
                     "timeout": "5s",
-                    "headersToExtAuth": [AUTHORIZATION],
+                    "headersToExtAuth": [*KEY_HEADERS],
                     "http": {"backendRefs": [reference], "pathOverride": path},
                 },
             },

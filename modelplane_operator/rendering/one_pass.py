@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from modelplane_operator.api import names
-from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.rendering.api_keys import withheld
 from modelplane_operator.rendering.hops import marked
 from modelplane_operator.rendering.weights import BackendGroup, Target, WeightedEndpoint, fitted
 
@@ -81,13 +81,12 @@ def _replaced(path: str) -> Manifest:
 
 
 def _headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
-    """The endpoint's own credentials, and never the client's beside them; nobody gets a key that was for us."""
+    """The endpoint's own credentials, and never the client's beside them."""
     header = target.header
     added = [{"name": header.name, "value": header.value}] if header else []
-    others = header.name.lower() != AUTHORIZATION.lower() if header else guarded
     changes = {
         "set": [*added, *([marked(mark)] if mark and target.unproven else [])],
-        "remove": [AUTHORIZATION] if others else [],
+        "remove": withheld(header.name if header else None, guarded=guarded),
     }
     if kept := {change: those for change, those in changes.items() if those}:
         yield {"type": "RequestHeaderModifier", "requestHeaderModifier": kept}

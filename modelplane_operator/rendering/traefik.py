@@ -15,13 +15,13 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
-from modelplane_operator.api.model_endpoint import AUTHORIZATION, ModelEndpoint
+from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.kube.resources import SERVICE
 from modelplane_operator.rendering import one_pass
-from modelplane_operator.rendering.api_keys import ANSWER
+from modelplane_operator.rendering.api_keys import ANSWER, KEY_HEADERS
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS, Backend, address_of
 from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.data_plane import Allowed
@@ -180,7 +180,7 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
     host, number = keys
     asked = {
         "address": f"http://{_in_url(host)}:{number}{path}",
-        "authRequestHeaders": [AUTHORIZATION],
+        "authRequestHeaders": [*KEY_HEADERS],
         "trustForwardHeader": False,
         "maxResponseBodySize": ANSWER,
     }

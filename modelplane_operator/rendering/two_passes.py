@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from modelplane_operator.api import names
-from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering import one_pass
+from modelplane_operator.rendering.api_keys import withheld
 from modelplane_operator.rendering.hops import marked
 from modelplane_operator.rendering.weights import BackendGroup, WeightedEndpoint, fitted
 
@@ -81,21 +81,15 @@ def _endpoint(share: WeightedEndpoint, path: str | None, *, mark: str, guarded: 
 
 
 def _credentials(share: WeightedEndpoint, *, mark: str, guarded: bool) -> Iterator[Manifest]:
-    """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole.
-
-    Nobody gets a key that was for us.
-    """
+    """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole."""
     header, added = share.target.header, [marked(mark)] if mark and share.target.unproven else []
-    if header is None:
-        yield _headers(set=added, remove=[HEADER, *([AUTHORIZATION] if guarded else [])])
-        return
-    others = [] if header.name.lower() == AUTHORIZATION.lower() else [AUTHORIZATION]
-    if header.secret is None:
+    removed = [HEADER, *withheld(header.name if header else None, guarded=guarded)]
+    if header is not None and header.secret is None:
         # Envoy reads `%...%` in a value as an expression, and refuses everybody's routes for one that it cannot read.
-        value = header.value.replace("%", "%%")
-        yield _headers(set=[{"name": header.name, "value": value}, *added], remove=[HEADER, *others])
+        added = [{"name": header.name, "value": header.value.replace("%", "%%")}, *added]
+    yield _headers(set=added, remove=removed)
+    if header is None or header.secret is None:
         return
-    yield _headers(set=added, remove=[HEADER, *others])
     injection = {"group": "gateway.envoyproxy.io", "kind": "HTTPRouteFilter"}
     name = names.endpoint_backend(*share.endpoint.key)
     yield {"type": "ExtensionRef", "extensionRef": {**injection, "name": name}}

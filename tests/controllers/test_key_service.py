@@ -165,6 +165,8 @@ async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: 
 
         right, wrong = {"Authorization": "Bearer k"}, {"Authorization": "Bearer x"}
         assert await answer(path, **right) == (200, "")
+        assert await answer(path, **{"x-api-key": "k"}) == (200, "")
+        assert await answer(path, **wrong, **{"x-api-key": "k"}) == (200, "")
         assert await answer(path, **wrong) == (401, "invalid_api_key")
         assert await answer(path) == (401, "missing_api_key")
         assert await answer(f"{path}?/{TEAM}", **right) == (200, "")

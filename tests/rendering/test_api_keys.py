@@ -17,10 +17,11 @@ from modelplane_operator.rendering.api_keys import (
     beyond,
     digest,
     digests,
+    keys_of,
     matches,
     path_of,
     secrets_at,
-    sent,
+    withheld,
 )
 
 CHAT = ModelService.model_validate(
@@ -48,7 +49,19 @@ CHAT = ModelService.model_validate(
     ],
 )
 def test_a_key_is_what_a_bearer_brings(header: str, key: str | None) -> None:
-    assert sent(header) == key
+    assert keys_of({"Authorization": header}) == [key] * (key is not None)
+
+
+def test_a_key_comes_as_anthropics_clients_send_it_too() -> None:
+    assert keys_of({"x-api-key": " k "}) == ["k"]
+    assert keys_of({"x-api-key": "k", "Authorization": "Bearer other"}) == ["other", "k"]
+
+
+def test_no_endpoint_gets_the_clients_key_beside_its_own() -> None:
+    assert withheld(None, guarded=False) == []
+    assert withheld(None, guarded=True) == ["Authorization", "x-api-key"]
+    assert withheld("X-Api-Key", guarded=True) == ["Authorization"]
+    assert withheld("authorization", guarded=False) == ["x-api-key"]
 
 
 def test_a_secret_holds_those_keys_that_a_header_can_carry() -> None:
