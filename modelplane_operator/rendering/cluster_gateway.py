@@ -35,6 +35,8 @@ STEERING: Final = (
 # Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
 # picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
+# Requests up to this size can be sent to another pod: Envoy keeps them until the first has begun to answer.
+_RETRIED: Final[Manifest] = {"bufferLimit": "1Mi"}
 _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
 # The web server of most engines, uvicorn, ends idle connections after five seconds.
 _IDLE: Final = "4s"
@@ -138,8 +140,8 @@ def render_cluster_gateway(
         *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
         *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
-        client_policy(namespaced, _TARGET, headers=_UNSTEERED),
-        backend_policy(namespaced, _TARGET, idle=_IDLE),
+        client_policy(namespaced, _TARGET, headers=_UNSTEERED, connection=_RETRIED),
+        backend_policy(namespaced, _TARGET, idle=_IDLE, engines=True),
     )
 
 
@@ -184,5 +186,6 @@ def _hub_only(metadata: Manifest) -> Manifest:
         {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
         {**_TARGET, "sectionName": _HTTPS["name"]},
         headers=_UNSTEERED,  # this policy takes the place of the other one's at its listener
+        connection=_RETRIED,
         tls={"minVersion": "1.2", "clientValidation": clients},
     )

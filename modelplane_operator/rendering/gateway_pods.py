@@ -21,6 +21,7 @@ INTERNAL: Final[Mapping[str, str]] = {
 
 GIVE_ADDRESSES: Final = "see that something gives addresses to Services of type LoadBalancer there, MetalLB for one"
 REPLICAS: Final = 2  # by default: one node may die
+READ: Final = "600s"  # for a request with its body; Traefik's own minute is too short for an hour of sound
 DRAIN: Final = 900  # seconds that answers have to end, when what gives them is replaced
 LEAVE: Final = 15  # seconds until load balancers send no more requests to a pod that goes
 # Envoy Gateway's own probes give up after a second, and what they restart then drains for as long as a pod that ends:
@@ -71,10 +72,11 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
     asked = pods.service or GatewayService()
     resources = pods.resources.to_manifest() if pods.resources else {}
     classed = {"spec": spec} if (spec := _class(asked)) else {}
+    transport = {"lifeCycle": life_cycle(), "respondingTimeouts": {"readTimeout": READ}}
     return {
         "service": {"nameOverride": service, **_annotated(asked), **classed, **_ranges(asked)},
         "deployment": {"replicas": pods.replicas or REPLICAS, "terminationGracePeriodSeconds": LEAVE + DRAIN + 45},
-        "ports": {name: {"transport": {"lifeCycle": life_cycle()}} for name in ("web", "websecure")},
+        "ports": {name: {"transport": transport} for name in ("web", "websecure")},
         "podDisruptionBudget": {"enabled": True, **_BUDGET},
         "tolerations": LOST,
         "topologySpreadConstraints": _spread({"app.kubernetes.io/name": "traefik"}),

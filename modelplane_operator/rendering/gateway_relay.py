@@ -19,7 +19,7 @@ from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.headless import port, render_service, render_slice
 from modelplane_operator.rendering.owned import on_hub
-from modelplane_operator.rendering.traefik import RELAY
+from modelplane_operator.rendering.traefik import RELAY, TO_BACKENDS
 
 _TRAEFIK: Final = "traefik.io/v1alpha1"
 
@@ -42,6 +42,7 @@ def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...
                 "rootCAs": [{"secret": names.GATEWAY_CERTIFICATE}],
                 "certificatesSecrets": [names.GATEWAY_CERTIFICATE],
                 "disableHTTP2": True,  # else it is not the fast proxy that answers (docs/decisions/0024)
+                "forwardingTimeouts": dict(TO_BACKENDS),
                 "maxIdleConnsPerHost": 200,  # by default none: each request would shake hands anew
             },
         },

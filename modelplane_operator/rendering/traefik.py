@@ -25,7 +25,7 @@ from modelplane_operator.rendering.api_keys import ANSWER, KEY_HEADERS
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS, Backend, address_of
 from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.data_plane import Allowed
-from modelplane_operator.rendering.gateway_pods import LEAVE, life_cycle, traefik_values
+from modelplane_operator.rendering.gateway_pods import LEAVE, READ, life_cycle, traefik_values
 from modelplane_operator.rendering.headless import port, render_service, render_slice
 from modelplane_operator.rendering.model_endpoint import asked_name, of_cluster
 from modelplane_operator.rendering.owned import on_hub, owner_labels
@@ -49,6 +49,10 @@ RELAY: Final = "modelplane"
 RELAY_HOST: Final = f"relay.{names.INTERNAL_DOMAIN}"
 RELAY_PORT: Final = 8444
 
+
+# A backend that takes no connection is passed over soon; and no connection is reused that the other end, which often
+# gives up after a minute, may be closing just then (docs/hub-gateway.md has the times of all hops).
+TO_BACKENDS: Final = {"dialTimeout": "3s", "idleConnTimeout": "50s"}
 
 rules = one_pass.rules
 
@@ -89,6 +93,8 @@ def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Co
         "additionalArguments": [
             f"--entryPoints.{RELAY}.address=127.0.0.1:{RELAY_PORT}/tcp",
             f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # nobody but itself comes by there
+            f"--entryPoints.{RELAY}.transport.respondingTimeouts.readTimeout={READ}",
+            *(f"--serversTransport.forwardingTimeouts.{key}={value}" for key, value in TO_BACKENDS.items()),
             # It ends after those by which requests come.
             *(
                 f"--entryPoints.{RELAY}.transport.lifeCycle.{key}={value}"
