@@ -1,0 +1,70 @@
+"""Which paths of an engine clients reach, and what becomes of one that has died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from yarl import URL
+
+from tests.integration.harness import Stage, until
+from tests.integration.kinds import deployment, engine, pod, service
+
+pytestmark = pytest.mark.fleet
+
+MODEL_APIS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"),
+    *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech", "/v1/images/generations"),
+    *("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/pooling", "/classify", "/tokenize"),
+    *("/detokenize", "/invocations", "/v2/embed", "/inference/v1/generate", "/generate", "/completion", "/infill"),
+    *("/v2/models/model/infer", "/health", "/ping"),
+)
+OF_WHOEVER_RUNS_IT = (
+    *("/", "/metrics", "/version", "/flush_cache", "/start_profile", "/stop_profile", "/collective_rpc", "/sleep"),
+    *("/wake_up", "/get_server_info", "/slots", "/props", "/reset_prefix_cache", "/load_lora_adapter", "/metrics/"),
+    *("/v1/../metrics", "/v1/%2e%2e/metrics", "/v1/..%2fmetrics", "//metrics", "/v1x", "/healthz", "/my-route"),
+)
+
+
+async def reaches(stage: Stage, url: str, path: str, method: str = "POST") -> bool:
+    """Return whether an engine has answered: the simulated ones say who they are, whatever the answer."""
+    async with stage.session.request(
+        method, URL(f"{url}{path}", encoded=True), json={} if method == "POST" else None, allow_redirects=False
+    ) as answer:
+        return "x-localfleet-pod" in answer.headers
+
+
+async def test_clients_reach_the_apis_of_a_model_and_nothing_else_of_its_engine(stage: Stage, space: str) -> None:
+    await stage.hub.apply(deployment(space, serving={"paths": ["/my-other-route"]}), service(space))
+    await stage.hub.ready("ModelService", "model", space)
+    url = f"{stage.gateway}/{space}/model"
+
+    opened = {path: await reaches(stage, url, path) for path in MODEL_APIS}
+    closed = {path: await reaches(stage, url, path) for path in OF_WHOEVER_RUNS_IT}
+    read = {path: await reaches(stage, url, path, "GET") for path in ("/v1/models", *OF_WHOEVER_RUNS_IT)}
+
+    assert all(opened.values()), opened
+    assert not any(closed.values()), closed
+    assert read.pop("/v1/models")
+    assert not any(read.values()), read
+    # The cluster does not allow it, and the deployment says so.
+    told = (await stage.hub.get("ModelDeployment", "model", space) or {})["status"]["conditions"]
+    assert any(one["reason"] == "LeftOut" and "path /my-other-route (allowedPaths)" in one["message"] for one in told)
+    assert not await reaches(stage, url, "/my-other-route")
+
+
+async def test_a_client_gets_no_answer_of_an_engine_that_has_died_and_says_it_is_ready(
+    stage: Stage, space: str
+) -> None:
+    dead = engine(name="dead", template=pod(**{"error-rate": "1", "error-status": "503"}))
+    await stage.hub.apply(deployment(space, engines=[engine(name="well", copies=2), dead]), service(space))
+    await stage.hub.ready("ModelService", "model", space)
+
+    async def all_well() -> bool:
+        found = await asyncio.gather(*(stage.chat(space) for _ in range(20)))
+        return {reply.status for reply in found} == {200}
+
+    await until("the dead engine to be left out", all_well)
+    found = Counter([(await stage.chat(space)).status for _ in range(100)])
+    assert found == {200: 100}
