@@ -547,7 +547,7 @@ def test_where_keys_are_asked_for_no_rule_goes_without_and_no_key_goes_on() -> N
     observed = written(replace(guarded("chat"), endpoints=tuple(many)))
     rules = [rule for one in observed.children if type_of(one) == HTTP_ROUTE for rule in one["spec"]["rules"]]
     leading = [one for rule in rules for one in rule["backendRefs"] if one["name"].startswith("e")]
-    removed = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["Authorization"]}}
+    removed = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["Authorization", "x-api-key"]}}
 
     assert len(leading) == 40
     assert all(rule["filters"][0]["type"] == "ExtensionRef" for rule in rules)
