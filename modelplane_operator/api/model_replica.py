@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -129,6 +129,9 @@ class ModelReplicaStatus(SummarizedStatus):
     """Nodes that its spec asks for, over all of its pools."""
     pool: Annotated[str, Field(max_length=128)] | None = None
     """Pool of those nodes; several are separated by commas."""
+    paths: Literal["ModelAPIs", "All"] | None = None
+    """`ModelAPIs`: clients reach the paths of model APIs and those that `serving.paths` adds. `All`: they reach
+    everything that the engines answer, as the operator may not write HTTPRouteFilters on the cluster."""
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
     """Pools on more of whose nodes the replica has pods than its spec asks for: pods of an earlier shape are still
     ending there. Nothing else is placed on those nodes."""

@@ -11,7 +11,7 @@ from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resourc
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.model import ATOMIC, Model
+from modelplane_operator.api.model import ATOMIC, Model, list_map
 
 
 class EndpointSelector(Model):
@@ -51,6 +51,17 @@ class ResolvedEndpoint(Model):
     """Its share of the requests, relative to the other endpoints."""
 
 
+class APIRoute(Model):
+    """A route of a model's API."""
+
+    path: Annotated[str, Field(max_length=64)]
+    """Path to append to the URL, with all below it; `/` is every other path."""
+    carried: bool
+    """Whether requests to it reach the engines, whatever those make of them."""
+    message: Annotated[str, Field(max_length=512)] | None = None
+    """Why they do not, or not by all endpoints."""
+
+
 class ModelServiceStatus(SummarizedStatus):
     """What is known of the URL."""
 
@@ -58,6 +69,8 @@ class ModelServiceStatus(SummarizedStatus):
     """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
     endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=LISTED), ATOMIC] = ()
     """Endpoints that get requests; of more than 100, the first ones. EndpointsResolved counts them all."""
+    routes: Annotated[tuple[APIRoute, ...], Field(max_length=48), list_map("path")] = ()
+    """Which routes of a model's API requests reach the engines by."""
     endpoint_count: int | None = None
     """How many endpoints get requests, all of them."""
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from modelplane_operator.api import ModelDeployment, ModelService
+from modelplane_operator.api.model_service import APIRoute
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.chat import ChatAnswer, chat
 from modelplane_operator.cli.hub import ask, objects, snapshot
@@ -26,12 +27,18 @@ from modelplane_operator.planning.answers.why import why as answer
 
 def url(
     name: Annotated[str, typer.Argument(help="A ModelService, or a ModelDeployment behind one.", metavar="NAME")],
+    routes: Annotated[bool, typer.Option("--routes", help="Show every route of its API.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """The address under which a model answers."""
-    sys.stdout.write(f"{legible(_address(name, namespace, context, kubeconfig))}\n")
+    """The address under which a model answers, and the routes of its API that it does not carry."""
+    service = _service(name, namespace, context, kubeconfig)
+    sys.stdout.write(f"{legible(service.address)}\n")
+    for route in service.routes:
+        if routes or route.message:
+            state = "carried" if route.carried else "not carried"
+            sys.stderr.write(f"{legible(': '.join(filter(None, (f'{route.path} {state}', route.message))))}\n")
 
 
 def ask_model(
@@ -44,7 +51,7 @@ def ask_model(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """One answer of a model, as it comes, and how long it took."""
-    address, began = _address(name, namespace, context, kubeconfig), time.monotonic()
+    address, began = _service(name, namespace, context, kubeconfig).address, time.monotonic()
     out = console()
 
     def on_text(piece: str) -> None:
@@ -57,7 +64,13 @@ def ask_model(
     sys.stderr.write(f"{legible(spoken.model)}: {first}all {spoken.pieces} pieces after {spoken.last - began:.2f} s\n")
 
 
-def _address(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> str:
+@dataclass(frozen=True)
+class _Service:
+    address: str
+    routes: Sequence[APIRoute]
+
+
+def _service(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> _Service:
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
@@ -73,7 +86,7 @@ def _address(name: str, namespace: str | None, context: str | None, kubeconfig: 
     found = ask(target, question)
     for service in found.services:
         if service.status and service.status.address:
-            return service.status.address
+            return _Service(service.status.address, service.status.routes)
     if not found.exists:
         raise No(f"there is no ModelService and no ModelDeployment {key}: kubectl get ms,md -n {key.namespace}")
     if not found.services:

@@ -38,6 +38,7 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.planning.answering import judge
+from modelplane_operator.planning.api_routes import decisive
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_service import JUDGED, Observed, plan
 from modelplane_operator.planning.selection import Neighbours, state
@@ -157,11 +158,12 @@ def controller(
             _uid(clients.hub),
             _asked(service, known, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
+            dict(_replicas(endpoints, clients.hub)),
         )
 
     watches: dict[ResourceType, Mapper] = {
         of(ModelEndpoint): _selectors,
-        of(ModelReplica): _lacking,
+        of(ModelReplica): _on_replica,
         of(ModelService): begins(_without_endpoints),
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
@@ -255,6 +257,22 @@ def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
     endpoints = hub.find(of(ModelEndpoint))
     beside = endpoints.by("labelled", (service.key.namespace,)) if endpoints else ()
     return Neighbours(endpoints=tuple(map(labels_of, beside)))
+
+
+def _replicas(endpoints: Iterable[ModelEndpoint], hub: Cluster) -> Iterator[tuple[Key, Manifest]]:
+    """Yield the replica of each endpoint that leads to one."""
+    for endpoint in endpoints:
+        routing = endpoint.status.routing if endpoint.status else None
+        found = find(hub, of(ModelReplica), endpoint.key) if routing and routing.leads_to == "Replica" else None
+        if found is not None:
+            yield endpoint.key, found
+
+
+def _on_replica(change: Change, hub: Cluster) -> Iterator[Key]:
+    yield from _lacking(change, hub)
+    services = hub.find(of(ModelService))
+    if services is not None and change.old and change.new and decisive(change.old) != decisive(change.new):
+        yield from _selecting_it(change.new, services)
 
 
 def _lacking(change: Change, hub: Cluster) -> Iterator[Key]:

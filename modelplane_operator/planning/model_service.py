@@ -36,6 +36,7 @@ from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answering import answering, unguarded
+from modelplane_operator.planning.api_routes import api_routes
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.plan import Apply, Plan, prune
 from modelplane_operator.planning.selection import Neighbours, why_none
@@ -83,6 +84,8 @@ class Observed:
     """What requests through the gateway meet with; None where none are sent."""
     near: Neighbours | None = None
     """What there is in its namespace, for a service that selects no endpoint."""
+    replicas: Mapping[Key, Manifest] = field(default_factory=dict[Key, Manifest])
+    """Those that the endpoints lead to."""
 
     @property
     def door(self) -> HubGateway:
@@ -224,11 +227,13 @@ def _status(
     else:
         reason, words = _ready(seen, answers, routed)
         ready = reason.condition(seen.now, message=words)
+    replicas = [seen.replicas[share.endpoint.key] for share in shared if share.endpoint.key in seen.replicas]
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
         endpoint_count=len(shared),
         address=service_url(seen.service.key, models) if models else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
+        routes=api_routes(replicas, len(shared) - len(replicas)),
         conditions=(*judged, *asked, ready),
     )
 

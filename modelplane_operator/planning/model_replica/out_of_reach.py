@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.model_replica import ModelAccepted, ModelReady
+from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, PickerReady
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.status import status
@@ -31,12 +31,18 @@ def out_of_sight(seen: Observed, error: ClientError) -> Plan:
         return Plan(failure=error)
     cluster = seen.replica.spec.cluster_name
     why = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
+    # Whether its gateway routes to InferencePools is decided once, and stays known.
+    picker = (each for each in seen.replica.conditions if each.type == PickerReady.__name__)
     lost = (
+        *picker,
         ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=why),
         Ready.UNREACHABLE.condition(seen.now, message=why),
     )
     last = seen.replica.status
     known = status(
-        lost, held=last.held_nodes if last else (), unschedulable_since=last.unschedulable_since if last else None
+        lost,
+        held=last.held_nodes if last else (),
+        unschedulable_since=last.unschedulable_since if last else None,
+        paths=last.paths if last else None,
     )
     return Plan(status=known, failure=error)

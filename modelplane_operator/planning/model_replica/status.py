@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition, Ready
@@ -25,7 +26,7 @@ from modelplane_operator.planning.model_replica.engines import EngineState
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.referenced import missing
 from modelplane_operator.planning.symptoms import is_refused, refuses_backend, symptoms, told, unrouted
-from modelplane_operator.rendering.model_replica import unheard, untransferred
+from modelplane_operator.rendering.model_replica import ROUTE_FILTERS, unheard, untransferred
 from modelplane_operator.scheduling.placement import charges, read
 
 KIND = ModelReplica.definition.kind
@@ -83,6 +84,7 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
         (accepted, *_transfer(seen), *_picking(seen, unpicked), answers, whole),
         held=_held(seen),
         unschedulable_since=_unschedulable_since(seen),
+        paths="ModelAPIs" if ROUTE_FILTERS in seen.around.serves else "All",
     )
 
 
@@ -109,8 +111,11 @@ def status(
     *,
     held: tuple[HeldNodes, ...] = (),
     unschedulable_since: datetime | None = None,
+    paths: Literal["ModelAPIs", "All"] | None = None,
 ) -> ModelReplicaStatus:
-    return ModelReplicaStatus(conditions=conditions, held_nodes=held, unschedulable_since=unschedulable_since)
+    return ModelReplicaStatus(
+        conditions=conditions, held_nodes=held, unschedulable_since=unschedulable_since, paths=paths
+    )
 
 
 def _unschedulable_since(seen: Observed) -> datetime | None:
