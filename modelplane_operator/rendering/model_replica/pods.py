@@ -13,11 +13,12 @@ from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.kubelets import PROBE_GRACE
 from modelplane_operator.rendering.model_replica.arguments import has_flag
 from modelplane_operator.rendering.model_replica.claims import pod_claims
+from modelplane_operator.rendering.model_replica.draining import drain_by_load
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
 CACHE_PATH = "/mnt/models"
-REVISION: Final = 2
+REVISION: Final = 3
 """Of what is ours in a pod. Whoever changes that raises it, and keeps what replicas of before have until they are
 changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
 
@@ -25,6 +26,7 @@ changed in their turn: an upgrade of the operator must not restart every engine 
 2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their
 callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
 to end, but not of what a probe ends.
+3: a pod drains for as long as a request is running, and ends within seconds when its engine answers no more.
 """
 PORT_NAME = "http"
 
@@ -126,7 +128,7 @@ def render_pod(
                     **_command(replica, pod.containers[0], serves=serves),
                     **({"env": env} if env else {}),
                     **({"ports": [_port(part.port)], **probes(part.port, lifecycle, revision)} if serves else {}),
-                    "lifecycle": drain(lifecycle),
+                    "lifecycle": _drain(member, part.port, lifecycle, revision),
                     **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
@@ -325,6 +327,11 @@ def probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
         # An engine deep in long prompts may be slow to answer, and a restart costs all of its work.
         "livenessProbe": {**ask, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10, **grace},
     }
+
+
+def _drain(member: PlacedMember, port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
+    by_load = drain_by_load(member, port, lifecycle.drain_seconds) if revision >= 3 else None
+    return by_load or drain(lifecycle)
 
 
 def drain(lifecycle: Lifecycle) -> Manifest:
