@@ -12,6 +12,7 @@ from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, Model, Rule
 Role = Literal["Standalone", "Leader", "Worker"]
 Phase = Literal["Prefill", "Decode"]
 ServingMode = Literal["Unified", "PrefillDecode"]
+EngineType = Literal["vllm", "sglang", "trtllm-serve", "triton"]
 
 
 class Worker(Model):
@@ -44,6 +45,16 @@ MEMBER_SHAPE = Rule(
 )
 
 
+class Health(Model):
+    """Where an engine says whether it answers requests."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024, pattern="^/[!-~]*$")] = "/health"
+    """Path that answers 200 once the engine answers requests, and not before: `/v1/health/ready` of NIM,
+    `/v2/health/ready` of Triton."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port to ask on. Without it, the one that requests come to."""
+
+
 class Engine(Model):
     """One serving unit of a replica; a kind adds the members."""
 
@@ -53,6 +64,14 @@ class Engine(Model):
     """Identical copies of this engine in every replica."""
     phase: Phase | None = None
     """The engine's part when prefill and decode are split. Set it only with serving mode PrefillDecode."""
+    type: EngineType | None = None
+    """Which program it is: by that the endpoint picker knows its metrics, and a ModelCache how to be served. Without
+    it, SGLang where image or command say so, and else vLLM."""
+    startup_seconds: Annotated[int, Field(ge=30, le=86400)] | None = None
+    """How long it may take from the start of its container until it answers; then it is started again. Without it, an
+    hour, or what the operator's settings say; more with a ModelCache of more than 360 GiB."""
+    health: Health | None = None
+    """Where it says whether it answers. Without it, `/health` on the port that requests come to."""
 
 
 def _sum(items: str, each: str, *, item: str = "x") -> str:

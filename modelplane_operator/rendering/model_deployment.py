@@ -14,7 +14,7 @@ from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, 
 from modelplane_operator.api.shared import ModelCacheRef
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
-from modelplane_operator.rendering.cache_sources import claim_of
+from modelplane_operator.rendering.cache_sources import claim_of, fetched_by
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
 from modelplane_operator.rendering.node_share import node_share
@@ -47,13 +47,25 @@ def render_replica(
 
 
 def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
-    """The cache, and the volume of it that is complete, where that is not its first."""
+    """The cache, the volume of it that is complete, where that is not its first, and what engines are told of it."""
     if ref is None:
         return {}
     told = cache.on(placement.cluster) if cache else None
-    volume = (claim_of(cache) if cache else "") or (told and told.volume)
+    claim = claim_of(cache) if cache else ""
+    volume = claim or (told and told.volume)
     other = volume and cache and volume != names.cache_volume(*cache.key)
-    return {"modelCacheRef": {"name": ref.name, **({"volume": volume} if other else {})}}
+    return {
+        "modelCacheRef": {
+            "name": ref.name,
+            **({"volume": volume} if other else {}),
+            **(
+                {"repo": cache.spec.hugging_face.repo}
+                if cache and cache.spec.source == "HuggingFace" and cache.spec.hugging_face
+                else {}
+            ),
+            **({"sizeGiB": fetched_by(cache).size_gib} if cache and not claim else {}),
+        }
+    }
 
 
 def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:
@@ -109,6 +121,9 @@ def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceC
         "name": engine.name,
         "copies": engine.copies,
         **({"phase": engine.phase} if engine.phase else {}),
+        **({"type": engine.type} if engine.type else {}),
+        **({"startupSeconds": engine.startup_seconds} if engine.startup_seconds else {}),
+        **({"health": engine.health.to_manifest()} if engine.health else {}),
         "members": [_member(members[member.role], member, cluster) for member in placed.members],
     }
 

@@ -138,7 +138,7 @@ def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
 
 def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
     render = render_gang if len(engine.members) > 1 else render_deployment
-    return render(replica, engine, part, lifecycle)
+    return render(replica, engine, part, lifecycle.of(replica, engine))
 
 
 def _front(replica: ModelReplica, images: Images, lifecycle: Lifecycle, *, pooled: bool) -> Sequence[Manifest]:
