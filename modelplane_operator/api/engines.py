@@ -72,6 +72,12 @@ class Engine(Model):
     hour, or what the operator's settings say; more with a ModelCache of more than 360 GiB."""
     health: Health | None = None
     """Where it says whether it answers. Without it, `/health` on the port that requests come to."""
+    ranks: Annotated[int, Field(ge=1, le=8)] = 1
+    """Data-parallel ranks of each pod that serve by themselves, each on a port of its own from 8000 on: the endpoint
+    picker chooses among them. All engines of a replica have as many; with a phase, one."""
+    workers_serve: bool = False
+    """Whether the workers of a gang answer requests as its leader does, as with wide expert parallelism. Otherwise the
+    leader alone does."""
 
 
 def _sum(items: str, each: str, *, item: str = "x") -> str:
@@ -118,6 +124,7 @@ def engine_rules(requests: str) -> tuple[Rule, ...]:
 
 def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
     """The rules that tie `serving` and `engines` of one object together; `when` limits them to objects that hold it."""
+    one_rank = "self.engines.all(e, e.ranks == self.engines[0].ranks && (e.ranks == 1 || !has(e.phase)))"
     unless_split = f"{when}!has(self.serving) || self.serving.mode != 'PrefillDecode'"
     return (
         Rule(
@@ -140,6 +147,12 @@ def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
             "!self.engines.exists(e, has(e.phase))",
             "An engine's phase means something only with serving mode PrefillDecode: remove the phase, or set "
             "`serving: {mode: PrefillDecode}`.",
+            field="engines",
+        ),
+        Rule(
+            f"{when}{one_rank}",
+            "One endpoint picker stands before all engines of a replica: give them the same number of ranks, and one "
+            "where they have a phase.",
             field="engines",
         ),
     )

@@ -124,6 +124,8 @@ def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceC
         **({"type": engine.type} if engine.type else {}),
         **({"startupSeconds": engine.startup_seconds} if engine.startup_seconds else {}),
         **({"health": engine.health.to_manifest()} if engine.health else {}),
+        **({"ranks": engine.ranks} if engine.ranks > 1 else {}),
+        **({"workersServe": True} if engine.workers_serve else {}),
         "members": [_member(members[member.role], member, cluster) for member in placed.members],
     }
 

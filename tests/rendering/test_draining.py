@@ -9,23 +9,26 @@ from collections.abc import Sequence
 import pytest
 from aiohttp import web
 
-from modelplane_operator.api.model_replica import PlacedMember
+from modelplane_operator.api.model_replica import PlacedEngine
 from modelplane_operator.rendering.model_replica.draining import QUIET_SECONDS, drain_by_load
+from tests.support.manifests import Manifest
 
 QUIET = 2
 
 
-def member(role: str = "Standalone", image: str = "vllm/vllm-openai:v0.32.0", **container: object) -> PlacedMember:
-    engine = {"name": "engine", "image": image, **container}
-    return PlacedMember.model_validate(
-        {"role": role, "nodePoolName": "gpus", "template": {"spec": {"containers": [engine]}}}
-    )
+def hook(
+    role: str = "Standalone", *, port: int = 8000, seconds: int = 300, ranks: int = 1, **container: object
+) -> Manifest | None:
+    engine = {"name": "engine", "image": "vllm/vllm-openai:v0.32.0", **container}
+    member = {"role": role, "nodePoolName": "gpus", "template": {"spec": {"containers": [engine]}}}
+    placed = PlacedEngine.model_validate({"name": "vllm", "ranks": ranks, "members": [member]})
+    return drain_by_load(placed, placed.members[0], port, seconds)
 
 
-def command(*, role: str = "Standalone", port: int = 8000, seconds: int = 300) -> Sequence[str]:
-    hook = drain_by_load(member(role), port, seconds)
-    assert hook is not None
-    return hook["preStop"]["exec"]["command"]
+def command(*, role: str = "Standalone", port: int = 8000, seconds: int = 300, ranks: int = 1) -> Sequence[str]:
+    found = hook(role, port=port, seconds=seconds, ranks=ranks)
+    assert found is not None
+    return found["preStop"]["exec"]["command"]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +44,9 @@ def command(*, role: str = "Standalone", port: int = 8000, seconds: int = 300) -
 def test_a_hook_is_run_by_a_shell_that_is_there_for_certain(
     image: str, line: tuple[str, ...], shell: str | None
 ) -> None:
-    hook = drain_by_load(member(image=image, command=line), 8000, 300)
+    found = hook(image=image, command=line)
 
-    assert (hook["preStop"]["exec"]["command"][0] if hook else None) == shell
+    assert (found["preStop"]["exec"]["command"][0] if found else None) == shell
 
 
 async def lasts(role: str, port: int, seconds: int) -> float:
@@ -106,6 +109,11 @@ async def test_a_hook_lasts_as_long_as_there_is_something_to_drain() -> None:
     assert rested + 1 < drained < 8
     assert whole >= 8, "nobody can read what it does"
     assert 5 <= follower < 15, "until its leader has ended"
+
+
+def test_no_rank_ends_before_the_others() -> None:
+    assert "/metrics" in command()
+    assert "/metrics" not in command(ranks=2)
 
 
 def test_gateways_have_time_to_leave_a_pod_out() -> None:

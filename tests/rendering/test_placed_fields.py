@@ -29,7 +29,7 @@ def filled() -> ModelDeployment:
     rich = next(one for one in load(ROOT / "tests/api/rich.yaml") if one["kind"] == "ModelDeployment")
     rich["metadata"]["uid"] = "uid-of-rich"
     for engine in rich["spec"]["template"]["spec"]["engines"]:
-        engine["copies"] = 2
+        engine["copies"] = engine["ranks"] = 2
     return ModelDeployment.parse(rich)
 
 

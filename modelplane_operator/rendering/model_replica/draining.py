@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from modelplane_operator.api.model_replica import PlacedMember
+from modelplane_operator.api.model_replica import PlacedEngine, PlacedMember
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.model_replica.arguments import shell_of
 
@@ -56,16 +56,17 @@ while failures < 3 and time.monotonic() < min(end, busy + float(quiet)):
 """
 
 
-def drain_by_load(member: PlacedMember, port: int, seconds: int) -> Manifest | None:
+def drain_by_load(engine: PlacedEngine, member: PlacedMember, port: int, seconds: int) -> Manifest | None:
     """The preStop hook of a member that ends when nothing is left to drain; None where no shell can run it.
 
     A pod that serves waits until no request has been running for a while, and a follower for as long as its leader
     answers; either ends at once when there is no answer any more. Of an engine whose load nobody can read, `seconds`
-    is what its answers have.
+    is what its answers have; and of one with several ranks that serve, as no rank may end before the others.
     """
     shell = shell_of(member.template.spec.containers[0]) if member.template.spec else None
     if shell is None:
         return None
-    host, path = (LEADER, "/health") if member.role == "Worker" else ("127.0.0.1", "/metrics")
+    by_load = member.role != "Worker" and engine.ranks == 1 and not engine.workers_serve
+    host, path = LEADER if member.role == "Worker" else "127.0.0.1", "/metrics" if by_load else "/health"
     words = [shell, "-c", _HOOK, "drain", _WAIT, host, str(port), str(seconds), path, str(QUIET_SECONDS)]
     return {"preStop": {"exec": {"command": words}}}

@@ -36,7 +36,7 @@ def render_pool(replica: ModelReplica) -> Manifest:
         "metadata": on_cluster(replica, names.inference_pool(replica.metadata.name)),
         "spec": {
             "selector": {"matchLabels": {labels.SERVING: replica.metadata.name}},
-            "targetPorts": [{"number": SERVING_PORT}],
+            "targetPorts": [{"number": SERVING_PORT + rank} for rank in range(replica.spec.engines[0].ranks)],
             "endpointPickerRef": {
                 "name": names.picker(replica.metadata.name),
                 "port": {"number": GRPC_PORT},

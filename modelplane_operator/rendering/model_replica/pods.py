@@ -75,10 +75,10 @@ def render_pod(
         raise ValueError(f"the {member.role} of engine {engine.name} has no pod")
     user = member.template.metadata
     claims = pod_claims(replica, engine, member)
-    serves = member.role != "Worker"
+    serves = member.role != "Worker" or engine.workers_serve
     revision = replica.spec.pod_revision
     name = names.workload(replica.metadata.name, engine.name)
-    env = _environment(replica, member, pod.containers[0], part)
+    env = _environment(replica, member, pod.containers[0], part, serves=serves)
     pull_secrets = dict.fromkeys(secret.name for secret in pod.image_pull_secrets)
     return {
         "metadata": {
@@ -139,8 +139,8 @@ def render_pod(
                     "name": "engine",
                     **_command(replica, engine, pod.containers[0], serves=serves),
                     **({"env": env} if env else {}),
-                    **(_asked(part.port, engine.health or Health(), lifecycle, revision) if serves else {}),
-                    "lifecycle": _drain(member, part.port, lifecycle, revision),
+                    **(_asked(part.port, engine, lifecycle, revision) if serves else {}),
+                    "lifecycle": _drain(engine, member, part.port, lifecycle, revision),
                     **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
@@ -216,7 +216,9 @@ def _served_name(replica: ModelReplica, engine: PlacedEngine, container: Contain
     return ["--served-model-name", name, *([] if sglang else [CACHE_PATH])]
 
 
-def _environment(replica: ModelReplica, member: PlacedMember, container: Container, part: Part) -> Sequence[Manifest]:
+def _environment(
+    replica: ModelReplica, member: PlacedMember, container: Container, part: Part, *, serves: bool
+) -> Sequence[Manifest]:
     """Ours for gangs, then the user's, which may refer to it, then what the part adds.
 
     A name that stands twice would be refused. As in Kubernetes, the last value counts, where it stands: a variable may
@@ -230,7 +232,7 @@ def _environment(replica: ModelReplica, member: PlacedMember, container: Contain
     }
     ours = GANG_ENV if member.role != "Standalone" else ()
     kept_alive = KEEP_ALIVE if replica.spec.pod_revision >= 2 else ()
-    added = (*kept_alive, *part.env) if member.role != "Worker" else ()
+    added = (*kept_alive, *part.env) if serves else ()
     return [
         *(variable for variable in ours if variable["name"] not in users),
         *users.values(),
@@ -339,12 +341,15 @@ def _cache_mount(replica: ModelReplica) -> list[Manifest]:
     return [{"name": "model-cache", "mountPath": CACHE_PATH}] if replica.spec.model_cache_ref else []
 
 
-def _asked(port: int, health: Health, lifecycle: Lifecycle, revision: int) -> Manifest:
+def _asked(port: int, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
     """The ports of an engine, and how a kubelet asks it."""
+    health = engine.health or Health()
     asked = health.port or port
-    ports = [{"name": PORT_NAME, "containerPort": port, "protocol": "TCP"}]
-    if asked != port:
-        ports.append({"name": "health", "containerPort": asked, "protocol": "TCP"})
+    names_of = {port + rank: f"{PORT_NAME}-{rank}" if rank else PORT_NAME for rank in range(engine.ranks)}
+    ports = [
+        {"name": name, "containerPort": number, "protocol": "TCP"}
+        for number, name in (names_of if asked in names_of else {**names_of, asked: "health"}).items()
+    ]
     return {"ports": ports, **probes(asked, lifecycle, revision, path=health.path)}
 
 
@@ -380,8 +385,8 @@ def _readiness(revision: int) -> Manifest:
     return {"periodSeconds": 10, "timeoutSeconds": 5}
 
 
-def _drain(member: PlacedMember, port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
-    by_load = drain_by_load(member, port, lifecycle.drain_seconds) if revision >= 3 else None
+def _drain(engine: PlacedEngine, member: PlacedMember, port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
+    by_load = drain_by_load(engine, member, port, lifecycle.drain_seconds) if revision >= 3 else None
     return by_load or drain(lifecycle)
 
 
