@@ -31,8 +31,10 @@ declares it. A connection to an address without a living engine is closed before
 **Settings** come from the pod's annotations (`localfleet.dev/NAME`, read again whenever they change) or from the engine
 container's arguments (`--localfleet-NAME=VALUE`); `--default` sets them for all pods. `--help` lists them.
 
-**Termination.** With `deletionTimestamp` set the pod is not ready at once. After its preStop sleep the engine refuses
-new connections; requests in flight, streams too, run on until the grace period ends. Then the pod object goes.
+**Termination.** With `deletionTimestamp` set the pod is not ready at once. After its preStop hook the engine refuses
+new connections; requests in flight, streams too, run on until the grace period ends. Then the pod object goes. A hook
+that sleeps is waited for; any other command runs, in a process namespace of its own and with the pod's address for
+127.0.0.1. As with a kubelet, the grace period of a second deletion changes nothing.
 
 **A failed node.** Annotate the Node with `localfleet.dev/node-down: "true"`: connections to its pods are accepted and
 stay silent, streams stop in the middle, no pod status is written, deleted pods stay Terminating. Remove it and all goes

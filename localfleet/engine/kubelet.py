@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
+import os
+import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
 
 from localfleet.engine.engine import Engine
 from localfleet.engine.lifecycle import Lives, advance, wake_at
-from localfleet.engine.pods import Pod, Termination, has_engine, read_pod
+from localfleet.engine.pods import ENGINE, Pod, Termination, has_engine, read_pod
 from localfleet.engine.server import Listeners
 from localfleet.engine.settings import NODE_DOWN, SettingError, Settings
 from localfleet.engine.statuses import read_lives, status_changes, visible
@@ -20,6 +23,8 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
 # how often a draining pod is looked at: its last request ends without an event of its own
 DRAIN_POLL_SECONDS = 0.05
+# A hook may signal every process that it sees: without a namespace of processes it does not run at all.
+IN_A_CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--")
 
 
 @dataclass(slots=True)
@@ -34,6 +39,10 @@ class _Watched:
     """What the pod's status was last compared with: a probe that finds what it found before needs no comparison."""
     removed: str | None = None
     """The uid of the pod whose end has been said."""
+    hook: asyncio.Task[None] | None = None
+    """The preStop command of the engine, while it runs and afterwards."""
+    termination: Termination | None = None
+    """What the pod's first deletion gave it."""
 
 
 class Kubelet:
@@ -129,7 +138,7 @@ class Kubelet:
         lives = advance(pod, engine.lives, now, scale=self._scale)
         engine.update(pod, lives, node_down=False)
         if pod.termination is not None:
-            if self._terminated(engine, pod.termination, now):
+            if self._terminated(watched, engine, pod.termination, now):
                 await self._remove(watched, pod, manifest)
                 return None
             await self._tell(watched, pod, lives, manifest, now)
@@ -145,14 +154,30 @@ class Kubelet:
             log.warning("settings of %s are ignored: %s", manifest["metadata"]["name"], error)
             return read_pod(_without_settings(manifest), defaults=self._defaults)
 
-    def _terminated(self, engine: Engine, termination: Termination, now: float) -> bool:
+    def _terminated(self, watched: _Watched, engine: Engine, termination: Termination, now: float) -> bool:
         """Take a deleted pod's engine through its grace period; True once it has ended."""
-        if now >= termination.stop_at and not engine.draining:
+        watched.termination = termination = watched.termination or termination
+        runs = engine.lives[ENGINE].started_at is not None
+        if watched.hook is None and engine.pod.hook and runs:
+            assert self._tasks is not None  # noqa: S101 - a kubelet steps inside run()
+            watched.hook = self._tasks.create_task(run_hook(engine.pod, self._hosts(engine.pod)))
+        hooked = watched.hook is not None and watched.hook.done()
+        if (hooked or not runs or now >= termination.stop_at) and not engine.draining:
             engine.drain()
         if now >= termination.deadline:
             engine.cut()
             return True
         return engine.draining and not engine.busy
+
+    def _hosts(self, pod: Pod) -> Mapping[str, str]:
+        """Where the names lead that a container of the pod knows others by: to itself, and to pods with a subdomain."""
+        names = {"127.0.0.1": pod.address or ""}
+        for (namespace, name), other in self.pods.objects.items():
+            if (subdomain := section(other, "spec").get("subdomain")) and (
+                address := section(other, "status").get("podIP")
+            ):
+                names[f"{name}.{subdomain}.{namespace}"] = address
+        return names
 
     async def _remove(self, watched: _Watched, pod: Pod, manifest: Manifest) -> None:
         """Say that nothing of the pod runs any more, once: its object goes when nobody's finalizer holds it.
@@ -187,6 +212,9 @@ class Kubelet:
             log.warning("a pod declares port %d, which cannot be opened: %s", port, error)
 
     def _retire(self, watched: _Watched) -> None:
+        if watched.hook is not None:
+            watched.hook.cancel()
+        watched.hook = watched.termination = None
         engine, watched.engine = watched.engine, None
         if engine is None:
             return
@@ -194,6 +222,24 @@ class Kubelet:
         engine.cut()
         if engine.pod.address is not None and self._by_address.get(engine.pod.address) is engine:
             del self._by_address[engine.pod.address]
+
+
+async def run_hook(pod: Pod, hosts: Mapping[str, str]) -> None:
+    """Run a pod's preStop command to its end, in a process namespace of its own, as it runs in a container.
+
+    All pods share the network here, so that names of pods, and the loopback, are replaced by their addresses.
+    """
+    line = [hosts.get(word, word) for word in pod.hook]
+    env = {"PATH": os.environ["PATH"], **{name: hosts.get(value, value) for name, value in pod.env.items()}}
+    process = await asyncio.create_subprocess_exec(*IN_A_CONTAINER, *line, env=env, start_new_session=True)
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise
+    if code:
+        log.warning("pod %s/%s: the preStop hook failed with %d", pod.namespace, pod.name, code)
 
 
 def _path(pod: Pod) -> str:

@@ -75,6 +75,10 @@ class Pod:
     restarts: bool
     gates: tuple[str, ...]
     termination: Termination | None
+    hook: tuple[str, ...]
+    """The preStop command of the engine; empty where it only sleeps, or does nothing."""
+    env: Mapping[str, str]
+    """Variables of the engine that have a value in the pod."""
 
 
 def has_engine(manifest: Manifest) -> bool:
@@ -105,6 +109,10 @@ def read_pod(manifest: Manifest, *, defaults: Settings) -> Pod:
         restarts=spec.get("restartPolicy", "Always") != "Never",
         gates=tuple(gate["conditionType"] for gate in entries(spec, "readinessGates")),
         termination=_read_termination(metadata, engine),
+        hook=()
+        if _pre_stop_seconds(engine) is not None
+        else tuple(words(engine, "lifecycle", "preStop", "exec", "command")),
+        env={entry["name"]: entry["value"] for entry in entries(engine, "env") if "value" in entry},
     )
 
 
@@ -216,16 +224,19 @@ def _read_termination(metadata: Manifest, engine: Manifest) -> Termination | Non
         return None
     deadline = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp()
     grace: float = metadata.get("deletionGracePeriodSeconds", KUBELET_GRACE)
-    return Termination(stop_at=deadline - grace + min(_pre_stop_seconds(engine), grace), deadline=deadline)
+    sleeps = _pre_stop_seconds(engine)
+    return Termination(stop_at=deadline - grace + min(grace if sleeps is None else sleeps, grace), deadline=deadline)
 
 
-def _pre_stop_seconds(engine: Manifest) -> float:
-    """How long the preStop hook sleeps, as a sleep action or as a `sleep N` command."""
+def _pre_stop_seconds(engine: Manifest) -> float | None:
+    """How long the preStop hook sleeps, as a sleep action or as a `sleep N` command; None for any other command."""
     hook = section(engine, "lifecycle", "preStop")
     if "sleep" in hook:
         return float(section(hook, "sleep").get("seconds", 0))
-    line = " ".join(words(hook, "exec", "command")).split()
+    line = " ".join(command := words(hook, "exec", "command")).split()
+    if len(command) > 3:  # more than `sh -c "sleep N"`
+        return None
     for word, after in pairwise(line):
         if word.endswith("sleep") and after.removesuffix("s").isdigit():
             return float(after.removesuffix("s"))
-    return 0.0
+    return None if command else 0.0

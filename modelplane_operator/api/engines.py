@@ -12,6 +12,7 @@ from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, 
 Role = Literal["Standalone", "Leader", "Worker"]
 Phase = Literal["Prefill", "Decode"]
 ServingMode = Literal["Unified", "PrefillDecode"]
+EngineType = Literal["vllm", "sglang", "trtllm-serve", "triton"]
 
 
 # A path of an engine's own API, as a prefix of whole segments. No character of it means anything in an expression.
@@ -74,6 +75,16 @@ MEMBER_SHAPE = Rule(
 )
 
 
+class Health(Model):
+    """Where an engine says whether it answers requests."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024, pattern="^/[!-~]*$")] = "/health"
+    """Path that answers 200 once the engine answers requests, and not before: `/v1/health/ready` of NIM,
+    `/v2/health/ready` of Triton."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port to ask on. Without it, the one that requests come to."""
+
+
 class Engine(Model):
     """One serving unit of a replica; a kind adds the members."""
 
@@ -83,6 +94,20 @@ class Engine(Model):
     """Identical copies of this engine in every replica."""
     phase: Phase | None = None
     """The engine's part when prefill and decode are split. Set it only with serving mode PrefillDecode."""
+    type: EngineType | None = None
+    """Which program it is: by that the endpoint picker knows its metrics, and a ModelCache how to be served. Without
+    it, SGLang where image or command say so, and else vLLM."""
+    startup_seconds: Annotated[int, Field(ge=30, le=86400)] | None = None
+    """How long it may take from the start of its container until it answers; then it is started again. Without it, an
+    hour, or what the operator's settings say; more with a ModelCache of more than 360 GiB."""
+    health: Health | None = None
+    """Where it says whether it answers. Without it, `/health` on the port that requests come to."""
+    ranks: Annotated[int, Field(ge=1, le=8)] = 1
+    """Data-parallel ranks of each pod that serve by themselves, each on a port of its own from 8000 on: the endpoint
+    picker chooses among them. All engines of a replica have as many; with a phase, one."""
+    workers_serve: bool = False
+    """Whether the workers of a gang answer requests as its leader does, as with wide expert parallelism. Otherwise the
+    leader alone does."""
 
 
 def _sum(items: str, each: str, *, item: str = "x") -> str:
@@ -129,6 +154,7 @@ def engine_rules(requests: str) -> tuple[Rule, ...]:
 
 def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
     """The rules that tie `serving` and `engines` of one object together; `when` limits them to objects that hold it."""
+    one_rank = "self.engines.all(e, e.ranks == self.engines[0].ranks && (e.ranks == 1 || !has(e.phase)))"
     unless_split = f"{when}!has(self.serving) || self.serving.mode != 'PrefillDecode'"
     return (
         Rule(
@@ -151,6 +177,12 @@ def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
             "!self.engines.exists(e, has(e.phase))",
             "An engine's phase means something only with serving mode PrefillDecode: remove the phase, or set "
             "`serving: {mode: PrefillDecode}`.",
+            field="engines",
+        ),
+        Rule(
+            f"{when}{one_rank}",
+            "One endpoint picker stands before all engines of a replica: give them the same number of ranks, and one "
+            "where they have a phase.",
             field="engines",
         ),
     )

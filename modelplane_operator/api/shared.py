@@ -55,6 +55,11 @@ class PlacedCacheRef(ModelCacheRef):
     volume: DnsLabel | None = None
     """PersistentVolumeClaim to start from. Without one, the cache's first: another one holds what the cache was changed
     to since."""
+    repo: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    """Repository on Hugging Face that the weights come from; engines serve them by that name."""
+    size_gib: Annotated[int | None, Field(ge=1, le=100000, alias="sizeGiB")] = None
+    """Size in GiB that the cache had when the replica was made or last changed: engines that load more may take
+    longer."""
 
 
 class Credentials(Model):

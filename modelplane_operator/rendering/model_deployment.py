@@ -22,7 +22,7 @@ from modelplane_operator.rendering.allowed import (
     left_out,
     paths_left_out,
 )
-from modelplane_operator.rendering.cache_sources import claim_of
+from modelplane_operator.rendering.cache_sources import claim_of, fetched_by
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
 from modelplane_operator.rendering.node_share import node_share
@@ -63,13 +63,25 @@ def _serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manif
 
 
 def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
-    """The cache, and the volume of it that is complete, where that is not its first."""
+    """The cache, the volume of it that is complete, where that is not its first, and what engines are told of it."""
     if ref is None:
         return {}
     told = cache.on(placement.cluster) if cache else None
-    volume = (claim_of(cache) if cache else "") or (told and told.volume)
+    claim = claim_of(cache) if cache else ""
+    volume = claim or (told and told.volume)
     other = volume and cache and volume != names.cache_volume(*cache.key)
-    return {"modelCacheRef": {"name": ref.name, **({"volume": volume} if other else {})}}
+    return {
+        "modelCacheRef": {
+            "name": ref.name,
+            **({"volume": volume} if other else {}),
+            **(
+                {"repo": cache.spec.hugging_face.repo}
+                if cache and cache.spec.source == "HuggingFace" and cache.spec.hugging_face
+                else {}
+            ),
+            **({"sizeGiB": fetched_by(cache).size_gib} if cache and not claim else {}),
+        }
+    }
 
 
 def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:
@@ -126,6 +138,11 @@ def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceC
         "name": engine.name,
         "copies": engine.copies,
         **({"phase": engine.phase} if engine.phase else {}),
+        **({"type": engine.type} if engine.type else {}),
+        **({"startupSeconds": engine.startup_seconds} if engine.startup_seconds else {}),
+        **({"health": engine.health.to_manifest()} if engine.health else {}),
+        **({"ranks": engine.ranks} if engine.ranks > 1 else {}),
+        **({"workersServe": True} if engine.workers_serve else {}),
         "members": [_member(members[member.role], member, cluster) for member in placed.members],
     }
 

@@ -244,6 +244,19 @@ async def test_a_pre_stop_sleep_keeps_the_engine_open_to_newcomers(server: ApiSe
         assert (datetime.now(UTC) - deleted).total_seconds() > 0.9, "deletionTimestamp has whole seconds"
 
 
+async def test_a_second_deletion_cuts_no_pre_stop_hook_short(server: ApiServer) -> None:
+    async with town(server) as west:
+        await west.run_pod("p", ADDRESSES[0], engine={"lifecycle": {"preStop": {"sleep": {"seconds": 600}}}}, grace=900)
+        await west.until("p", "Ready", ready)
+        await west.client.request("DELETE", f"{PODS}/p")
+        await west.until("p", "not Ready", unready)
+        await west.client.request("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 1})
+
+        await asyncio.sleep(4)
+
+        assert await west.get(ADDRESSES[0], "/health") == 200
+
+
 async def test_a_failed_node_falls_silent_and_its_pods_stay_until_it_is_back(server: ApiServer) -> None:
     async with town(server) as west:
         await west.client.request("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})

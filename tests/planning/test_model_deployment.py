@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, labels, names
-from modelplane_operator.api.model_cache import CachedCluster, ModelCacheStatus
+from modelplane_operator.api.model_cache import CachedCluster, ModelCache, ModelCacheStatus
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.planning.model_deployment import plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
@@ -195,6 +195,19 @@ def test_replicas_go_where_weights_are_to_come_before_they_go_where_none_ever_co
     decided = plan(seen(deployment(cache="qwen"), cluster("a"), cluster("b"), cache=cache))
 
     assert [one.manifest["spec"]["clusterName"] for one in decided.steps if isinstance(one, Create)] == ["b"]
+
+
+def test_a_cache_that_grows_changes_no_replica_until_another_change_does() -> None:
+    subject, there = deployment(cache="qwen"), cluster("a")
+    first = [
+        step.manifest for step in plan(seen(subject, there, cache=model_cache())).steps if isinstance(step, Create)
+    ]
+    grown = ModelCache.parse(change(model_cache().to_manifest(), "spec.huggingFace.sizeGiB", 500))
+
+    decided = plan(seen(subject, there, replicas=[stored(one) for one in first], cache=grown))
+
+    assert [one["spec"]["modelCacheRef"]["sizeGiB"] for one in first] == [20]
+    assert told(decided)["Progressing"][1] == "Settled"
 
 
 def test_a_cache_that_is_there_is_told() -> None:

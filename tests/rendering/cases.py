@@ -98,8 +98,9 @@ def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     given = _seen(documents)["placements"]
     placements = [_placement(one) for one in given]
     clusters = {one["metadata"]["name"]: InferenceCluster.parse(one) for one in _kind(documents, "InferenceCluster")}
+    cache = next(map(ModelCache.parse, _kind(documents, "ModelCache")), None)
     return [
-        *(render_replica(deployment, placement, clusters.get(placement.cluster)) for placement in placements),
+        *(render_replica(deployment, placement, clusters.get(placement.cluster), cache) for placement in placements),
         *(render_endpoint(deployment, each, one["gateway"]) for each, one in zip(placements, given, strict=True)),
     ]
 

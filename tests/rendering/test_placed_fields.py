@@ -29,7 +29,7 @@ def filled() -> ModelDeployment:
     rich = next(one for one in load(ROOT / "tests/api/rich.yaml") if one["kind"] == "ModelDeployment")
     rich["metadata"]["uid"] = "uid-of-rich"
     for engine in rich["spec"]["template"]["spec"]["engines"]:
-        engine["copies"] = 2
+        engine["copies"] = engine["ranks"] = 2
     return ModelDeployment.parse(rich)
 
 
@@ -43,6 +43,7 @@ def written() -> tuple[ModelDeployment, ModelReplica]:
         "allowedTolerations": ["example.com/gpu"],
         "allowedStorageClasses": ["local-nvme"],
         "allowedSeccompProfiles": ["profiles/engine.json"],
+        "allowedPaths": ["/my-route"],
     }
     spec = {"cluster": {"source": "Existing"}, "isolation": {"pods": pods}}
     cluster = InferenceCluster.parse({"metadata": {"name": "a"}, "spec": spec})

@@ -111,7 +111,7 @@ def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest])
 def _same_shape(live: Manifest, wanted: Manifest) -> bool:
     """Whether both specs mean the same: the server has filled in defaults, and lists by name have no order.
 
-    What is requested by default is left out: nodes that are seen anew restart no engine.
+    What is requested by default is left out, and how large the cache is: neither restarts an engine.
     """
     return _unordered(ModelReplica.parse(live).spec) == _unordered(ModelReplica.parse(wanted).spec)
 
@@ -130,4 +130,5 @@ def _unordered(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, o
         )
         for engine in spec.engines
     }
-    return spec.model_copy(update={"engines": ()}), engines
+    cache = spec.model_cache_ref and spec.model_cache_ref.model_copy(update={"size_gib": None})
+    return spec.model_copy(update={"engines": (), "model_cache_ref": cache}), engines

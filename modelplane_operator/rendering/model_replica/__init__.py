@@ -81,7 +81,13 @@ class Context:
         if replica.spec.is_split or replica.spec.pod_revision < 3:
             return True
         serving = replica.spec.serving
-        return sum(engine.copies for engine in replica.spec.engines) > 1 and (not serving or serving.picker == "Auto")
+        return sum(map(_endpoints, replica.spec.engines)) > 1 and (not serving or serving.picker == "Auto")
+
+
+def _endpoints(engine: PlacedEngine) -> int:
+    """Return how many ports of pods answer requests."""
+    workers = sum(each.worker.nodes if each.worker else 1 for each in engine.members if each.role == "Worker")
+    return engine.copies * engine.ranks * (1 + (workers if engine.workers_serve else 0))
 
 
 def render_model_replica(
@@ -153,7 +159,7 @@ def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
 
 def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
     render = render_gang if len(engine.members) > 1 else render_deployment
-    return render(replica, engine, part, lifecycle)
+    return render(replica, engine, part, lifecycle.of(replica, engine))
 
 
 def _front(replica: ModelReplica, seen: Context, lifecycle: Lifecycle) -> Sequence[Manifest]:

@@ -17,6 +17,7 @@ _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
 _OF_SHELLS = "();<>|&\n"  # what ends a word of a shell's, and mostly the command
 _ENGINES = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|llama|lmdeploy|text-generation-launcher|tritonserver")
 _SGLANG = re.compile(r"(?:/.*/)?sglang|sglang\..*|.*/sglang/.*\.py")
+_WITH_SHELL = frozenset({"vllm-openai", "sglang", "llm-d-cuda"})  # images of engines that are built on a distribution
 _OTHERS = frozenset({"ray"})  # programs whose flags are like an engine's
 _REFERENCE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 
@@ -62,6 +63,13 @@ def is_sglang(container: Container) -> bool:
     image = container.image.partition("@")[0]
     named = "sglang" in image and "vllm" not in image.rpartition("/")[2].partition(":")[0]
     return named or any(_SGLANG.fullmatch(word) for words in _commands(container) for word in _programs(words))
+
+
+def shell_of(container: Container) -> str | None:
+    """The shell that the container has for certain: the one that starts its engine, or that of a well-known image."""
+    named = next((word for word in container.command if word.rpartition("/")[2] in _SHELLS), None)
+    image = container.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return named or ("sh" if image in _WITH_SHELL else None)
 
 
 def _programs(words: Sequence[str]) -> Iterator[str]:

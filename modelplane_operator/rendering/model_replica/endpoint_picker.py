@@ -18,7 +18,7 @@ from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE
 from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
-from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
+from modelplane_operator.rendering.model_replica.part import ports, serving_container
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle, drain
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
@@ -40,7 +40,7 @@ def render_pool(replica: ModelReplica) -> Manifest:
         "metadata": on_cluster(replica, names.inference_pool(replica.metadata.name)),
         "spec": {
             "selector": {"matchLabels": {labels.SERVING: replica.metadata.name}},
-            "targetPorts": [{"number": SERVING_PORT}],
+            "targetPorts": [{"number": port} for port in ports(replica)],
             "endpointPickerRef": {
                 "name": names.picker(replica.metadata.name),
                 "port": {"number": GRPC_PORT},

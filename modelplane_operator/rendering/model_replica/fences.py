@@ -26,6 +26,7 @@ METADATA: Final = (
     *("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
     *("fd00:ec2::/32", "fd20:ce::/32", "fe80::a9fe:a9fe/128"),
 )
+RANKS: Final = 8  # the most ports of an InferencePool
 DNS_PORT: Final = 53
 API_SERVER_PORT: Final = 6443  # of one on a node of its cluster; others are outside
 # Of those that can be asked for, the ones that Pod Security's level `baseline` refuses.
@@ -71,7 +72,7 @@ def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> It
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
                 {"from": [{"podSelector": {}}]},
-                *_from_gateways(network, SERVING_PORT),
+                *_from_gateways(network, SERVING_PORT, last=SERVING_PORT + RANKS - 1),
                 *({"from": [{"namespaceSelector": _named(one)}]} for one in network.monitoring_namespaces),
             ],
             "egress": [
@@ -101,10 +102,11 @@ def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> It
     }
 
 
-def _from_gateways(network: NetworkIsolation, port: int) -> Iterator[Manifest]:
+def _from_gateways(network: NetworkIsolation, port: int, *, last: int | None = None) -> Iterator[Manifest]:
+    ports = {**_port("TCP", port), **({"endPort": last} if last else {})}
     for gateway in network.gateway_namespaces:
         envoys = {"namespaceSelector": _named(gateway), "podSelector": {"matchLabels": ENVOYS}}
-        yield {"from": [envoys], "ports": [_port("TCP", port)]}
+        yield {"from": [envoys], "ports": [ports]}
 
 
 def _named(namespace: str) -> Manifest:

@@ -44,10 +44,10 @@ class Part:
 
 def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED) -> Part | CannotRender:
     """The part of one engine; by its phase, never by its name."""
-    container = serving_container(engine)
     # SGLang is told apart since revision 2.
-    sglang = container is not None and is_sglang(container) and replica.spec.pod_revision >= 2
-    engines = {labels.ENGINE_TYPE: "sglang"} if sglang else {}
+    sglang = _is_sglang(engine) and replica.spec.pod_revision >= 2
+    kind = _METRICS_OF.get(engine.type, engine.type) if engine.type else "sglang" if sglang else None
+    engines = {labels.ENGINE_TYPE: kind} if kind else {}
     if engine.phase is None:
         return Part(labels=engines)
     shared = {
@@ -68,6 +68,20 @@ def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED
     prefill = next((serving_container(one) for one in replica.spec.engines if one.phase == "Prefill"), None)
     bootstrap = flag_value(prefill, "--disaggregation-bootstrap-port") if prefill else None
     return Part(port, shared, env, image, "sglang", bootstrap)
+
+
+_METRICS_OF: Mapping[str, str] = {"triton": "triton-tensorrt-llm"}
+"""What the picker calls the metrics of an engine, where that is not the engine's name."""
+
+
+def _is_sglang(engine: PlacedEngine | DeployedEngine) -> bool:
+    container = serving_container(engine)
+    return engine.type == "sglang" if engine.type else container is not None and is_sglang(container)
+
+
+def ports(replica: ModelReplica) -> range:
+    """Return the ports by which each serving pod of a replica is asked: one for each rank of its engines."""
+    return range(SERVING_PORT, SERVING_PORT + replica.spec.engines[0].ranks)
 
 
 def serving_container(engine: PlacedEngine | DeployedEngine) -> Container | None:
@@ -97,7 +111,7 @@ def _transfer_lacking(engine: PlacedEngine) -> str:
     container = serving_container(engine)
     if engine.phase is None or container is None or not is_legible(container):
         return ""
-    if is_sglang(container):
+    if _is_sglang(engine):
         mode = engine.phase.lower()
         told = flag_value(container, "--disaggregation-mode")
         unknown = _is_unknown(container, told)
@@ -131,7 +145,7 @@ def unheard(engine: PlacedEngine | DeployedEngine) -> str:
     told = flag_value(container, "--port")
     if _is_unknown(container, told):
         return ""
-    if told is None and is_sglang(container):
+    if told is None and _is_sglang(engine):
         return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={wanted}`"
     if told is None and engine.phase == "Decode":
         return (

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.engines import Health
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.pods import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.kubelets import PROBE_GRACE
-from modelplane_operator.rendering.model_replica.arguments import has_flag
+from modelplane_operator.rendering.model_replica.arguments import has_flag, is_sglang
 from modelplane_operator.rendering.model_replica.claims import pod_claims
+from modelplane_operator.rendering.model_replica.draining import drain_by_load
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
@@ -26,7 +28,9 @@ changed in their turn: an upgrade of the operator must not restart every engine 
 callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
 to end, but not of what a probe ends.
 3: the endpoint picker has two pods, a certificate and bounds, takes every API, and lets no prefix outweigh a queue; one
-pod has none.
+pod has none. A pod drains for as long as a request is running, and ends within seconds when its engine answers no more.
+A dead engine is not ready after ten seconds, and not thirty. With a ModelCache it has a name to be served by, and time
+to start by its size.
 """
 PORT_NAME = "http"
 
@@ -49,7 +53,16 @@ class Lifecycle:
             return self
         return replace(self, drain_seconds=20, grace_seconds=90)
 
+    def of(self, replica: ModelReplica, engine: PlacedEngine) -> Lifecycle:
+        """The same for one engine, which may take its own time to start, and longer for more weights."""
+        cache = replica.spec.model_cache_ref if replica.spec.pod_revision >= 3 else None
+        size = cache.size_gib if cache else None
+        loads = size * LOADING_SECONDS_PER_GIB + COMPILING_SECONDS if size else 0
+        return replace(self, startup_seconds=engine.startup_seconds or max(self.startup_seconds, loads))
 
+
+LOADING_SECONDS_PER_GIB: Final = 5  # from a file system that many share: 200 MiB in a second
+COMPILING_SECONDS: Final = 1800
 DEFAULT_LIFECYCLE = Lifecycle()
 _CHOSEN_BY_NOBODY = (DEFAULT_LIFECYCLE.drain_seconds, DEFAULT_LIFECYCLE.grace_seconds)
 
@@ -63,10 +76,10 @@ def render_pod(
         raise ValueError(f"the {member.role} of engine {engine.name} has no pod")
     user = member.template.metadata
     claims = pod_claims(replica, engine, member)
-    serves = member.role != "Worker"
+    serves = member.role != "Worker" or engine.workers_serve
     revision = replica.spec.pod_revision
     name = names.workload(replica.metadata.name, engine.name)
-    env = _environment(replica, member, pod.containers[0], part)
+    env = _environment(replica, member, pod.containers[0], part, serves=serves)
     pull_secrets = dict.fromkeys(secret.name for secret in pod.image_pull_secrets)
     return {
         "metadata": {
@@ -125,10 +138,10 @@ def render_pod(
             "containers": [
                 {
                     "name": "engine",
-                    **_command(replica, pod.containers[0], serves=serves),
+                    **_command(replica, engine, pod.containers[0], serves=serves),
                     **({"env": env} if env else {}),
-                    **({"ports": [_port(part.port)], **probes(part.port, lifecycle, revision)} if serves else {}),
-                    "lifecycle": drain(lifecycle),
+                    **(_asked(part.port, engine, lifecycle, revision) if serves else {}),
+                    "lifecycle": _drain(engine, member, part.port, lifecycle, revision),
                     **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
@@ -140,7 +153,11 @@ def render_pod(
                     ],
                     "securityContext": _security(pod.containers[0]) if revision >= 1 else UNPRIVILEGED,
                 },
-                *([_sidecar(part, part.sidecar_image, lifecycle)] if serves and part.sidecar_image else []),
+                *(
+                    [_sidecar(part, part.sidecar_image, engine, lifecycle, revision)]
+                    if serves and part.sidecar_image
+                    else []
+                ),
             ],
         },
     }
@@ -168,11 +185,16 @@ def _deployment_label(replica: ModelReplica) -> dict[str, str]:
     return {labels.DEPLOYMENT: deployment} if deployment else {}
 
 
-def _command(replica: ModelReplica, container: Container, *, serves: bool) -> Manifest:
+def _command(replica: ModelReplica, engine: PlacedEngine, container: Container, *, serves: bool) -> Manifest:
     reads_cache = (
-        serves and replica.spec.model_cache_ref and not container.command and not has_flag(container, "--model")
+        serves
+        and replica.spec.model_cache_ref is not None
+        and not container.command
+        and not has_flag(container, "--model")
+        and engine.type in {None, "vllm", "sglang"}
     )
-    args = [*container.args, *([f"--model={CACHE_PATH}"] if reads_cache else [])]
+    added = [f"--model={CACHE_PATH}", *_served_name(replica, engine, container)] if reads_cache else []
+    args = [*container.args, *added]
     return {
         "image": container.image,
         **({"command": list(container.command)} if container.command else {}),
@@ -180,7 +202,24 @@ def _command(replica: ModelReplica, container: Container, *, serves: bool) -> Ma
     }
 
 
-def _environment(replica: ModelReplica, member: PlacedMember, container: Container, part: Part) -> Sequence[Manifest]:
+def _served_name(replica: ModelReplica, engine: PlacedEngine, container: Container) -> Sequence[str]:
+    """The name that clients know what is in the cache by, where nobody has given one: not the path of a folder.
+
+    Other programs than vLLM and SGLang may not know the flag, and end.
+    """
+    cache = replica.spec.model_cache_ref
+    knows_flag = engine.type is not None or is_sglang(container) or "vllm" in container.image
+    if not cache or replica.spec.pod_revision < 3 or not knows_flag or has_flag(container, "--served-model-name"):
+        return []
+    name = cache.repo or replica.metadata.labels.get(labels.DEPLOYMENT) or cache.name
+    # Of vLLM, clients have asked for the path until now; SGLang takes any name, and is given one.
+    sglang = engine.type == "sglang" if engine.type else is_sglang(container)
+    return ["--served-model-name", name, *([] if sglang else [CACHE_PATH])]
+
+
+def _environment(
+    replica: ModelReplica, member: PlacedMember, container: Container, part: Part, *, serves: bool
+) -> Sequence[Manifest]:
     """Ours for gangs, then the user's, which may refer to it, then what the part adds.
 
     A name that stands twice would be refused. As in Kubernetes, the last value counts, where it stands: a variable may
@@ -194,7 +233,7 @@ def _environment(replica: ModelReplica, member: PlacedMember, container: Contain
     }
     ours = GANG_ENV if member.role != "Standalone" else ()
     kept_alive = KEEP_ALIVE if replica.spec.pod_revision >= 2 else ()
-    added = (*kept_alive, *part.env) if member.role != "Worker" else ()
+    added = (*kept_alive, *part.env) if serves else ()
     return [
         *(variable for variable in ours if variable["name"] not in users),
         *users.values(),
@@ -303,16 +342,24 @@ def _cache_mount(replica: ModelReplica) -> list[Manifest]:
     return [{"name": "model-cache", "mountPath": CACHE_PATH}] if replica.spec.model_cache_ref else []
 
 
-def _port(number: int) -> Manifest:
-    return {"name": PORT_NAME, "containerPort": number, "protocol": "TCP"}
+def _asked(port: int, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
+    """The ports of an engine, and how a kubelet asks it."""
+    health = engine.health or Health()
+    asked = health.port or port
+    names_of = {port + rank: f"{PORT_NAME}-{rank}" if rank else PORT_NAME for rank in range(engine.ranks)}
+    ports = [
+        {"name": name, "containerPort": number, "protocol": "TCP"}
+        for number, name in (names_of if asked in names_of else {**names_of, asked: "health"}).items()
+    ]
+    return {"ports": ports, **probes(asked, lifecycle, revision, path=health.path)}
 
 
-def probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
+def probes(port: int, lifecycle: Lifecycle, revision: int, *, path: str = "/health") -> Manifest:
     """Started once it has answered; ready while it answers; restarted after five minutes of silence.
 
     Nothing waits before the first question: until an engine has started, only the startup probe asks.
     """
-    ask = {"httpGet": {"path": "/health", "port": port}}
+    ask = {"httpGet": {"path": path, "port": port}}
     grace = PROBE_GRACE if revision >= 2 else {}
     return {
         "startupProbe": {
@@ -322,29 +369,42 @@ def probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
             "failureThreshold": max(1, lifecycle.startup_seconds // 5),
             **grace,
         },
-        # SGLang answers in about a second: with the default timeout of one, readiness would flap.
-        "readinessProbe": {**ask, "periodSeconds": 10, "timeoutSeconds": 5},
+        "readinessProbe": {**ask, **_readiness(revision)},
         # An engine deep in long prompts may be slow to answer, and a restart costs all of its work.
         "livenessProbe": {**ask, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10, **grace},
     }
+
+
+def _readiness(revision: int) -> Manifest:
+    """How often it is asked: one that is dead refuses at once, and gets no more requests after ten seconds.
+
+    One that is busy has ten seconds as well. SGLang answers in about one: with the default timeout of one, readiness
+    would flap.
+    """
+    if revision >= 3:
+        return {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 2}
+    return {"periodSeconds": 10, "timeoutSeconds": 5}
+
+
+def _drain(engine: PlacedEngine, member: PlacedMember, port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
+    by_load = drain_by_load(engine, member, port, lifecycle.drain_seconds) if revision >= 3 else None
+    return by_load or drain(lifecycle)
 
 
 def drain(lifecycle: Lifecycle) -> Manifest:
     return {"preStop": {"sleep": {"seconds": lifecycle.drain_seconds}}}
 
 
-def _sidecar(part: Part, image: str, lifecycle: Lifecycle) -> Manifest:
+def _sidecar(part: Part, image: str, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
+    health = engine.health or Health()
     return {
         "name": "pd-sidecar",
         "image": image,
         "args": ["--secure-proxy=false", f"--kv-connector={part.connector}", f"--vllm-port={part.port}"],
         **({"env": [{"name": "SGLANG_BOOTSTRAP_PORT", "value": part.bootstrap_port}]} if part.bootstrap_port else {}),
         "ports": [{"name": "sidecar", "containerPort": SERVING_PORT, "protocol": "TCP"}],
-        "readinessProbe": {
-            "httpGet": {"path": "/health", "port": SERVING_PORT},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-        },
+        # What is asked here, the sidecar asks of the engine.
+        "readinessProbe": {"httpGet": {"path": health.path, "port": SERVING_PORT}, **_readiness(revision)},
         "lifecycle": drain(lifecycle),
         "securityContext": {**UNPRIVILEGED, "capabilities": {"drop": ["ALL"]}},
     }

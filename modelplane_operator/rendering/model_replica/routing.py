@@ -8,7 +8,7 @@ from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HTTP_ROUTE_FILTER
 from modelplane_operator.rendering.allowed import API_PATHS
 from modelplane_operator.rendering.model_replica.endpoint_picker import POOL_GROUP
-from modelplane_operator.rendering.model_replica.part import SERVING_PORT
+from modelplane_operator.rendering.model_replica.part import ports
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME
 from modelplane_operator.rendering.owned import on_cluster
 
@@ -28,12 +28,13 @@ def render_service(replica: ModelReplica) -> Manifest:
             "selector": {labels.SERVING: replica.metadata.name},
             "ports": [
                 {
-                    "name": PORT_NAME,
-                    "port": SERVING_PORT,
-                    "targetPort": SERVING_PORT,
+                    "name": f"{PORT_NAME}-{rank}" if rank else PORT_NAME,
+                    "port": port,
+                    "targetPort": port,
                     "protocol": "TCP",
                     "appProtocol": "http",
                 }
+                for rank, port in enumerate(ports(replica))
             ],
         },
     }
@@ -60,7 +61,7 @@ def render_route(replica: ModelReplica, *, picked: bool, filtered: bool) -> Mani
     An InferencePool has exactly one match: Envoy AI Gateway adds its filter once for each, and each asks the picker.
     """
     name = replica.metadata.name
-    service: Manifest = {"group": "", "kind": "Service", "name": name, "port": SERVING_PORT}
+    service: list[Manifest] = [{"group": "", "kind": "Service", "name": name, "port": port} for port in ports(replica)]
     pool: Manifest = {"group": POOL_GROUP, "kind": "InferencePool", "name": names.inference_pool(name)}
     if filtered:
         reference = {"group": HTTP_ROUTE_FILTER.group, "kind": HTTP_ROUTE_FILTER.kind, "name": name}
@@ -70,7 +71,7 @@ def render_route(replica: ModelReplica, *, picked: bool, filtered: bool) -> Mani
         path = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
         rewrite = {"type": "URLRewrite", "urlRewrite": {"path": path}}
         match = {"path": {"type": "PathPrefix", "value": replica_prefix(replica.key)}}
-    with_body = [_rule({**match, "method": "POST"}, rewrite, pool)] if picked else []
+    with_body = [_rule({**match, "method": "POST"}, rewrite, [pool])] if picked else []
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -103,10 +104,10 @@ def _pattern(replica: ModelReplica) -> str:
     return replica_prefix(replica.key).rstrip("/").replace(".", r"\.")
 
 
-def _rule(match: Manifest, rewrite: Manifest, backend: Manifest) -> Manifest:
+def _rule(match: Manifest, rewrite: Manifest, backends: list[Manifest]) -> Manifest:
     return {
         "matches": [match],
         "filters": [rewrite],
-        "backendRefs": [backend],
+        "backendRefs": backends,
         "timeouts": {"request": "0s"},  # none: Envoy's 15 s would cut off long answers
     }
