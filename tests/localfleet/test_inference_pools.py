@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import socket
+import subprocess
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from localfleet import charts
+from localfleet import binaries, charts
 from localfleet.fleet import Fleet
 from localfleet.waiting import until
 from modelplane_operator.api.serving_stack import ServingStackSpec
-from modelplane_operator.rendering.serving_stack import ENVOY, STACK
+from modelplane_operator.rendering.serving_stack import AI_GATEWAY, ENVOY, STACK
 from tests.support import pools
 
 SECONDS = 180.0
@@ -183,3 +184,30 @@ def test_the_fleets_envoy_gateway_asks_the_ai_gateway_as_the_operators_does() ->
     values = part.values(ServingStackSpec.model_construct(components=()))
 
     assert yaml.safe_load(charts.EXTENSION.read_text()) == values["config"]["envoyGateway"]["extensionManager"]
+
+
+@pytest.mark.fleet
+def test_the_charts_make_of_the_operators_values_what_the_fleets_own_manifests_say(tmp_path: Path) -> None:
+    made = {
+        one.name: rendered(tmp_path, one.chart, one.values(ServingStackSpec.model_construct(components=())))
+        for one in STACK
+        if one.name in {ENVOY, AI_GATEWAY}
+    }
+
+    (config,) = [one for one in made[ENVOY] if one["kind"] == "ConfigMap"]
+    (ours,) = [one for one in made[AI_GATEWAY] if one["kind"] == "Deployment"]
+    read = yaml.safe_load(config["data"]["envoy-gateway.yaml"])
+    assert read["extensionManager"] == yaml.safe_load(charts.EXTENSION.read_text())
+    assert read["provider"]["type"] == "Kubernetes"
+    assert ours["spec"]["replicas"] == 2
+    assert "--maxRecvMsgSize=67108864" in ours["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def rendered(folder: Path, chart: str, values: Any) -> list[Any]:
+    """What Helm makes of a stand-in that serves InferencePools."""
+    package = charts.pack(folder, chart, "1.0.0", charts.stand_in(chart, inference_pools=True))
+    helm = binaries.ensure("helm")["helm"]
+    said = subprocess.run(
+        [helm, "template", "it", package, "-f-"], input=json.dumps(values), capture_output=True, text=True, check=True
+    )
+    return [one for one in yaml.safe_load_all(said.stdout) if one]
