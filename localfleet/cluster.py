@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localfleet import control_plane, leaderworkerset, network, pki, profiles, seed
+from localfleet import charts, control_plane, leaderworkerset, network, pki, profiles, seed
 from localfleet.cloud.pods import PROGRAMS
 from localfleet.control_plane import Layout
 from localfleet.creation import Creator, documents
@@ -36,6 +36,8 @@ BINARIES = (
     "traefik",
     "envoy-gateway",
     "envoy",
+    "ai-gateway",
+    "endpoint-picker",
     "gateway-api-crds",
     "traefik-crds",
     "envoy-gateway-crds",
@@ -55,6 +57,7 @@ class Plan:
     data_plane: bool = True  # run Traefik or Envoy Gateway from the start; else only when somebody installs it
     audit: bool = False
     token_webhook: str = ""
+    inference_pools: bool = False
 
     @property
     def is_hub(self) -> bool:
@@ -120,18 +123,21 @@ def commands(plan: Plan) -> dict[str, Command]:
     }
 
 
-def kinds(binaries: Mapping[str, Path], *, hub: bool) -> tuple[Path, ...]:
+def kinds(binaries: Mapping[str, Path], *, hub: bool, inference_pools: bool = False) -> tuple[Path, ...]:
     """Where the kinds are described that a new cluster serves beyond Kubernetes' own."""
     every = (binaries["gateway-api-crds"],)
     if hub:
         return (*every, binaries["traefik-crds"] / "01-traefik-crd.yml")
-    return (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
+    pools = (charts.INFERENCE_POOL,) if inference_pools else ()
+    return (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD), *pools)
 
 
 def furniture(plan: Plan) -> list[list[Manifest]]:
     """What a new cluster holds, in batches that build on each other."""
     every = documents(HERE / "manifests" / "every")
     data_plane = documents(HERE / "manifests" / ("hub" if plan.is_hub else "worker")) if plan.data_plane else ()
+    if plan.data_plane and plan.inference_pools and not plan.is_hub:
+        data_plane = (*map(charts.extended, data_plane), *documents(charts.AI_GATEWAY))
     namespaces = [each for each in data_plane if each["kind"] == "Namespace"]
     return [
         [*every, *profiles.manifests(plan.wire.name, plan.pools), *namespaces],
@@ -153,7 +159,8 @@ class Cluster:
 
     def boot(self) -> None:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
-        shutil.copytree(seed.ensure(kinds(self.plan.binaries, hub=self.plan.is_hub)), self.layout.folder / "etcd")
+        served = kinds(self.plan.binaries, hub=self.plan.is_hub, inference_pools=self.plan.inference_pools)
+        shutil.copytree(seed.ensure(served), self.layout.folder / "etcd")
         control_plane.write_credentials(self.layout)
         if self.plan.audit:
             control_plane.write_audit_policy(self.layout)

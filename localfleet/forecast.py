@@ -14,6 +14,7 @@ WORK = {
     "envoy-gateway": 620,
     "etcd": 100,
     "helm": 210,
+    "inferencepools": 100,
     "kubernetes": 600,
     "kwok": 210,
     "traefik": 600,

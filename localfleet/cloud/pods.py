@@ -24,6 +24,7 @@ from typing import Any
 
 import aiohttp
 
+from localfleet.cloud.health import is_serving
 from localfleet.cloud.names import DOMAIN, SERVER
 from localfleet.cloud.work import Queue, listed
 from localfleet.errors import FleetError
@@ -34,13 +35,20 @@ log = logging.getLogger(__name__)
 
 # The repository of an image, without registry, tag and digest, and the program that it starts by default. The stages
 # of kwok (stages.yaml) leave pods with these images alone.
-IMAGES = {"traefik": "traefik", "envoyproxy/gateway": "envoy-gateway", "envoyproxy/envoy": "envoy"}
+IMAGES = {
+    "traefik": "traefik",
+    "envoyproxy/gateway": "envoy-gateway",
+    "envoyproxy/envoy": "envoy",
+    "envoyproxy/ai-gateway-controller": "ai-gateway",
+    "llm-d/llm-d-router-endpoint-picker": "endpoint-picker",
+}
 PROGRAMS = tuple(IMAGES.values())
 # Drains an Envoy before it ends, by a preStop hook that nobody calls here.
 NOT_RUN = frozenset({"shutdown-manager"})
 
 TOKEN_SECONDS = 7 * 24 * 3600  # longer than a fleet is up, so that no token needs renewal
 PROBE_SECONDS = 0.1
+PROBE_SCALE = 0.1  # of what a probe by gRPC asks for, as with the engines
 STOP_SECONDS = 5.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.5, 10.0
 BAD_REQUEST = 400
@@ -156,16 +164,19 @@ class RealPod:
     async def _run_once(self, restarts: int) -> list[int]:
         """Start every container, say when they are ready, and answer their exit codes once all have ended."""
         processes: list[Process] = []
-        probing: asyncio.Task[None] | None = None
+        probing: list[asyncio.Task[None]] = []
         try:
             await self._retried(self._furnish)
             processes = [await self._start(container) for container in self._containers]
-            probing = asyncio.create_task(self._probe(restarts))
+            probing = [asyncio.create_task(self._probe(restarts))]
+            for container, process in zip(self._containers, processes, strict=True):
+                if "grpc" in container.get("livenessProbe", {}):
+                    probing.append(asyncio.create_task(self._guard(container, process)))
             first = asyncio.gather(*(process.wait() for process in processes))
             return await first
         finally:
-            if probing is not None:
-                probing.cancel()
+            for task in probing:
+                task.cancel()
             await asyncio.shield(end(processes))
             await asyncio.shield(self._retried(lambda: self._report(restarts, ready=False)))
 
@@ -334,12 +345,38 @@ class RealPod:
     # --- status ---
 
     async def _probe(self, restarts: int) -> None:
-        """Report ready once every container's readiness probe says so."""
+        """Report ready once every container's readiness probe says so; a probe by gRPC is asked from then on, too."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-            for container in self._containers:
-                while not await self._is_ready(container, session):  # noqa: ASYNC110 - it is another process's state
-                    await asyncio.sleep(PROBE_SECONDS)
-        await self._retried(lambda: self._report(restarts, ready=True))
+            while True:
+                for container in self._containers:
+                    while not await self._is_ready(container, session):  # noqa: ASYNC110 - it is another process's state
+                        await asyncio.sleep(PROBE_SECONDS)
+                await self._retried(lambda: self._report(restarts, ready=True))
+                asked = [one for one in self._containers if "grpc" in one.get("readinessProbe", {})]
+                if not asked:
+                    return
+                await self._failed(asked[0], "readinessProbe")
+                await self._retried(lambda: self._report(restarts, ready=False))
+
+    async def _guard(self, container: Manifest, process: Process) -> None:
+        """Kill a container that has stopped saying that it lives."""
+        probe = container["livenessProbe"]
+        await asyncio.sleep(probe.get("initialDelaySeconds", 0) * PROBE_SCALE)
+        await self._failed(container, "livenessProbe")
+        log.warning("%s/%s: %s failed its liveness probe", self._namespace, self._name, container["name"])
+        process.kill()
+
+    async def _failed(self, container: Manifest, name: str) -> None:
+        """Return when a probe by gRPC has failed as often in a row as it may."""
+        probe: Manifest = container[name]
+        failures = 0
+        while failures < probe.get("failureThreshold", 3):
+            await asyncio.sleep(max(PROBE_SECONDS, probe.get("periodSeconds", 10) * PROBE_SCALE))
+            failures = 0 if await self._serves(container, probe) else failures + 1
+
+    async def _serves(self, container: Manifest, probe: Manifest) -> bool:
+        asked: Manifest = probe["grpc"]
+        return await is_serving(self._address, port_number(container, asked["port"]), asked.get("service") or "")
 
     async def _is_ready(self, container: Manifest, session: aiohttp.ClientSession) -> bool:
         probe: Manifest = container.get("readinessProbe", {})
@@ -352,6 +389,8 @@ class RealPod:
                     return reply.status < BAD_REQUEST
             except (aiohttp.ClientError, TimeoutError, OSError):
                 return False
+        if "grpc" in probe:
+            return await self._serves(container, probe)
         if "tcpSocket" in probe:
             try:
                 _, writer = await asyncio.open_connection(

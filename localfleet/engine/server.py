@@ -1,6 +1,7 @@
 """The sockets: which engine a connection is for, and what each path answers."""
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
@@ -20,7 +21,7 @@ from localfleet.kubeclient import Manifest
 log = logging.getLogger(__name__)
 
 PREFILLER_HEADER = "x-prefiller-host-port"
-POD_HEADER, PREFILL_HEADER = "x-localfleet-pod", "x-localfleet-prefill"
+POD_HEADER, PREFILL_HEADER, BODY_HEADER = "x-localfleet-pod", "x-localfleet-prefill", "x-localfleet-body"
 PREFILL_DEADLINE = 60.0
 VERSION = "localfleet"
 
@@ -62,6 +63,8 @@ class Door(web.Server):
         try:
             payload = await request.content.read()  # request.read() refuses what is larger than 1 MiB
             headers = _headers(engine)
+            if payload:
+                headers[BODY_HEADER] = hashlib.sha256(payload).hexdigest()
             if engine.pod.servers[port] is Server.SIDECAR:
                 headers |= await self._prefill(request, payload)
                 if not engine.listens:

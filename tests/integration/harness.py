@@ -87,6 +87,7 @@ PLURALS = {
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
     "ClientTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/clienttrafficpolicies",
     "BackendTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/backendtrafficpolicies",
+    "InferencePool": "inference.networking.k8s.io/v1/inferencepools",
     "HTTPRoute": "gateway.networking.k8s.io/v1/httproutes",
     "ResourceClaimTemplate": "resource.k8s.io/v1/resourceclaimtemplates",
     "ResourceClaim": "resource.k8s.io/v1/resourceclaims",

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// server is one engine: a pod of the pool and one of the pool's ports.
+type server struct {
+	pod, address string
+	labels       map[string]string
+	metrics      metrics
+	running      int // requests that it was given here and has not answered
+	known        *recent
+	stop         chan struct{}
+}
+
+// store is what the picker knows of its pool.
+type store struct {
+	sync.Mutex
+	refresh  time.Duration
+	capacity int
+	pool     bool
+	selector map[string]string
+	ports    []int
+	pods     map[string]object
+	listing  map[string]object // the pods of a list that is just being read
+	servers  map[string]*server
+	requests int
+}
+
+func newStore(c *config, refresh time.Duration) *store {
+	return &store{refresh: refresh, capacity: c.capacity, pods: map[string]object{}, servers: map[string]*server{}}
+}
+
+func (s *store) heedPool(what string, one object) {
+	var spec struct {
+		Selector    struct{ MatchLabels map[string]string }
+		TargetPorts []struct{ Number int }
+	}
+	s.Lock()
+	defer s.Unlock()
+	switch what {
+	case "ADDED", "MODIFIED":
+		if json.Unmarshal(one.Spec, &spec) != nil {
+			return
+		}
+		s.pool, s.selector, s.ports = true, spec.Selector.MatchLabels, nil
+		for _, port := range spec.TargetPorts {
+			s.ports = append(s.ports, port.Number)
+		}
+	case "DELETED":
+		s.pool, s.selector, s.ports = false, nil, nil
+	}
+	s.settle()
+}
+
+func (s *store) heedPod(what string, one object) {
+	s.Lock()
+	defer s.Unlock()
+	switch what {
+	case "RESET":
+		s.listing = map[string]object{}
+	case "LISTED":
+		s.pods, s.listing = s.listing, nil
+		s.settle()
+	case "DELETED":
+		delete(s.pods, one.Metadata.Name)
+		s.settle()
+	case "ADDED", "MODIFIED":
+		if s.listing != nil {
+			s.listing[one.Metadata.Name] = one
+			return
+		}
+		s.pods[one.Metadata.Name] = one
+		s.settle()
+	}
+}
+
+// settle makes the servers those of the pool's ready pods.
+func (s *store) settle() {
+	wanted := map[string]bool{}
+	for name, pod := range s.pods {
+		address, ready := readiness(pod)
+		if !s.pool || !ready || !matches(s.selector, pod.Metadata.Labels) {
+			continue
+		}
+		for _, port := range s.ports {
+			key := net.JoinHostPort(address, strconv.Itoa(port))
+			wanted[key] = true
+			if there, exists := s.servers[key]; exists && there.pod == name {
+				there.labels = pod.Metadata.Labels
+				continue
+			} else if exists {
+				close(there.stop)
+			}
+			one := &server{
+				pod: name, address: key, labels: pod.Metadata.Labels, known: newRecent(s.capacity), stop: make(chan struct{}),
+			}
+			s.servers[key] = one
+			go s.scrape(one)
+		}
+	}
+	for key, one := range s.servers {
+		if !wanted[key] {
+			close(one.stop)
+			delete(s.servers, key)
+		}
+	}
+}
+
+// readiness returns a pod's address, and whether it can be given requests.
+func readiness(pod object) (string, bool) {
+	var status struct {
+		PodIP      string
+		Conditions []struct{ Type, Status string }
+	}
+	if json.Unmarshal(pod.Status, &status) != nil || pod.Metadata.DeletionTimestamp != nil || status.PodIP == "" {
+		return "", false
+	}
+	for _, one := range status.Conditions {
+		if one.Type == "Ready" && one.Status == "True" {
+			return status.PodIP, true
+		}
+	}
+	return "", false
+}
+
+func matches(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// all returns every server, in any order.
+func (s *store) all() []*server {
+	found := make([]*server, 0, len(s.servers))
+	for _, one := range s.servers {
+		found = append(found, one)
+	}
+	rand.Shuffle(len(found), func(a, b int) { found[a], found[b] = found[b], found[a] })
+	return found
+}
+
+// hasPool tells whether the pool is known, which is what health checks ask.
+func (s *store) hasPool() bool {
+	s.Lock()
+	defer s.Unlock()
+	return s.pool
+}
