@@ -21,6 +21,7 @@ class Certificate:
     since: datetime
     until: datetime
     signer: Key | None = None
-    """The Secret on the hub with the authority that signs it; None for an authority, which signs itself."""
+    """The Secret on the hub with the authority that signs it. Without one it signs itself: an authority, or what nobody
+    verifies."""
     trusted: str = ""
     """The certificates that its holder trusts, in PEM: stored beside it."""

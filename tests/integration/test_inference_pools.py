@@ -2,29 +2,171 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hashlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
 import pytest
 
+from modelplane_operator.rendering.cluster_gateway import STEERING
 from tests.integration.harness import Cluster, Stage, condition, remote, until
-from tests.integration.kinds import deployment, service
+from tests.integration.kinds import ADA, HOPPER, deployment, engine, gpus, pod, service
+from tests.integration.test_paths import MODEL_APIS, OF_WHOEVER_RUNS_IT, reaches
 
 pytestmark = pytest.mark.fleet
 
+CHATS = 1000
+SECOND_THOUGHTS = 3.0  # seconds of failures that a killed picker may cost
 
-async def test_a_model_behind_a_pool_is_answered_where_its_picker_says(
-    stage: Stage, space: str, pools: Cluster
-) -> None:
+
+def copies(**settings: Any) -> list[dict[str, Any]]:
+    """Return engines that have four pods together."""
+    template = pod(**settings)
+    return [engine(cel, name=name, copies=2, template=template) for name, cel in (("h", HOPPER), ("a", ADA))]
+
+
+@contextlib.asynccontextmanager
+async def behind_a_picker(
+    stage: Stage, space: str, pools: Cluster, engines: Sequence[Any], **spec: Any
+) -> AsyncGenerator[str]:
+    """Serve a model by these engines on the cluster with pools, and yield its URL once a picker answers."""
     there = {"matchLabels": {"site": pools.name}}
-    await stage.hub.apply(deployment(space, clusterSelector=there), service(space))
-
-    reply = await stage.answered(space)
-
-    assert reply.cluster == pools.name
-    (pool,) = await pools.list("InferencePool", remote(space))
-    picker = await pools.get("Deployment", pool["spec"]["endpointPickerRef"]["name"], remote(space))
-    assert picker and condition(picker, "Available")["status"] == "True"
+    await stage.hub.apply(deployment(space, engines=engines, clusterSelector=there, **spec), service(space))
+    await stage.hub.ready("ModelService", "model", space)
+    await until("a picker to answer", lambda: picks(stage, pools, space))
+    yield f"{stage.gateway}/{space}/model"
     await stage.hub.delete("ModelDeployment", "model", space)
 
     async def gone() -> bool:
         return not await pools.list("InferencePool", remote(space))
 
     await until("the pool to be gone", gone)
+
+
+async def picks(stage: Stage, pools: Cluster, space: str) -> bool:
+    """Return whether the replica says that a picker answers, and its route leads to the pool."""
+    replicas = await stage.hub.list("ModelReplica", space)
+    routes = await pools.list("HTTPRoute", remote(space))
+    kinds = {ref["kind"] for route in routes for rule in route["spec"]["rules"] for ref in rule["backendRefs"]}
+    return "InferencePool" in kinds and all(condition(each, "PickerReady")["reason"] == "Picking" for each in replicas)
+
+
+async def test_a_model_behind_a_picker_is_spread_over_its_pods_and_open_for_its_apis_alone(
+    stage: Stage, space: str, pools: Cluster
+) -> None:
+    async with behind_a_picker(stage, space, pools, copies(max_running=8)) as url:
+        statuses, pods = Counter[int](), Counter[str]()
+        for _ in range(CHATS // 20):
+            for reply in await asyncio.gather(*(stage.chat(space) for _ in range(20))):
+                statuses[reply.status] += 1
+                pods[reply.pod] += 1
+        assert statuses == {200: CHATS}
+        assert len(pods) == 4
+        assert max(pods.values()) <= 1.5 * min(pods.values()), pods
+
+        opened = {path: await reaches(stage, url, path, body={"model": "org/model"}) for path in MODEL_APIS}
+        closed = {path: await reaches(stage, url, path) for path in OF_WHOEVER_RUNS_IT}
+        assert all(opened.values()), opened
+        assert not any(closed.values()), closed
+        assert await reaches(stage, url, "/v1/models", "GET")
+        assert await reaches(stage, url, "/v1/responses/one", "GET")
+
+        sound = os.urandom(20 * 2**20)
+        async with stage.session.post(f"{url}/v1/audio/transcriptions", data=sound) as answer:
+            assert answer.headers["x-localfleet-body"] == hashlib.sha256(sound).hexdigest()
+
+        chat = {"model": "org/model", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
+        steering = [(name, "if-available" if name == "prefer" else "10.96.0.1:443") for name in STEERING]
+        async with stage.session.post(f"{url}/v1/chat/completions", json=chat, headers=steering) as answer:
+            assert answer.status == 200
+            assert (await answer.json())["model"] == "org/model"
+
+        # It waits for a body no longer than an engine does to refuse: the picker is passed by.
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            async with asyncio.timeout(10), stage.session.ws_connect(f"{url}/v1/realtime"):
+                pass
+        assert refused.value.headers is not None and "x-localfleet-pod" in refused.value.headers
+
+
+async def test_pickers_that_are_killed_under_load_cost_seconds_and_come_back(
+    stage: Stage, space: str, pools: Cluster
+) -> None:
+    async with behind_a_picker(stage, space, pools, copies()):
+        failures: list[float] = []
+        stop = asyncio.Event()
+
+        async def ask() -> None:
+            while not stop.is_set():
+                try:
+                    reply = await stage.chat(space, seconds=20)
+                    failed = reply.status != 200
+                except (aiohttp.ClientError, TimeoutError):
+                    failed = True
+                if failed:
+                    failures.append(time.monotonic())
+                await asyncio.sleep(0.02)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(ask())
+            await asyncio.sleep(2)
+            assert failures == []
+            [pool] = await pools.list("InferencePool", remote(space))
+            kill(pool["metadata"]["name"])
+            began = time.monotonic()
+            await asyncio.sleep(SECOND_THOUGHTS + 5)
+            stop.set()
+        assert all(each < began + SECOND_THOUGHTS for each in failures), [each - began for each in failures]
+        await until("a picker to answer again", lambda: picks(stage, pools, space))
+
+
+def kill(pool: str) -> None:
+    """Kill the processes of all pickers of a pool, as a node does that is out of memory."""
+    killed = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"--pool-name={pool}" in (process / "cmdline").read_text().split("\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+                killed += 1
+    assert killed == 2, killed
+
+
+async def test_prompts_are_read_by_one_engine_and_answered_by_another_and_a_gang_answers(
+    stage: Stage, space: str, pools: Cluster
+) -> None:
+    def half(phase: str, cel: str, *args: str) -> dict[str, Any]:
+        template = pod()
+        template["spec"]["containers"][0]["args"] += args
+        return engine(cel, name=phase.lower(), phase=phase, template=template)
+
+    split = [half("Prefill", HOPPER), half("Decode", ADA, "--port=8001")]
+    serving = {"mode": "PrefillDecode", "minPrefillTokens": 1}
+    async with behind_a_picker(stage, space, pools, split, serving=serving) as url:
+        prompt = {"role": "user", "content": "a long story of a prompt that nobody has read before " * 40}
+        chat = {"model": "org/model", "messages": [prompt], "max_tokens": 2}
+        async with stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer:
+            assert answer.status == 200, await answer.text()
+            assert "prefill" in answer.headers["x-localfleet-prefill"]
+            assert "decode" in answer.headers["x-localfleet-pod"]
+
+    gang = {
+        "name": "gang",
+        "copies": 2,
+        "members": [
+            {"role": "Leader", "nodeSelector": gpus(HOPPER), "template": pod()},
+            {"role": "Worker", "template": pod()},
+        ],
+    }
+    async with (
+        behind_a_picker(stage, space, pools, [gang]) as url,
+        stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer,
+    ):
+        assert answer.status == 200, await answer.text()

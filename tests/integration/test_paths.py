@@ -27,10 +27,13 @@ OF_WHOEVER_RUNS_IT = (
 )
 
 
-async def reaches(stage: Stage, url: str, path: str, method: str = "POST") -> bool:
+async def reaches(stage: Stage, url: str, path: str, method: str = "POST", body: object = None) -> bool:
     """Return whether an engine has answered: the simulated ones say who they are, whatever the answer."""
     async with stage.session.request(
-        method, URL(f"{url}{path}", encoded=True), json={} if method == "POST" else None, allow_redirects=False
+        method,
+        URL(f"{url}{path}", encoded=True),
+        json=(body or {}) if method == "POST" else None,
+        allow_redirects=False,
     ) as answer:
         return "x-localfleet-pod" in answer.headers
 
