@@ -39,6 +39,19 @@ _ENVOY_METRICS_PORT: Final = 19001
 # What the two tell each other of all routes at once. By default 4, which some 120 pooled replicas pass: then no route
 # changes any more.
 _XDS_MEBIBYTES: Final = 64
+# What kube-prometheus-stack measures of a cluster, by the names of its values.
+_OF_THE_CLUSTER: Final = (
+    "nodeExporter",
+    "kubeStateMetrics",
+    "kubernetesServiceMonitors",
+    "kubeApiServer",
+    "kubelet",
+    "kubeControllerManager",
+    "coreDns",
+    "kubeEtcd",
+    "kubeScheduler",
+    "kubeProxy",
+)
 # The pools' taint: what finds out which nodes have GPUs must run on them, or the driver never does.
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -111,8 +124,27 @@ def _inference_pools() -> Manifest:
 
 
 def _prometheus_values(_: ServingStackSpec) -> Manifest:
+    """Return values for the metrics of engines and gateways, and for nothing that reaches into another's monitoring.
+
+    The operator reconciles what is in its own namespace. `namespaces` of the chart would confine it, too, and hide the
+    PodMonitors that are in those of models.
+    """
+    own = [MONITORING]
     return {
         "fullnameOverride": "prometheus",
+        "prometheusOperator": {
+            "prometheusInstanceNamespaces": own,
+            "alertmanagerInstanceNamespaces": own,
+            "thanosRulerInstanceNamespaces": own,
+            # The webhooks judge every PrometheusRule of the cluster, and a hook of theirs makes the TLS certificate.
+            "admissionWebhooks": {"enabled": False},
+            "tls": {"enabled": False},
+            "kubeletService": {"enabled": False},  # the operator makes it in kube-system, and nobody takes it away
+        },
+        # These are of the cluster and not of models: a node has one port 9100, kube-system gets Services of them, and
+        # every other Prometheus of the cluster that selects all rules and monitors takes the chart's as well.
+        **{key: {"enabled": False} for key in _OF_THE_CLUSTER},
+        "defaultRules": {"create": False},
         "prometheus": {
             "prometheusSpec": {
                 # Whoever puts a PodMonitor beside a model has it scraped, whatever its labels.
@@ -193,7 +225,6 @@ STACK: Final = (
         namespace=MONITORING,
         version=lambda versions: versions.prometheus,
         values=_prometheus_values,
-        pods="privileged",  # the exporter of each node sees all of it
         needed=False,
     ),
     StackChart(
