@@ -25,7 +25,7 @@ ComponentName = Literal[
     "node-feature-discovery",
     "dra-driver",
 ]
-"""The parts of the stack that are charts; `rendering/serving_stack.py` has a row for each."""
+"""The parts of the stack that are charts; `rendering/stack_charts.py` has a row for each."""
 
 
 class StackSecret(Model):
@@ -91,7 +91,8 @@ class ComponentOverride(Model):
     name: ComponentName
     """Which part."""
     enabled: bool = True
-    """Whether it is installed at all. Turn it off where the cluster has one of its own; ours is then uninstalled."""
+    """Whether it is installed at all. A part that is named and not turned off is installed, whatever the cluster has;
+    one that is turned off is uninstalled."""
     version: Version | None = None
     """Version of its chart; wins over `versions`."""
     digest: Digest | None = None
@@ -165,6 +166,7 @@ ComponentState = Literal[
     "Failed",
     "RolledBack",
     "Uninstalling",
+    "Present",
 ]
 
 
@@ -175,7 +177,7 @@ class ComponentStatus(Model):
     """The part of the stack; an extra chart as `namespace/name`."""
     state: ComponentState
     """How it stands. `Starting`: deployed, and its pods are not all up. `RolledBack`: an upgrade failed, and what ran
-    before runs again."""
+    before runs again. `Present`: the cluster has such software from somebody else, and the stack installs none."""
     version: Annotated[str, Field(max_length=128)] | None = None
     """Version of the chart that is deployed."""
     digest: Annotated[str, Field(max_length=71)] | None = None
