@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.inference_cluster import GatewaySecured
-from modelplane_operator.api.serving_stack import ComponentName
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
@@ -116,7 +115,7 @@ async def _observe_state(
     children = tuple(applied(remote, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
     charts = await look(remote, uid, wanted, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
-    others = {} if terminating else await _others(stack, remote, charts, clients)
+    others = dict[str, str]() if terminating else await _others(stack, remote, charts, clients)
     existing = ClusterSoftware(charts.releases, others)
     has_driver = GPU_DRIVER in others or any(
         part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted
@@ -134,9 +133,7 @@ async def _observe_state(
     )
 
 
-async def _others(
-    stack: ServingStack, remote: Cluster, charts: ObservedCharts, clients: Clients
-) -> Mapping[ComponentName, str]:
+async def _others(stack: ServingStack, remote: Cluster, charts: ObservedCharts, clients: Clients) -> Mapping[str, str]:
     """Return the parts that somebody else has brought to the cluster, and who that is.
 
     A release of ours, or a Helm that has been at work on it, settles a part: it is the stack's from then on.
@@ -144,7 +141,7 @@ async def _others(
     settled = charts.releases | {key for key, run in charts.runs.items() if run.verb == "install"}
     open_ = tuple(one for one in optional_charts(stack.spec) if one.release not in settled)
 
-    async def ask(kube: Kube) -> Mapping[ComponentName, str]:
+    async def ask(kube: Kube) -> Mapping[str, str]:
         definitions = [
             *(await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items,
             *(await kube.list(DEVICE_CLASS, bare=True)).items,

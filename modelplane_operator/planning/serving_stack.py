@@ -14,7 +14,6 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.serving_stack import (
-    ComponentName,
     ComponentStatus,
     Installed,
     ServingStack,
@@ -76,7 +75,7 @@ class ClusterState:
     """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
     has_devices: bool = field(default=False)
     """Whether another pool's nodes do."""
-    others: Mapping[ComponentName, str] = field(default_factory=dict[ComponentName, str])
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parts of the stack that somebody else has brought, and who that is."""
 
     @property
@@ -165,7 +164,7 @@ def _steps(seen: Observed, state: ClusterState, statuses: Iterable[ChartStatus])
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
     stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, state)
     before = (*render_namespaces(stack, state.existing), *render_before(stack, state.existing))
-    gateway = render_gateway(stack, https=opened.https, http=opened.http)
+    gateway = render_gateway(stack, state.children, https=opened.https, http=opened.http)
     for manifest in (*state.definitions, *before):
         if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in state.taken):
             yield Apply(manifest, cluster)

@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.serving_stack import (
-    ComponentName,
     ComponentOverride,
     ServingStack,
     ServingStackSpec,
+    StackGateway,
     Versions,
 )
 from modelplane_operator.kube.objects import Key, Manifest
@@ -21,6 +21,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
+from modelplane_operator.rendering.gateway_pods import keeping_balancer, service_annotations
 from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
 from modelplane_operator.rendering.stack_charts import GPU_DRIVER, GPU_DRIVER_NAMESPACE, STACK, StackChart
 
@@ -33,7 +34,7 @@ class ClusterSoftware:
 
     releases: Collection[Key] = frozenset[Key]()
     """The stack's own: a part that is no longer in every stack stays where it is."""
-    others: Mapping[ComponentName, str] = field(default_factory=dict[ComponentName, str])
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parts that somebody else has brought, and who that is."""
 
 
@@ -173,9 +174,12 @@ def render_before(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> t
     )
 
 
-def render_gateway(stack: ServingStack, *, https: bool = False, http: bool = True) -> tuple[Manifest, ...]:
-    """What Envoy Gateway makes the cluster's gateway of."""
-    return render_cluster_gateway(stack, stack.spec.gateway, https=https, http=http)
+def render_gateway(
+    stack: ServingStack, live: Iterable[Manifest] = (), *, https: bool = False, http: bool = True
+) -> tuple[Manifest, ...]:
+    """What Envoy Gateway makes the cluster's gateway of. `live` are the stack's objects there."""
+    gateway = keeping_balancer(stack.spec.gateway or StackGateway(), service_annotations(live))
+    return render_cluster_gateway(stack, gateway, https=https, http=http)
 
 
 def _object(

@@ -17,7 +17,7 @@ from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.planning.serving_stack import ClusterState, Observed, homes, plan
-from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
+from modelplane_operator.rendering.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
 Manifest = dict[str, Any]
@@ -237,6 +237,15 @@ def test_what_is_no_longer_asked_for_goes() -> None:
 
     gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
+
+
+def test_a_gateway_keeps_the_load_balancer_that_an_earlier_version_had_made() -> None:
+    known = stack()
+    before = stack(gateway={"service": {"annotations": {AWS_TYPE: ""}}})
+    found = planned(known, state(known, *children(before), releases=history(known)))
+
+    proxies = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "EnvoyProxy"]
+    assert [AWS_TYPE in (service_annotations([one]) or {}) for one in proxies] == [False]
 
 
 WHOSE = "Helm release obs/kps"
