@@ -147,9 +147,9 @@ async def _others(stack: ServingStack, remote: Cluster, charts: ObservedCharts, 
             *(await kube.list(DEVICE_CLASS, bare=True)).items,
         ]
         names = {one["metadata"]["name"] for one in definitions}
-        there = [(one, one.marker) for one in open_ if one.marker and one.marker.name in names]
+        there = [one for one in open_ if one.marker.name in names]
         deployments = (await kube.list(DEPLOYMENT)).items if there else ()
-        whose = {one.name: holder(marker, one.release, definitions, deployments) for one, marker in there}
+        whose = {one.name: holder(one.marker, one.release, definitions, deployments) for one in there}
         return {name: who for name, who in whose.items() if who}
 
     if not open_:

@@ -63,8 +63,10 @@ class StackChart:
     """What its pods keep to, with the values that we give it."""
     needed: bool = field(default=True)
     """Whether no model can be served without it, once what needs it is deployed."""
-    marker: Marker | None = None
-    """By what a cluster shows that it has this software. Where somebody else has brought it, it is left out."""
+    marker: Marker = field(kw_only=True)
+    """By what a cluster shows that it has this software."""
+    yields: bool = field(default=False)
+    """Whether it is left out where somebody else has brought such software."""
     default: bool = field(default=True)
     """Whether a stack has it that does not name it. One that has it already keeps it."""
 
@@ -176,6 +178,7 @@ def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
     }
 
 
+AI_GATEWAY_ROUTES: Final = Marker("aigatewayroutes.aigateway.envoyproxy.io", "ai-gateway-controller")
 STACK: Final = (
     # Nothing of the stack needs it. Those who began to use it where an earlier version installed it keep it.
     StackChart(
@@ -201,6 +204,7 @@ STACK: Final = (
         pods="privileged",  # its workers read the node's own files
         needed=False,
         marker=Marker("nodefeaturerules.nfd.k8s-sigs.io", "node-feature-discovery"),
+        yields=True,
     ),
     StackChart(
         "leader-worker-set",
@@ -210,6 +214,7 @@ STACK: Final = (
         version=lambda versions: versions.leader_worker_set,
         needed=False,
         marker=Marker("leaderworkersets.leaderworkerset.x-k8s.io", "lws"),
+        yields=True,
     ),
     StackChart(
         "prometheus",
@@ -220,6 +225,7 @@ STACK: Final = (
         values=_prometheus_values,
         needed=False,
         marker=Marker("prometheuses.monitoring.coreos.com", "prometheus-operator"),
+        yields=True,
     ),
     StackChart(
         "ai-gateway-crds",
@@ -227,6 +233,7 @@ STACK: Final = (
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: "v0.7.0",
+        marker=AI_GATEWAY_ROUTES,
     ),
     StackChart(
         AI_GATEWAY,
@@ -235,6 +242,7 @@ STACK: Final = (
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: "v0.7.0",
         values=_ai_gateway_values,
+        marker=AI_GATEWAY_ROUTES,
         after=("ai-gateway-crds",),
     ),
     StackChart(
@@ -244,6 +252,7 @@ STACK: Final = (
         namespace=ENVOY_NAMESPACE,
         version=lambda versions: versions.envoy_gateway,
         values=_envoy_values,
+        marker=Marker("envoyproxies.gateway.envoyproxy.io", ENVOY_CHART),
         after=(AI_GATEWAY,),
     ),
     # Publishes the GPUs as ResourceSlices and makes the DeviceClass.
@@ -257,6 +266,7 @@ STACK: Final = (
         after=("node-feature-discovery",),
         pods="privileged",  # it gives pods the node's devices
         marker=Marker("gpu.nvidia.com"),
+        yields=True,
     ),
 )
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
@@ -265,4 +275,4 @@ NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STA
 def optional_charts(spec: ServingStackSpec) -> tuple[StackChart, ...]:
     """Return the charts that are left out where somebody else has brought such software; one that is named is not."""
     named = {override.name for override in spec.components}
-    return tuple(one for one in STACK if one.marker and one.default and one.name not in named)
+    return tuple(one for one in STACK if one.yields and one.name not in named)
