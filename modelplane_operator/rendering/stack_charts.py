@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from modelplane_operator.api import pins
 from modelplane_operator.api.serving_stack import ComponentName, ServingStackSpec, Versions
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.beside import Marker
@@ -232,7 +233,7 @@ STACK: Final = (
         chart="ai-gateway-crds-helm",
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
-        version=lambda _: "v0.7.0",
+        version=lambda _: pins.AI_GATEWAY.version,
         marker=AI_GATEWAY_ROUTES,
     ),
     StackChart(
@@ -240,7 +241,7 @@ STACK: Final = (
         chart="ai-gateway-helm",
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
-        version=lambda _: "v0.7.0",
+        version=lambda _: pins.AI_GATEWAY.version,
         values=_ai_gateway_values,
         marker=AI_GATEWAY_ROUTES,
         after=("ai-gateway-crds",),
