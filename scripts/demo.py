@@ -38,7 +38,7 @@ from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect
 from localfleet.processes import tail
 from modelplane_operator.api.names import remote_namespace
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering.serving_stack import STACK
+from modelplane_operator.rendering.stack_charts import STACK
 from scripts import chart, demo_cache, terminal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +58,7 @@ SIGNED_IN = "8760h"  # for as long as somebody may play
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
 SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
+INSTALLED = [one for one in STACK if one.default]
 STACKS = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{SYSTEM}/servingstacks"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOT_FOUND, TOO_MANY_REQUESTS = 404, 429
@@ -288,7 +289,7 @@ def unfinished(stack: Manifest) -> str:
     """How many charts of a cluster are there; empty when all are."""
     (owner,) = stack["metadata"]["ownerReferences"]
     there = sum(one["state"] == "Deployed" for one in entries(stack, "status", "components"))
-    return f"{owner['name']}: {there} of {len(STACK)} charts" if there < len(STACK) else ""
+    return f"{owner['name']}: {there} of {len(INSTALLED)} charts" if there < len(INSTALLED) else ""
 
 
 def condition(manifest: Manifest, kind: str) -> Manifest:

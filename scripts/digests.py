@@ -28,7 +28,7 @@ from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.digests import DIGESTS, chart_reference
 from modelplane_operator.rendering.images import PICKER, SIDECAR
 from modelplane_operator.rendering.inference_gateway.software import METALLB, METALLB_REPOSITORY, METALLB_VERSION
-from modelplane_operator.rendering.serving_stack import STACK
+from modelplane_operator.rendering.stack_charts import STACK
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "modelplane_operator/rendering/digests.py"

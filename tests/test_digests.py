@@ -153,7 +153,9 @@ def test_charts_are_looked_up_as_they_are_written_down() -> None:
     metadata = {"name": "any", "namespace": "platform", "uid": "u"}
     secrets = [{"type": "Kubeconfig", "name": "any", "key": "kubeconfig"}]
     balancer = {"version": "40.2.0", "loadBalancer": "MetalLB", "metallb": {"addressPool": "192.0.2.0/28"}}
-    stack = ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets}})
+    stack = ServingStack.parse(
+        {"metadata": metadata, "spec": {"secrets": secrets, "components": [{"name": "cert-manager"}]}}
+    )
     gateway = InferenceGateway.parse({"metadata": metadata, "spec": {"backend": "Traefik", "traefik": balancer}})
     charts = [*parts(stack), *(part for part in gateway_parts(gateway) if part.name != "traefik")]
     asked = {chart_reference(*_asked(part.release)) for part in charts}

@@ -17,6 +17,7 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
 from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
+from modelplane_operator.api.serving_stack import ComponentOverride
 from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect
 
 # What it offers -------------------------------------------------------------------------------------------------------
@@ -31,6 +32,13 @@ class Taint(Model):
     """Value that a toleration names; absent means empty."""
     effect: Effect
     """`NoSchedule` keeps new replicas off; `NoExecute` also moves running ones elsewhere."""
+
+
+class StackSelection(Model):
+    """What the cluster's ServingStack is to say from its first moment."""
+
+    components: Annotated[tuple[ComponentOverride, ...], Field(max_length=16), list_map("name")] = ()
+    """Parts that are turned off, or on beside the cluster's own, or that differ from what was tested together."""
 
 
 class InferenceClusterSpec(ClusterSpec):
@@ -55,6 +63,8 @@ class InferenceClusterSpec(ClusterSpec):
     """The GPU nodes. The pool for the operator's own pods is added on clusters that it makes."""
     gateway: GatewayPods | None = None
     """How the cluster's gateway runs; its ServingStack gets it, too."""
+    stack: StackSelection | None = None
+    """Which software is installed on the cluster, where the operator has a Helm; its ServingStack gets it, too."""
     isolation: Isolation | None = None
     """What keeps models of different namespaces apart, and out of what is not theirs. Without it, all of its defaults:
     nothing has to be said to be safe."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from modelplane_operator.api import pins
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
@@ -25,7 +26,7 @@ ComponentName = Literal[
     "node-feature-discovery",
     "dra-driver",
 ]
-"""The parts of the stack that are charts; `rendering/serving_stack.py` has a row for each."""
+"""The parts of the stack that are charts; `rendering/stack_charts.py` has a row for each."""
 
 
 class StackSecret(Model):
@@ -49,19 +50,19 @@ class StackSecret(Model):
 class Versions(Model):
     """Versions of the stack's parts."""
 
-    gateway_api: Version = "v1.5.1"
+    gateway_api: Version = pins.GATEWAY_API.version
     """Gateway API."""
-    cert_manager: Version = "v1.17.1"
+    cert_manager: Version = pins.CERT_MANAGER.version
     """cert-manager chart."""
-    envoy_gateway: Version = "v1.8.1"
+    envoy_gateway: Version = pins.ENVOY_GATEWAY.version
     """Envoy Gateway chart; InferencePools as backends need v1.8 or later."""
-    prometheus: Version = "72.6.2"
+    prometheus: Version = pins.PROMETHEUS.version
     """kube-prometheus-stack chart."""
-    leader_worker_set: Version = "v0.8.0"
+    leader_worker_set: Version = pins.LEADER_WORKER_SET.version
     """LeaderWorkerSet chart."""
-    node_feature_discovery: Version = "0.18.3"
+    node_feature_discovery: Version = pins.NODE_FEATURE_DISCOVERY.version
     """Node Feature Discovery chart."""
-    nvidia_dra_driver: Version = "0.4.0"
+    nvidia_dra_driver: Version = pins.NVIDIA_DRA_DRIVER.version
     """NVIDIA DRA driver chart."""
 
 
@@ -91,7 +92,8 @@ class ComponentOverride(Model):
     name: ComponentName
     """Which part."""
     enabled: bool = True
-    """Whether it is installed at all. Turn it off where the cluster has one of its own; ours is then uninstalled."""
+    """Whether it is installed at all. A part that is named and not turned off is installed, whatever the cluster has;
+    one that is turned off is uninstalled."""
     version: Version | None = None
     """Version of its chart; wins over `versions`."""
     digest: Digest | None = None
@@ -165,6 +167,7 @@ ComponentState = Literal[
     "Failed",
     "RolledBack",
     "Uninstalling",
+    "Present",
 ]
 
 
@@ -175,7 +178,7 @@ class ComponentStatus(Model):
     """The part of the stack; an extra chart as `namespace/name`."""
     state: ComponentState
     """How it stands. `Starting`: deployed, and its pods are not all up. `RolledBack`: an upgrade failed, and what ran
-    before runs again."""
+    before runs again. `Present`: the cluster has such software from somebody else, and the stack installs none."""
     version: Annotated[str, Field(max_length=128)] | None = None
     """Version of the chart that is deployed."""
     digest: Annotated[str, Field(max_length=71)] | None = None

@@ -23,24 +23,27 @@ from modelplane_operator.clients.asking import may
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import AlreadyExists, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, entries, section
-from modelplane_operator.kube.resources import CONFIG_MAP, NODE, RESOURCE_SLICE, SERVICE, ResourceType
+from modelplane_operator.kube.resources import (
+    CONFIG_MAP,
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    DEVICE_CLASS,
+    NODE,
+    RESOURCE_SLICE,
+    SERVICE,
+    ResourceType,
+)
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.answers.discovery import Pool, discovered
+from modelplane_operator.rendering.beside import holder
+from modelplane_operator.rendering.stack_charts import STACK, StackChart
 
 ACCOUNT: Final = Key("modelplane-access", "modelplane-operator")
 """Which the manifests of examples/access/ make."""
 TOKEN_SECONDS: Final = 24 * 3600
 OLDEST: Final = (1, 34)
-DEVICE_CLASS: Final = ResourceType("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False)
 STORAGE_CLASS: Final = ResourceType("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 CLUSTER_ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
-SOFTWARE: Final = (
-    ("Gateway API", "gateway.networking.k8s.io/v1", "Gateway"),
-    ("Envoy Gateway", "gateway.envoyproxy.io/v1alpha1", "EnvoyProxy"),
-    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
-    ("Prometheus operator", "monitoring.coreos.com/v1", "PodMonitor"),
-)
-"""What the operator installs where it is missing."""
 DRIVER_CONTAINER: Final = "nvidia.com/gpu.deploy.driver"
 """A label of nodes: NVIDIA's GPU operator runs the driver in a container, with its files elsewhere."""
 
@@ -81,10 +84,7 @@ async def _findings(kube: Kube) -> Sequence[Finding]:
     if roots:
         remedy = "write nvidiaDriverRoot: /run/nvidia/driver into a ServingStack of the cluster: docs/serving-stack.md"
         found.append(Finding("driver root", ok=True, says=f"in a container on {listed(roots)}", remedy=remedy))
-    for name, api_version, kind in SOFTWARE:
-        there = kind in await kube.serves(api_version)
-        words = "is there, and is left alone" if there else "is not there"
-        found.append(Finding(name, ok=True, says=words, remedy="" if there else "none: a ServingStack installs it"))
+    found += await _software(kube)
     found.append(judged_services((await kube.list(SERVICE)).items))
     classes = (await kube.list(STORAGE_CLASS)).items
     remedy = "" if classes else "make one whose volumes several pods may write, where models are to have caches"
@@ -104,6 +104,34 @@ def judged_version(version: str) -> Finding:
     new = all(one.isdigit() for one in numbers) and tuple(map(int, numbers)) >= OLDEST
     remedy = "" if new else f"upgrade it to {OLDEST[0]}.{OLDEST[1]} or later"
     return Finding("Kubernetes", ok=new, says=version, remedy=remedy)
+
+
+async def _software(kube: Kube) -> Sequence[Finding]:
+    async with asyncio.TaskGroup() as group:
+        definitions = group.create_task(kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True))
+        classes = group.create_task(kube.list(DEVICE_CLASS, bare=True))
+        deployments = group.create_task(kube.list(DEPLOYMENT))
+    there = (*definitions.result().items, *classes.result().items)
+    return [judged_part(one, there, deployments.result().items) for one in STACK]
+
+
+def judged_part(chart: StackChart, definitions: Sequence[Manifest], deployments: Sequence[Manifest]) -> Finding:
+    """What becomes of a part of the serving stack on a cluster, where the operator has a Helm."""
+    whose = holder(chart.marker, chart.release, definitions, deployments)
+    ask = f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster"
+    drop = f"uninstall it, or turn {chart.name} off in spec.stack of the InferenceCluster"
+    match whose:
+        case None if chart.default:
+            says, remedy = "is not there", "none: a ServingStack installs it"
+        case None:
+            says, remedy = "is not there, and no other part needs it", ""
+        case "":
+            says, remedy = "a ServingStack has installed it", ""
+        case _ if chart.yields or not chart.default:
+            says, remedy = f"is there from {whose}: a ServingStack leaves it alone and installs none", ask
+        case _:
+            says, remedy = f"is there from {whose}: the one that a ServingStack installs conflicts with it", drop
+    return Finding(chart.name, ok=True, says=says, remedy=remedy)
 
 
 def judged_devices(pools: Sequence[Pool]) -> Finding:

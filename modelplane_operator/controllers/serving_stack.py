@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.inference_cluster import GatewaySecured
@@ -18,16 +19,31 @@ from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, o
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
-from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE
+from modelplane_operator.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    DEVICE_CLASS,
+    NAMESPACE,
+    NODE,
+    RESOURCE_SLICE,
+    SECRET,
+    SERVICE,
+)
+from modelplane_operator.planning.charts import ObservedCharts
 from modelplane_operator.planning.serving_stack import CHILDREN, ClusterState, Observed, homes, plan
-from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
+from modelplane_operator.rendering.beside import holder
+from modelplane_operator.rendering.serving_stack import ClusterSoftware, parts, render_namespaces
+from modelplane_operator.rendering.stack_charts import GPU_DRIVER, NAMESPACES, optional_charts
 from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reads import A_MOMENT
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
+OTHERS_LAST = timedelta(minutes=5)
+"""How long others' software is taken to be there before it is looked for again: all Deployments are read for it."""
 _OF_THE_GATEWAY = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
 
 
@@ -99,25 +115,55 @@ async def _observe_state(
     children = tuple(applied(remote, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
     charts = await look(remote, uid, wanted, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
-    has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
+    others = dict[str, str]() if terminating else await _others(stack, remote, charts, clients)
+    existing = ClusterSoftware(charts.releases, others)
+    has_driver = GPU_DRIVER in others or any(
+        part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted
+    )
     lacking, having = _devices(remote, clients.hub) if has_driver and not terminating else ((), ())
     return ClusterState(
         charts=charts,
         children=children,
-        taken=frozenset() if terminating else await _taken(stack, remote, clients, children),
+        taken=frozenset() if terminating else await _taken(stack, remote, clients, children, existing),
         definitions=() if terminating else await ours(remote, clients, definitions),
         balancers=await _balancers(remote, clients, children) if terminating else (),
         no_devices=lacking,
         has_devices=bool(having),
+        others=others,
     )
 
 
+async def _others(stack: ServingStack, remote: Cluster, charts: ObservedCharts, clients: Clients) -> Mapping[str, str]:
+    """Return the parts that somebody else has brought to the cluster, and who that is.
+
+    A release of ours, or a Helm that has been at work on it, settles a part: it is the stack's from then on.
+    """
+    settled = charts.releases | {key for key, run in charts.runs.items() if run.verb == "install"}
+    open_ = tuple(one for one in optional_charts(stack.spec) if one.release not in settled)
+
+    async def ask(kube: Kube) -> Mapping[str, str]:
+        definitions = [
+            *(await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items,
+            *(await kube.list(DEVICE_CLASS, bare=True)).items,
+        ]
+        names = {one["metadata"]["name"] for one in definitions}
+        there = [one for one in open_ if one.marker.name in names]
+        deployments = (await kube.list(DEPLOYMENT)).items if there else ()
+        whose = {one.name: holder(one.marker, one.release, definitions, deployments) for one in there}
+        return {name: who for name, who in whose.items() if who}
+
+    if not open_:
+        return {}
+    question = ("others", tuple(one.name for one in open_))
+    return await clients.reads.of(remote, question, ask, clients.now(), lasts=OTHERS_LAST, nothing_lasts=A_MOMENT)
+
+
 async def _taken(
-    stack: ServingStack, remote: Cluster, clients: Clients, children: Iterable[Manifest]
+    stack: ServingStack, remote: Cluster, clients: Clients, children: Iterable[Manifest], existing: ClusterSoftware
 ) -> frozenset[str]:
     """The namespaces that are to be there and are somebody else's."""
     ours = {child["metadata"]["name"] for child in children if child["kind"] == "Namespace"}
-    missing = tuple(sorted({manifest["metadata"]["name"] for manifest in render_namespaces(stack)} - ours))
+    missing = tuple(sorted({manifest["metadata"]["name"] for manifest in render_namespaces(stack, existing)} - ours))
 
     async def ask(kube: Kube) -> frozenset[str]:
         return frozenset([name for name in missing if await kube.find(NAMESPACE, Key("", name))])

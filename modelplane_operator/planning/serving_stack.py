@@ -41,13 +41,13 @@ from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_am
 from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
-    ENVOY,
-    NAMESPACES,
+    ClusterSoftware,
     parts,
     render_before,
     render_gateway,
     render_namespaces,
 )
+from modelplane_operator.rendering.stack_charts import ENVOY, NAMESPACES
 
 CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
 """What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
@@ -75,6 +75,12 @@ class ClusterState:
     """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
     has_devices: bool = field(default=False)
     """Whether another pool's nodes do."""
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Parts of the stack that somebody else has brought, and who that is."""
+
+    @property
+    def existing(self) -> ClusterSoftware:
+        return ClusterSoftware(self.charts.releases, self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ def plan(seen: Observed) -> Plan:
 
 def _in_service(seen: Observed, state: ClusterState) -> Plan:
     stack, charts = seen.stack, state.charts
-    wanted = parts(stack)
+    wanted = parts(stack, state.existing)
     statuses = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
     opened = _doors(seen, state)
@@ -145,7 +151,7 @@ def _in_service(seen: Observed, state: ClusterState) -> Plan:
             *_verified(seen),
         ),
         gateway=gateway,
-        components=(*(_reported(one, charts) for one in statuses), *_removed(removals))[:LISTED],
+        components=(*(_reported(one, charts) for one in statuses), *_present(state), *_removed(removals))[:LISTED],
     )
     waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
     waits += [UNREADY] if problems else []
@@ -157,8 +163,8 @@ def _in_service(seen: Observed, state: ClusterState) -> Plan:
 def _steps(seen: Observed, state: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
     stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, state)
-    before = (*render_namespaces(stack), *render_before(stack))
-    gateway = render_gateway(stack, https=opened.https, http=opened.http)
+    before = (*render_namespaces(stack, state.existing), *render_before(stack, state.existing))
+    gateway = render_gateway(stack, state.children, https=opened.https, http=opened.http)
     for manifest in (*state.definitions, *before):
         if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in state.taken):
             yield Apply(manifest, cluster)
@@ -199,6 +205,11 @@ def _device_problems(state: ClusterState) -> Iterator[str]:
 def _address(state: ClusterState) -> str | None:
     gateway = gateway_among(state.children)
     return address_of(gateway) if gateway else None
+
+
+def _present(state: ClusterState) -> Iterator[ComponentStatus]:
+    for name, whose in state.others.items():
+        yield ComponentStatus(name=name, state="Present", message=f"the cluster has it from {whose}"[:2048])
 
 
 def _removed(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
@@ -293,7 +304,7 @@ def _uninstalled(seen: Observed, state: ClusterState) -> Plan:
 
 def _last_ones(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
     """The releases that no other one that is left needs."""
-    known = {part.name: part for part in parts(stack)}
+    known = {part.name: part for part in parts(stack, ClusterSoftware(charts.releases))}
     installed = [part for part in known.values() if part.release.key in charts.releases]
     needed = {known[name].release.key for part in installed for name in part.after}
     return (key for key in sorted(charts.releases) if key not in needed)

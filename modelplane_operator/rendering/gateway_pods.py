@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
-from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.objects import Manifest, section
 from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE
 
 # Each cloud heeds its own, and passes over the others'.
@@ -17,7 +17,13 @@ INTERNAL: Final[Mapping[str, str]] = {
     "service.beta.kubernetes.io/aws-load-balancer-scheme": "internal",  # by AWS' own controller
     "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
 }
-
+AWS_TYPE: Final = "service.beta.kubernetes.io/aws-load-balancer-type"
+# What has a load balancer leave connections alone on which a model thinks: a Classic one of AWS ends them after a
+# minute, whatever keepalives say, and Azure's forgets them after four. docs/hub-gateway.md has what the others do.
+PATIENT: Final[Mapping[str, str]] = {
+    AWS_TYPE: "nlb",
+    "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout": "30",  # minutes, the most that all versions take
+}
 
 GIVE_ADDRESSES: Final = "see that something gives addresses to Services of type LoadBalancer there, MetalLB for one"
 REPLICAS: Final = 2  # by default: one node may die
@@ -94,9 +100,34 @@ def _spread(mine: Mapping[str, str]) -> list[Manifest]:
     return [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]
 
 
+Pods = TypeVar("Pods", bound=GatewayPods)
+
+
+def keeping_balancer(pods: Pods, annotations: Mapping[str, str] | None) -> Pods:
+    """Return how a gateway is to run, with its load balancer of AWS as it was made: no provider changes the type.
+
+    Kubernetes' own made another one, at another address, and left the first one to be paid for; newer versions refuse.
+    `annotations` are those that the Service was last asked for with; None where there is no Service yet.
+    """
+    if annotations is None or AWS_TYPE in annotations:
+        return pods
+    service = pods.service or GatewayService()
+    kept = service.model_copy(update={"annotations": {AWS_TYPE: "", **service.annotations}})
+    return pods.model_copy(update={"service": kept})
+
+
+def service_annotations(live: Iterable[Manifest]) -> Mapping[str, str] | None:
+    """Return the annotations of a gateway's Service, by the EnvoyProxy among live objects; None where there is none."""
+    path = ("spec", "provider", "kubernetes", "envoyService", "annotations")
+    return next((section(one, *path) for one in live if one["kind"] == "EnvoyProxy"), None)
+
+
 def _annotated(service: GatewayService) -> Manifest:
-    annotations = {**(INTERNAL if service.scope == "Internal" else {}), **service.annotations}
-    return {"annotations": annotations} if annotations else {}
+    """The annotations of a Service; a type of AWS that is empty is left out, and one of a class' own is the class'."""
+    patient = {key: value for key, value in PATIENT.items() if not (service.load_balancer_class and key == AWS_TYPE)}
+    internal = INTERNAL if service.scope == "Internal" else {}
+    annotations = {**patient, **internal, **service.annotations}
+    return {"annotations": {key: value for key, value in annotations.items() if value or key != AWS_TYPE}}
 
 
 def _class(service: GatewayService) -> Manifest:

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from modelplane_operator.api import pins
 from modelplane_operator.rendering.digests import DIGESTS
 
-PICKER: Final = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
-SIDECAR: Final = "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0"
+PICKER: Final = pins.PICKER.image
+SIDECAR: Final = pins.SIDECAR.image
 
 REFERENCE: Final = re.compile(
     r"(?P<registry>[a-zA-Z0-9][-a-zA-Z0-9.]*(:\d{1,5})?)(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from modelplane_operator.api import pins
 from modelplane_operator.api.llm_inference import LLMInference
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.resources import DEPLOYMENT, SERVICE
@@ -21,7 +22,7 @@ from modelplane_operator.rendering.model_replica.pods import (
     probes,
 )
 
-IMAGE: Final = "vllm/vllm-openai:v0.32.0"
+IMAGE: Final = pins.VLLM.image
 SELECTING: Final = "inference.devopstoolkit.ai/llminference"
 PORT: Final = 8000
 WEIGHTS: Final = "/weights"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from modelplane_operator.api import pins
 from modelplane_operator.api.llm_inference import LLMInference
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_service import ModelService
@@ -58,7 +59,7 @@ def _runtime(inference: LLMInference, *, token: bool) -> Manifest:
                 **({"tensorParallelSize": gpu, "env": [_SPAWN]} if gpu > 1 else {}),
             },
             "deploymentConfig": {
-                "image": {"registry": "docker.io", "name": "lmcache/vllm-openai:v0.3.13"},
+                "image": {"registry": "docker.io", "name": pins.LMCACHE.image},
                 "replicas": 1,
                 "resources": {"cpu": str(2 * gpu), "memory": f"{8 * gpu}Gi", "gpu": str(gpu)},
             },

@@ -1,239 +1,44 @@
-"""The software of a workload cluster: a table of charts, and the few objects that are no chart's."""
+"""The software of a workload cluster: its charts, and the few objects that are no chart's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.serving_stack import (
-    ComponentName,
     ComponentOverride,
     ServingStack,
     ServingStackSpec,
+    StackGateway,
     Versions,
 )
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.releases import Component, Release
 from modelplane_operator.rendering.cluster_gateway import (
-    ENVOY_CHART,
-    ENVOY_NAMESPACE,
-    ENVOY_REPOSITORY,
     render_cluster_gateway,
     render_system_namespace,
 )
-from modelplane_operator.rendering.gateway_pods import REPLICAS
-from modelplane_operator.rendering.kubelets import LOST
+from modelplane_operator.rendering.gateway_pods import keeping_balancer, service_annotations
 from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
+from modelplane_operator.rendering.stack_charts import GPU_DRIVER, GPU_DRIVER_NAMESPACE, STACK, StackChart
 
-ENVOY: Final[ComponentName] = "envoy-gateway"
-AI_GATEWAY: Final[ComponentName] = "ai-gateway"
-GPU_DRIVER: Final[ComponentName] = "dra-driver"
-GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
-MONITORING: Final = "monitoring"
 _NO_LABELS: Final[Mapping[str, str]] = {}
-_AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
-_ENVOY_METRICS_PORT: Final = 19001
-# What the two tell each other of all routes at once. By default 4, which some 120 pooled replicas pass: then no route
-# changes any more.
-_XDS_MEBIBYTES: Final = 64
-# The pools' taint: what finds out which nodes have GPUs must run on them, or the driver never does.
-_GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
-PodSecurity = Literal["restricted", "baseline", "privileged"]
-
-
-def _nothing(_: ServingStackSpec) -> Manifest:
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
-class StackChart:
-    """One part of the stack that is a chart."""
+class ClusterSoftware:
+    """What of a stack a cluster has already."""
 
-    name: ComponentName
-    chart: str
-    repository: str
-    namespace: str
-    version: Callable[[Versions], str]
-    values: Callable[[ServingStackSpec], Manifest] = _nothing
-    after: tuple[ComponentName, ...] = ()
-    """What has to be deployed before."""
-    pods: PodSecurity = "baseline"
-    """What its pods keep to, with the values that we give it."""
-    needed: bool = field(default=True)
-    """Whether no model can be served without it, once what needs it is deployed."""
-
-    @property
-    def release(self) -> Key:
-        """Fixed and short: the reference has the same, and upgrades must find it."""
-        return Key(self.namespace, f"mp-{self.chart}")
+    releases: Collection[Key] = frozenset[Key]()
+    """The stack's own: a part that is no longer in every stack stays where it is."""
+    others: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Parts that somebody else has brought, and who that is."""
 
 
-def _envoy_values(spec: ServingStackSpec) -> Manifest:
-    extended = not any(one.name == AI_GATEWAY and not one.enabled for one in spec.components)
-    return {
-        "deployment": {"pod": {"tolerations": LOST}},
-        "config": {
-            "envoyGateway": {
-                "extensionApis": {"enableBackend": True},
-                **({"extensionManager": _inference_pools()} if extended else {}),
-            }
-        },
-    }
-
-
-def _ai_gateway_values(_: ServingStackSpec) -> Manifest:
-    """While none answers, no route on the cluster changes: so there are two."""
-    controller = {"replicaCount": REPLICAS, "tolerations": LOST, "maxRecvMsgSize": str(_XDS_MEBIBYTES * 2**20)}
-    return {"controller": controller}
-
-
-def _inference_pools() -> Manifest:
-    """How Envoy Gateway asks the AI gateway, which turns InferencePools, no Services, into Envoy's clusters."""
-    everything = {"includeAll": True}
-    kinds = ("listener", "route", "cluster", "secret")
-    service = f"ai-gateway-controller.{_AI_GATEWAY_NAMESPACE}.svc.cluster.local"
-    return {
-        "hooks": {
-            "xdsTranslator": {
-                "translation": dict.fromkeys(kinds, everything),
-                "post": ["Translation", "Cluster", "Route"],
-            }
-        },
-        "service": {"fqdn": {"hostname": service, "port": 1063}},
-        "maxMessageSize": f"{_XDS_MEBIBYTES}Mi",
-        "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
-    }
-
-
-def _prometheus_values(_: ServingStackSpec) -> Manifest:
-    return {
-        "fullnameOverride": "prometheus",
-        "prometheus": {
-            "prometheusSpec": {
-                # Whoever puts a PodMonitor beside a model has it scraped, whatever its labels.
-                "podMonitorSelectorNilUsesHelmValues": False,
-                "podMonitorNamespaceSelector": {},
-                # Of one answer, whosever it is. The metrics of a cluster's objects are the largest honest one.
-                "additionalConfig": {"enforcedSampleLimit": 1_000_000, "enforcedBodySizeLimit": "128MB"},
-                "additionalScrapeConfigs": [
-                    {
-                        "job_name": "envoy-gateway-proxy",
-                        "metrics_path": "/stats/prometheus",
-                        "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [ENVOY_NAMESPACE]}}],
-                        "relabel_configs": [
-                            {
-                                "source_labels": ["__meta_kubernetes_pod_label_app_kubernetes_io_component"],
-                                "regex": "proxy",
-                                "action": "keep",
-                            },
-                            {
-                                "source_labels": ["__address__"],
-                                "regex": r"([^:]+)(?::\d+)?",
-                                "replacement": f"$1:{_ENVOY_METRICS_PORT}",
-                                "target_label": "__address__",
-                            },
-                        ],
-                    }
-                ],
-            }
-        },
-        "grafana": {"enabled": False},
-        "alertmanager": {"enabled": False},
-    }
-
-
-def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
-    root = spec.nvidia_driver_root
-    return {
-        "gpuResourcesEnabledOverride": True,
-        "resources": {"computeDomains": {"enabled": False}},
-        **({"nvidiaDriverRoot": root} if root != "/" else {}),
-    }
-
-
-STACK: Final = (
-    StackChart(
-        "cert-manager",
-        chart="cert-manager",
-        repository="https://charts.jetstack.io",
-        namespace="cert-manager",
-        version=lambda versions: versions.cert_manager,
-        values=lambda _: {"crds": {"enabled": True, "keep": False}},
-        pods="restricted",
-        needed=False,
-    ),
-    # Labels the nodes that have GPUs; the driver's plugin runs where the label is.
-    StackChart(
-        "node-feature-discovery",
-        chart="node-feature-discovery",
-        repository="oci://registry.k8s.io/nfd/charts",
-        namespace="node-feature-discovery",
-        version=lambda versions: versions.node_feature_discovery,
-        values=lambda _: {"worker": {"tolerations": [_GPU_TOLERATION]}},
-        pods="privileged",  # its workers read the node's own files
-        needed=False,
-    ),
-    StackChart(
-        "leader-worker-set",
-        chart="lws",
-        repository="oci://registry.k8s.io/lws/charts",
-        namespace="lws-system",
-        version=lambda versions: versions.leader_worker_set,
-        needed=False,
-    ),
-    StackChart(
-        "prometheus",
-        chart="kube-prometheus-stack",
-        repository="https://prometheus-community.github.io/helm-charts",
-        namespace=MONITORING,
-        version=lambda versions: versions.prometheus,
-        values=_prometheus_values,
-        pods="privileged",  # the exporter of each node sees all of it
-        needed=False,
-    ),
-    StackChart(
-        "ai-gateway-crds",
-        chart="ai-gateway-crds-helm",
-        repository="oci://docker.io/envoyproxy",
-        namespace=_AI_GATEWAY_NAMESPACE,
-        version=lambda _: "v0.7.0",
-    ),
-    StackChart(
-        AI_GATEWAY,
-        chart="ai-gateway-helm",
-        repository="oci://docker.io/envoyproxy",
-        namespace=_AI_GATEWAY_NAMESPACE,
-        version=lambda _: "v0.7.0",
-        values=_ai_gateway_values,
-        after=("ai-gateway-crds",),
-    ),
-    StackChart(
-        ENVOY,
-        chart=ENVOY_CHART,
-        repository=ENVOY_REPOSITORY,
-        namespace=ENVOY_NAMESPACE,
-        version=lambda versions: versions.envoy_gateway,
-        values=_envoy_values,
-        after=(AI_GATEWAY,),
-    ),
-    # Publishes the GPUs as ResourceSlices and makes the DeviceClass.
-    StackChart(
-        GPU_DRIVER,
-        chart="dra-driver-nvidia-gpu",
-        repository="oci://registry.k8s.io/dra-driver-nvidia/charts",
-        namespace=GPU_DRIVER_NAMESPACE,
-        version=lambda versions: versions.nvidia_dra_driver,
-        values=_gpu_driver_values,
-        after=("node-feature-discovery",),
-        pods="privileged",  # it gives pods the node's devices
-    ),
-)
-NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
+NOTHING: Final = ClusterSoftware()
 
 
 def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driver_root: str = "") -> Manifest:
@@ -241,7 +46,7 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driv
 
     What the cluster does not say itself is for others to add, and theirs.
     """
-    existing, gateway = cluster.spec.cluster.existing, cluster.spec.gateway
+    existing, gateway, stack = cluster.spec.cluster.existing, cluster.spec.gateway, cluster.spec.stack
     # Of a stack that an InferenceCluster has, nobody reads it: it goes the cluster's way, by tokens made in memory.
     secrets = [{"type": "Kubeconfig", "name": names.kubeconfig(cluster.metadata.name), "key": "kubeconfig"}]
     if existing is not None and (own := existing.secret_ref):
@@ -255,17 +60,24 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driv
         "spec": {
             "secrets": secrets,
             **({"gateway": gateway.to_manifest()} if gateway else {}),
+            **({"components": [one.to_manifest() for one in stack.components]} if stack and stack.components else {}),
             **({"nvidiaDriverRoot": driver_root} if driver_root else {}),
             **({"extraCharts": charts} if (charts := [*extra]) else {}),
         },
     }
 
 
-def parts(stack: ServingStack) -> tuple[Component, ...]:
+def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Component, ...]:
     """The charts of a stack, in the order in which they are installed."""
     spec = stack.spec
     overrides = {override.name: override for override in spec.components}
-    wanted = [one for one in STACK if one.name not in overrides or overrides[one.name].enabled]
+
+    def is_wanted(one: StackChart) -> bool:
+        if override := overrides.get(one.name):
+            return override.enabled
+        return one.release in existing.releases or (one.default and one.name not in existing.others)
+
+    wanted = [one for one in STACK if is_wanted(one)]
     there = {one.name for one in wanted}
     ours = owner_labels(stack)
     return (
@@ -320,9 +132,9 @@ def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
     }
 
 
-def render_namespaces(stack: ServingStack) -> tuple[Manifest, ...]:
+def render_namespaces(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Manifest, ...]:
     """Where the charts go; for clusters that have none of that name yet."""
-    wanted = dict.fromkeys(part.release.key.namespace for part in parts(stack))
+    wanted = dict.fromkeys(part.release.key.namespace for part in parts(stack, existing))
     levels = _pod_security(stack.spec)
     return (
         render_system_namespace(stack),
@@ -338,9 +150,9 @@ def _pod_security(spec: ServingStackSpec) -> Mapping[str, Mapping[str, str]]:
     return {one.namespace: {labels.POD_SECURITY: one.pods} for one in STACK if one.namespace not in of_others}
 
 
-def render_before(stack: ServingStack) -> tuple[Manifest, ...]:
+def render_before(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Manifest, ...]:
     """What the charts need that no chart brings."""
-    if not any(part.name == GPU_DRIVER for part in parts(stack)):
+    if not any(part.name == GPU_DRIVER for part in parts(stack, existing)):
         return ()
     return (
         # GKE admits pods of the priorities that the driver's have only where a quota says so.
@@ -362,9 +174,12 @@ def render_before(stack: ServingStack) -> tuple[Manifest, ...]:
     )
 
 
-def render_gateway(stack: ServingStack, *, https: bool = False, http: bool = True) -> tuple[Manifest, ...]:
-    """What Envoy Gateway makes the cluster's gateway of."""
-    return render_cluster_gateway(stack, stack.spec.gateway, https=https, http=http)
+def render_gateway(
+    stack: ServingStack, live: Iterable[Manifest] = (), *, https: bool = False, http: bool = True
+) -> tuple[Manifest, ...]:
+    """What Envoy Gateway makes the cluster's gateway of. `live` are the stack's objects there."""
+    gateway = keeping_balancer(stack.spec.gateway or StackGateway(), service_annotations(live))
+    return render_cluster_gateway(stack, gateway, https=https, http=http)
 
 
 def _object(

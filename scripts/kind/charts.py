@@ -17,7 +17,7 @@ import yaml
 
 from localfleet import binaries, charts, leaderworkerset
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering.serving_stack import AI_GATEWAY, STACK
+from modelplane_operator.rendering.stack_charts import AI_GATEWAY, STACK
 from scripts.kind import images
 
 HERE = Path(__file__).parent / "charts"

@@ -17,6 +17,7 @@ KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.k
 # Every exception says why it needs no bound.
 UNBOUNDED = {
     r"ServingStack spec\.components\[\]\.values": "a chart's own; what is in it only the size of the object bounds",
+    r"InferenceCluster spec\.stack\.components\[\]\.values": "the same",
     r"ServingStack spec\.extraCharts\[\]\.values": "the same",
 }
 KEY_RULES = {rule.expression for rule in (KEYS, LABEL_KEYS, ANNOTATION_KEYS)}

@@ -12,12 +12,13 @@ from modelplane_operator.cli.__main__ import COMMANDS
 from modelplane_operator.cli.answers import show_why
 from modelplane_operator.cli.bundle import HIDDEN, without_secrets
 from modelplane_operator.cli.draining import with_drain
-from modelplane_operator.cli.joining import judged_services, judged_version, manifests
+from modelplane_operator.cli.joining import judged_part, judged_services, judged_version, manifests
 from modelplane_operator.cli.usage import used
 from modelplane_operator.planning.answers.discovery import Pool
 from modelplane_operator.planning.answers.documents import Why
 from modelplane_operator.planning.answers.schema import read
 from modelplane_operator.planning.answers.snapshot import Snapshot
+from modelplane_operator.rendering.stack_charts import STACK
 from tests.support.builders import EPOCH, cluster, deployment, taint
 from tests.support.manifests import ROOT
 from tests.support.observed import placed
@@ -158,3 +159,22 @@ def test_models_are_told_by_the_nodes_that_they_take() -> None:
         ("many", 3, 3, 3),
         ("one", 1, 0, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "annotations", "says"),
+    [
+        ("prometheus", None, "is not there"),
+        ("cert-manager", None, "is not there, and no other part needs it"),
+        ("prometheus", ("monitoring", "mp-kube-prometheus-stack"), "a ServingStack has installed it"),
+        ("prometheus", ("obs", "kps"), "is there from Helm release obs/kps: a ServingStack leaves it alone"),
+        ("cert-manager", ("cert", "cm"), "is there from Helm release cert/cm: a ServingStack leaves it alone"),
+        ("envoy-gateway", ("eg", "eg"), "is there from Helm release eg/eg: the one that a ServingStack installs confl"),
+    ],
+)
+def test_a_check_says_what_becomes_of_each_part(part: str, annotations: tuple[str, str] | None, says: str) -> None:
+    (chart,) = [one for one in STACK if one.name == part]
+    noted = zip(("meta.helm.sh/release-namespace", "meta.helm.sh/release-name"), annotations or (), strict=False)
+    definition = {"metadata": {"name": chart.marker.name, "annotations": dict(noted)}}
+
+    assert judged_part(chart, [definition] if annotations else [], []).says.startswith(says)

@@ -38,7 +38,7 @@ from modelplane_operator.kube.resources import (
     SERVICE,
 )
 from modelplane_operator.planning.serving_stack import CHILDREN
-from modelplane_operator.rendering.serving_stack import STACK
+from modelplane_operator.rendering.stack_charts import STACK
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.existing import OPEN
@@ -56,6 +56,7 @@ SOME = Key("modelplane-system", "east")
 DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
 OURS = (ServingStack, InferenceCluster, ModelReplica, InferenceGateway)
 READS = {"get", "list", "watch", "ping", "discover"}
+INSTALLED = tuple(one for one in STACK if one.default)
 GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
 ENVOY_CRDS = tuple(
     f"gateway.envoyproxy.io_{kind}" for kind in ("envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies")
@@ -144,16 +145,19 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     stack = await platform.live()
 
     runs = platform.runs()
-    assert sorted(runs) == sorted(f"upgrade mp-{one.chart}" for one in STACK)
+    assert sorted(runs) == sorted(f"upgrade mp-{one.chart}" for one in INSTALLED)
     order = [runs.index(f"upgrade mp-{name}") for name in ("ai-gateway-crds-helm", "ai-gateway-helm", "gateway-helm")]
     assert order == sorted(order)
     assert stack["status"]["gateway"] == {"address": "192.0.2.7", "http": True}
     assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
-    assert component(stack, "cert-manager")["version"] == "v1.17.1"
+    assert component(stack, "node-feature-discovery")["version"] == "0.18.3"
     (definition,) = DEFINITIONS
     assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is not None
-    config = await platform.kube.get(CONFIG_MAP, Key("cert-manager", "mp-cert-manager"))
-    assert config["data"]["values"] == '{"crds":{"enabled":true,"keep":false}}'
+    config = await platform.kube.get(CONFIG_MAP, Key("node-feature-discovery", "mp-node-feature-discovery"))
+    assert (
+        config["data"]["values"]
+        == '{"worker":{"tolerations":[{"effect":"NoSchedule","key":"nvidia.com/gpu","operator":"Exists"}]}}'
+    )
 
     platform.restart()
     platform.calls.clear()
@@ -162,8 +166,10 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     assert platform.runs() == runs
 
     # Whoever may write Secrets in one namespace writes such a record, and Helm would delete all that it lists.
-    forged = Key("elsewhere", "mp-cert-manager")
-    record = await platform.kube.get(SECRET, Key("cert-manager", "sh.helm.release.v1.mp-cert-manager.v1"))
+    forged = Key("elsewhere", "mp-node-feature-discovery")
+    record = await platform.kube.get(
+        SECRET, Key("node-feature-discovery", "sh.helm.release.v1.mp-node-feature-discovery.v1")
+    )
     metadata = {"namespace": forged.namespace, **{name: record["metadata"][name] for name in ("name", "labels")}}
     await platform.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": forged.namespace}})
     await platform.kube.create({**record, "metadata": metadata})
@@ -172,15 +178,39 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     assert reason(await platform.live(), "Installed") == "ComponentsInstalled", "nothing is to be uninstalled"
 
 
+async def test_what_the_cluster_has_from_somebody_else_is_left_out_until_it_is_asked_for_by_name(
+    platform: Platform,
+) -> None:
+    theirs = {"meta.helm.sh/release-namespace": "obs", "meta.helm.sh/release-name": "kps"}
+    definition = load(ROOT / "localfleet/leaderworkerset/crd.yaml")[0]
+    await platform.kube.create({**definition, "metadata": {**definition["metadata"], "annotations": theirs}})
+    await platform.installed()
+    stack = await platform.live()
+
+    assert component(stack, "leader-worker-set") == {
+        "name": "leader-worker-set",
+        "state": "Present",
+        "message": "the cluster has it from Helm release obs/kps",
+    }
+    assert "upgrade mp-lws" not in platform.runs()
+
+    await platform.ask(components=[{"name": "leader-worker-set"}])
+    await platform.until(lambda stack: component(stack, "leader-worker-set")["state"] == "Deployed", "ours beside it")
+    await platform.ask(components=[])
+    platform.restart()
+    await platform.step()
+    assert component(await platform.live(), "leader-worker-set")["state"] == "Deployed", "what is ours stays ours"
+
+
 async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: Platform) -> None:
     await platform.installed()
     installed = len(platform.runs())
-    pack(platform.folder / "mirror", "cert-manager", "v1.17.2")
+    pack(platform.folder / "mirror", "node-feature-discovery", "0.18.4")
     pack(platform.folder / "mirror", "extra", "1.0.0")
     extra = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
     await platform.ask(
         components=[
-            {"name": "cert-manager", "version": "v1.17.2"},
+            {"name": "node-feature-discovery", "version": "0.18.4"},
             {"name": "prometheus", "values": {"grafana": {"enabled": True}}},
         ],
         extraCharts=[{**extra, "repository": "https://charts.example.com"}],
@@ -195,9 +225,9 @@ async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: P
     stack = await platform.until(done, "the upgrades")
     assert max(seen) == 1
     assert sorted(platform.runs()[installed:]) == sorted(
-        ["upgrade mp-cert-manager", "upgrade mp-kube-prometheus-stack", "upgrade extra"]
+        ["upgrade mp-node-feature-discovery", "upgrade mp-kube-prometheus-stack", "upgrade extra"]
     )
-    assert component(stack, "cert-manager")["version"] == "v1.17.2"
+    assert component(stack, "node-feature-discovery")["version"] == "0.18.4"
     config = await platform.kube.get(CONFIG_MAP, Key("monitoring", "mp-kube-prometheus-stack"))
     assert '"alertmanager":{"enabled":false}' in config["data"]["values"]
     assert '"grafana":{"enabled":true}' in config["data"]["values"]
@@ -209,19 +239,19 @@ async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: P
 
 async def test_an_upgrade_that_fails_is_taken_back_and_not_tried_again_at_once(platform: Platform) -> None:
     await platform.installed()
-    await platform.ask(components=[{"name": "cert-manager", "values": {"refused": True}}])
+    await platform.ask(components=[{"name": "node-feature-discovery", "values": {"refused": True}}])
     stack = await platform.until(lambda stack: reason(stack, "Installed") == "RolledBack", "the way back")
     stack = await platform.until(
-        lambda stack: component(stack, "cert-manager")["state"] == "RolledBack", "the end of it"
+        lambda stack: component(stack, "node-feature-discovery")["state"] == "RolledBack", "the end of it"
     )
 
-    release = Key("cert-manager", "mp-cert-manager")
+    release = Key("node-feature-discovery", "mp-node-feature-discovery")
     assert [(one.number, one.status) for one in platform.history(release)] == [
         (3, "deployed"),
         (2, "failed"),
         (1, "superseded"),
     ]
-    assert "cert-manager: " in message(stack, "Installed")
+    assert "node-feature-discovery: " in message(stack, "Installed")
     assert "Invalid value: 99999" in message(stack, "Installed")
     assert reason(stack, "Ready") == "Available", "what ran before runs"
     platform.restart()
@@ -239,16 +269,16 @@ async def test_an_upgrade_that_fails_is_taken_back_and_not_tried_again_at_once(p
 async def test_an_operator_that_dies_with_its_helm_is_followed_by_one_that_goes_on(
     platform: Platform, *, first: bool
 ) -> None:
-    release = Key("cert-manager", "mp-cert-manager")
+    release = Key("node-feature-discovery", "mp-node-feature-discovery")
     if not first:
         await platform.installed()
-    await platform.ask(components=[{"name": "cert-manager", "values": {"hang": True}}])
+    await platform.ask(components=[{"name": "node-feature-discovery", "values": {"hang": True}}])
     await platform.until(lambda _: platform.status(release).startswith("pending"), "Helm to hang")
     kill(platform.folder)
     platform.restart()
     await platform.step()
     stack = await platform.live()
-    assert "Helm may still be at work on revision" in component(stack, "cert-manager")["message"]
+    assert "Helm may still be at work on revision" in component(stack, "node-feature-discovery")["message"]
 
     await platform.ask(components=[])
     platform.ahead = timedelta(seconds=platform.helm.patience + 1)
@@ -258,9 +288,9 @@ async def test_an_operator_that_dies_with_its_helm_is_followed_by_one_that_goes_
 
 
 async def test_a_chart_that_is_missing_is_said_and_installed_once_it_is_there(platform: Platform) -> None:
-    (platform.folder / "mirror" / "cert-manager-v1.17.1.tgz").unlink()
+    (platform.folder / "mirror" / "node-feature-discovery-0.18.3.tgz").unlink()
     await platform.until(lambda stack: reason(stack, "Installed") == "InstallFailed", "the failure")
-    said = "the chart mirror has no cert-manager-v1.17.1.tgz"
+    said = "the chart mirror has no node-feature-discovery-0.18.3.tgz"
 
     def told(stack: Manifest) -> bool:  # and not in between, while it is tried again
         return component(stack, "prometheus")["state"] == "Deployed" and said in message(stack, "Installed")
@@ -268,7 +298,7 @@ async def test_a_chart_that_is_missing_is_said_and_installed_once_it_is_there(pl
     stack = await platform.until(told, "the others, and still the failure")
     assert said in message(stack, "Ready")
 
-    pack(platform.folder / "mirror", "cert-manager", "v1.17.1")
+    pack(platform.folder / "mirror", "node-feature-discovery", "0.18.3")
     platform.ahead = timedelta(minutes=5)
     await platform.installed()
 
@@ -279,7 +309,7 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     installed = len(platform.runs())
 
     def charts_gone(_: Manifest) -> bool:
-        return len(platform.runs()) == installed + len(STACK) and not platform.remote.find(SECRET).count  # pyright: ignore[reportOptionalMemberAccess]
+        return len(platform.runs()) == installed + len(INSTALLED) and not platform.remote.find(SECRET).count  # pyright: ignore[reportOptionalMemberAccess]
 
     await platform.until(charts_gone, "the charts to go")
     order = [run.split()[1] for run in platform.runs()[installed:]]

@@ -458,6 +458,15 @@ def test_what_a_cluster_says_of_its_gateway_its_stack_says_too() -> None:
     assert "gateway" not in render_stack(cluster())["spec"]
 
 
+def test_the_parts_that_a_cluster_names_its_stack_names_too() -> None:
+    known = cluster().to_manifest()
+    asked = [{"name": "prometheus", "enabled": False}, {"name": "cert-manager", "values": {"replicaCount": 2}}]
+    known["spec"]["stack"] = {"components": asked}
+
+    assert render_stack(InferenceCluster.parse(known))["spec"]["components"] == asked
+    assert "components" not in render_stack(cluster())["spec"]
+
+
 def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> None:
     decided = plan(seen(helm=True))
 

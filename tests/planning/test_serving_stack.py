@@ -17,7 +17,7 @@ from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.planning.serving_stack import ClusterState, Observed, homes, plan
-from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
+from modelplane_operator.rendering.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
 Manifest = dict[str, Any]
@@ -95,9 +95,8 @@ def test_the_first_steps_are_what_needs_nothing() -> None:
 
     assert list(map(brief, found.steps)) == [
         "apply CustomResourceDefinition",
-        *["apply Namespace"] * 7,
+        *["apply Namespace"] * 6,
         "apply ResourceQuota",
-        "install mp-cert-manager",
         "install mp-node-feature-discovery",
         "install mp-lws",
         "install mp-kube-prometheus-stack",
@@ -141,7 +140,7 @@ def test_a_chart_is_being_installed_until_its_helm_has_ended() -> None:
     found = planned(known, state(known, *children(known), releases=history(known), runs={first.release: helm}))
 
     assert said(found) == {
-        "Installed": ("Installing", "Chart cert-manager: installing"),
+        "Installed": ("Installing", "Chart node-feature-discovery: installing"),
         "Ready": ("Available", ""),
     }
 
@@ -200,23 +199,23 @@ def test_it_tells_which_archive_was_installed_as_far_as_the_cluster_says_so(
     description: str, digest: str | None
 ) -> None:
     known = stack()
-    release = next(part.release for part in parts(known) if part.name == "cert-manager")
+    release = next(part.release for part in parts(known) if part.name == "prometheus")
     cluster = state(known, *children(known), releases=history(known))
     contents = {(release.key, 1): RevisionContent(release.chart, release.version, {}, description)}
     found = planned(known, replace(cluster, charts=replace(cluster.charts, contents=contents)))
 
     assert isinstance(found.status, ServingStackStatus)
-    assert [one.digest for one in found.status.components if one.name == "cert-manager"] == [digest]
+    assert [one.digest for one in found.status.components if one.name == "prometheus"] == [digest]
 
 
 def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() -> None:
-    before, known = stack(), stack(versions={"certManager": "v9"})
-    (wanted,) = [part for part in parts(known) if part.name == "cert-manager"]
+    before, known = stack(), stack(versions={"prometheus": "v9"})
+    (wanted,) = [part for part in parts(known) if part.name == "prometheus"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such version", 1)
     cluster = state(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
 
     assert said(planned(known, cluster)) == {
-        "Installed": ("InstallFailed", "Chart cert-manager: no such version"),
+        "Installed": ("InstallFailed", "Chart prometheus: no such version"),
         "Ready": ("Available", ""),
     }
 
@@ -238,6 +237,78 @@ def test_what_is_no_longer_asked_for_goes() -> None:
 
     gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
+
+
+def test_a_gateway_keeps_the_load_balancer_that_an_earlier_version_had_made() -> None:
+    known = stack()
+    before = stack(gateway={"service": {"annotations": {AWS_TYPE: ""}}})
+    found = planned(known, state(known, *children(before), releases=history(known)))
+
+    proxies = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "EnvoyProxy"]
+    assert [AWS_TYPE in (service_annotations([one]) or {}) for one in proxies] == [False]
+
+
+WHOSE = "Helm release obs/kps"
+CERT_MANAGER = Key("cert-manager", "mp-cert-manager")
+
+
+def test_what_somebody_else_has_brought_is_left_out_and_the_stack_is_ready() -> None:
+    known = stack()
+    there_are = history(known, *(part.name for part in parts(known) if part.name != "prometheus"))
+    cluster = state(known, *children(known), releases=there_are, others={"prometheus": WHOSE})
+    found = planned(known, cluster)
+
+    assert {type(step) for step in found.steps} == {Apply}
+    assert "monitoring" not in {one.manifest["metadata"]["name"] for one in found.steps if isinstance(one, Apply)}
+    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", "")}
+    assert isinstance(found.status, ServingStackStatus)
+    (present,) = [one for one in found.status.components if one.state == "Present"]
+    assert (present.name, present.message) == ("prometheus", f"the cluster has it from {WHOSE}")
+
+
+def test_what_another_part_needs_is_not_waited_for_where_somebody_else_has_brought_it() -> None:
+    known = stack()
+    found = planned(known, state(known, releases={}, others={"node-feature-discovery": WHOSE}))
+
+    assert "install mp-dra-driver-nvidia-gpu" in map(brief, found.steps)
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({}, True),  # it was installed, by this version or an earlier one
+        ({"components": [{"name": "prometheus"}]}, True),  # it is asked for by name
+        ({"components": [{"name": "prometheus", "enabled": False}]}, False),
+    ],
+    ids=["installed", "named", "turned off"],
+)
+def test_what_is_ours_already_stays_ours_beside_somebody_elses(more: dict[str, Any], wanted: bool) -> None:  # noqa: FBT001
+    known = stack(**more)
+    cluster = state(known, *children(known), releases=history(stack()), others={"prometheus": WHOSE})
+    found = planned(known, cluster)
+
+    steps = [brief(step) for step in found.steps if not isinstance(step, Apply)]
+    assert steps == ([] if wanted else ["uninstall Helm release monitoring/mp-kube-prometheus-stack"])
+
+
+@pytest.mark.parametrize(
+    ("components", "installed", "steps"),
+    [
+        ([], False, []),
+        ([], True, []),
+        ([{"name": "cert-manager"}], False, ["install mp-cert-manager"]),
+        ([{"name": "cert-manager"}], True, []),
+        ([{"name": "cert-manager", "enabled": False}], True, [f"uninstall Helm release {CERT_MANAGER}"]),
+    ],
+)
+def test_cert_manager_comes_when_it_is_named_and_stays_where_it_is(
+    components: list[dict[str, Any]], *, installed: bool, steps: list[str]
+) -> None:
+    with_it, known = stack(components=[{"name": "cert-manager"}]), stack(components=components)
+    releases = history(with_it) if installed else history(stack())
+    found = planned(known, state(known, *children(with_it), releases=releases))
+
+    assert [brief(step) for step in found.steps if not isinstance(step, Apply)] == steps
 
 
 @pytest.mark.parametrize(
@@ -328,7 +399,7 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
     assert order == sorted(order)
     driver = done.index("uninstall Helm release dra-driver-nvidia-gpu/mp-dra-driver-nvidia-gpu")
     assert driver < done.index("uninstall Helm release node-feature-discovery/mp-node-feature-discovery")
-    assert sorted(done[-10:-1]) == [
+    assert sorted(done[-9:-1]) == [
         *sorted(f"delete Namespace {one['metadata']['name']}" for one in render_namespaces(known)),
         "delete ResourceQuota dra-driver-nvidia-gpu/allow-critical-pods",
     ]
@@ -374,7 +445,7 @@ def test_a_helm_that_has_just_begun_is_waited_for() -> None:
     under_way = {first.release.key: Run("install", NOW, first.release.digest)}
 
     found = planned(known, state(known, releases={}, runs=under_way))
-    assert (found.steps, said(found)["Ready"][1]) == ((), "Helm is at work on cert-manager/mp-cert-manager")
+    assert (found.steps, said(found)["Ready"][1]) == ((), f"Helm is at work on {first.release.key}")
 
 
 def test_an_object_that_we_never_held_is_let_go_by_others() -> None:

@@ -14,7 +14,7 @@ from modelplane_operator.rendering.inference_gateway.software import (
     METALLB_REPOSITORY,
     METALLB_VERSION,
 )
-from modelplane_operator.rendering.serving_stack import STACK
+from modelplane_operator.rendering.stack_charts import STACK
 from tests.support.golden import Golden
 from tests.support.manifests import ROOT
 

@@ -25,7 +25,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_system_namespace,
 )
 from modelplane_operator.rendering.clusters.of_inference_cluster import charts_of, driver_root_of
-from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES, keeping_balancer, service_annotations
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
@@ -123,7 +123,8 @@ def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
     if live is None and state.unpermitted and closed:  # nor to make another one in its place that is open
         opened = SHUT
     namespace = () if state.has_namespace else (render_system_namespace(seen.cluster),)
-    wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
+    gateway = keeping_balancer(gateway_of(seen.cluster), service_annotations(state.children))
+    wanted = render_cluster_gateway(seen.cluster, gateway, https=opened.https, http=opened.http)
     before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
     steps = (*before, *opened.issued(), *after)
     # What is likely to fail comes last, and keeps nothing else there from being done.

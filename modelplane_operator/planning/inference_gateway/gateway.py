@@ -23,7 +23,7 @@ from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceT
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete, prune
-from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES, keeping_balancer, service_annotations
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
     data_plane,
@@ -50,7 +50,8 @@ def serve(seen: Observed) -> Plan:
         return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
     if not seen.served:
         return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
-    wanted = render_inference_gateway(gateway)
+    spec = keeping_balancer(gateway.spec, service_annotations(seen.children))
+    wanted = render_inference_gateway(gateway.model_copy(update={"spec": spec}))
     # The namespace is the administrator's: it is made where it lacks, and is never ours to change or delete.
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
     made = () if seen.namespace else (Create(home),)

@@ -6,7 +6,7 @@ the controller, then MetalLB, which gave it. Definitions of kinds stay. Of anoth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition, Ready, is_true
@@ -18,11 +18,13 @@ from modelplane_operator.api.inference_gateway import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import is_terminating, key_of
+from modelplane_operator.kube.objects import is_terminating, key_of, section
 from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove
 from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete
+from modelplane_operator.rendering import traefik
+from modelplane_operator.rendering.gateway_pods import keeping_balancer
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 from modelplane_operator.rendering.inference_gateway.software import (
     METALLB,
@@ -38,7 +40,8 @@ AT_REST = 60.0  # the same for releases and pods that somebody changes
 def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     """Install what answers requests, and then do what is to be `served`."""
     gateway = seen.gateway
-    wanted = gateway_parts(gateway, seen.allowed)
+    spec = keeping_balancer(gateway.spec, _service_annotations(charts))
+    wanted = gateway_parts(gateway.model_copy(update={"spec": spec}), seen.allowed)
     statuses = judge(wanted, charts)
     routable, there = _routable(statuses), all(one.runs for one in statuses)
     steps: list[Step] = [KEEP, *map(Apply, seen.definitions)]
@@ -56,6 +59,14 @@ def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
         [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
     )
     return Plan(tuple(steps), _status(seen, statuses, served), requeue_after=min(waits))
+
+
+def _service_annotations(charts: ObservedCharts) -> Mapping[str, str] | None:
+    """Return the annotations that Traefik's Service has been deployed with; None where there is no Traefik."""
+    deployed = (charts.deployed(key) for key in charts.history)
+    held = (charts.contents.get((one.release, one.number)) for one in deployed if one)
+    values = (one.values for one in held if one and one.chart == traefik.CHART)
+    return next((section(one, "service", "annotations") for one in values), None)
 
 
 def _outlived(seen: Observed) -> bool:

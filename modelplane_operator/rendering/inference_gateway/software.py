@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from modelplane_operator.api import labels
+from modelplane_operator.api import labels, pins
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.releases import Component, Release
@@ -14,7 +14,7 @@ from modelplane_operator.rendering.owned import on_hub, owner_labels
 
 METALLB: Final = "metallb"
 METALLB_NAMESPACE: Final = "metallb-system"
-METALLB_VERSION: Final = "0.14.9"
+METALLB_VERSION: Final = pins.METALLB.version
 METALLB_REPOSITORY: Final = "https://metallb.github.io/metallb"
 _POOL: Final = "modelplane"
 NAMESPACES: Final = (*(plane.LOAD_BALANCER.namespace for plane in DATA_PLANES.values()), METALLB_NAMESPACE)

@@ -17,8 +17,8 @@ from modelplane_operator.api.pods import Container
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE
-from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
-from modelplane_operator.rendering.model_replica.part import ports, serving_container
+from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.model_replica.part import ports, runs_sglang, serving_container
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle, drain
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
@@ -289,9 +289,8 @@ def _unified(replica: ModelReplica) -> Manifest:
 
 
 def _split(replica: ModelReplica) -> Manifest:
-    decode = _speaker(replica)
     # An engine of SGLang that decodes cannot read a prompt itself.
-    always = decode is not None and is_sglang(decode)
+    always = any(engine.phase == "Decode" and runs_sglang(engine) for engine in replica.spec.engines)
     decider = {"type": "always-disagg-pd-decider"} if always else _by_new_tokens(replica)
     weights = _weights(replica)
     return {

@@ -45,7 +45,7 @@ class Part:
 def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED) -> Part | CannotRender:
     """The part of one engine; by its phase, never by its name."""
     # SGLang is told apart since revision 2.
-    sglang = _is_sglang(engine) and replica.spec.pod_revision >= 2
+    sglang = runs_sglang(engine) and replica.spec.pod_revision >= 2
     kind = _METRICS_OF.get(engine.type, engine.type) if engine.type else "sglang" if sglang else None
     engines = {labels.ENGINE_TYPE: kind} if kind else {}
     if engine.phase is None:
@@ -74,7 +74,8 @@ _METRICS_OF: Mapping[str, str] = {"triton": "triton-tensorrt-llm"}
 """What the picker calls the metrics of an engine, where that is not the engine's name."""
 
 
-def _is_sglang(engine: PlacedEngine | DeployedEngine) -> bool:
+def runs_sglang(engine: PlacedEngine | DeployedEngine) -> bool:
+    """True if the engine is SGLang, by what it is said to be or by its command."""
     container = serving_container(engine)
     return engine.type == "sglang" if engine.type else container is not None and is_sglang(container)
 
@@ -111,7 +112,7 @@ def _transfer_lacking(engine: PlacedEngine) -> str:
     container = serving_container(engine)
     if engine.phase is None or container is None or not is_legible(container):
         return ""
-    if _is_sglang(engine):
+    if runs_sglang(engine):
         mode = engine.phase.lower()
         told = flag_value(container, "--disaggregation-mode")
         unknown = _is_unknown(container, told)
@@ -145,7 +146,7 @@ def unheard(engine: PlacedEngine | DeployedEngine) -> str:
     told = flag_value(container, "--port")
     if _is_unknown(container, told):
         return ""
-    if told is None and _is_sglang(engine):
+    if told is None and runs_sglang(engine):
         return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={wanted}`"
     if told is None and engine.phase == "Decode":
         return (

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from modelplane_operator.api import names
+from modelplane_operator.api import names, pins
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.kube.objects import Manifest
 
 NAMESPACE: Final = "kube-system"  # where EKS has what works for the cluster itself
 ACCOUNT: Final = "cluster-autoscaler"  # which EKS gives the role of the autoscaler
-AUTOSCALER: Final = ("cluster-autoscaler", "9.57.0")
-DRANET: Final = ("aws-dranet", "1.0.0")
+AUTOSCALER: Final = (pins.CLUSTER_AUTOSCALER.name, pins.CLUSTER_AUTOSCALER.version)
+DRANET: Final = (pins.AWS_DRANET.name, pins.AWS_DRANET.version)
 CHARTS: Final = (AUTOSCALER, DRANET)
 """Their names and versions: a mirror has to have them."""
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}

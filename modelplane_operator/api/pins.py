@@ -1,0 +1,108 @@
+"""Versions of charts and images of others that are asked for by default: the one place where they are written.
+
+docs/serving-stack.md shows the table; tests/rendering/test_pins.py holds that no other module has such a version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One version, and what was found out about it."""
+
+    name: str
+    """What it is of: a chart, an image without its tag, or a set of definitions."""
+    version: str
+    released: str
+    """When, as far as a stored source tells; empty where none does."""
+    newer: str
+    """Why it is no newer one."""
+    support: str
+    """Until when its makers mend it."""
+
+    @property
+    def image(self) -> str:
+        """The reference of an image."""
+        return f"{self.name}:{self.version}"
+
+
+GATEWAY_API: Final = Pin(
+    "Gateway API", "v1.5.1", "", "Envoy Gateway 1.8 is compiled with it", "that of Envoy Gateway 1.8"
+)
+CERT_MANAGER: Final = Pin(
+    "cert-manager",
+    "v1.17.1",
+    "by 2025-02-13",
+    "what others use is not upgraded over four minor versions by an upgrade of ours; a new stack names 1.21 itself",
+    "over since 1.19 (2025-10-07)",
+)
+ENVOY_GATEWAY: Final = Pin(
+    "gateway-helm",
+    "v1.8.1",
+    "by 2026-06-10",
+    "AI Gateway 0.7 to 1.1 are built on 1.8; of it 1.8.4 (2026-08-28) is the newest, and was not run here",
+    "over since 2026-11-08; Kubernetes 1.32 to 1.35",
+)
+AI_GATEWAY: Final = Pin(
+    "ai-gateway-helm, ai-gateway-crds-helm",
+    "v0.7.0",
+    "before 2026-06-23",
+    "1.0 (2026-06-23) asks for no change of resources; how it makes clusters of InferencePools was not run here",
+    "over: the two newest minor versions are mended, 1.0 and 1.1",
+)
+PROMETHEUS: Final = Pin(
+    "kube-prometheus-stack",
+    "72.6.2",
+    "by 2025-06-07",
+    "each major version brings definitions that Helm does not upgrade where they are there",
+    "not said",
+)
+LEADER_WORKER_SET: Final = Pin(
+    "lws", "v0.8.0", "", "Helm does not upgrade its definitions where they are there; 0.10 exists", "not said"
+)
+NODE_FEATURE_DISCOVERY: Final = Pin(
+    "node-feature-discovery",
+    "0.18.3",
+    "2025-11-05",
+    "0.19.0 exists; which labels it writes was not run here",
+    "the two newest minor versions",
+)
+NVIDIA_DRA_DRIVER: Final = Pin("dra-driver-nvidia-gpu", "0.4.0", "", "none newer was found", "not said")
+METALLB: Final = Pin(
+    "metallb", "0.14.9", "2024-12-17", "0.15.3 (2025-12-04) was not run here", "over since 0.15 (2025-06-03)"
+)
+CLUSTER_AUTOSCALER: Final = Pin("cluster-autoscaler", "9.57.0", "", "none newer was looked for", "not said")
+AWS_DRANET: Final = Pin("aws-dranet", "1.0.0", "", "none newer was looked for", "not said")
+PICKER: Final = Pin(
+    "ghcr.io/llm-d/llm-d-router-endpoint-picker",
+    "v0.9.0",
+    "",
+    "it was measured with what we configure; 0.10.0 has other names of metrics",
+    "not said",
+)
+SIDECAR: Final = Pin(
+    "ghcr.io/llm-d/llm-d-router-disagg-sidecar", "v0.9.0", "", "it goes with the picker", "that of the picker"
+)
+VLLM: Final = Pin("vllm/vllm-openai", "v0.32.0", "", "none newer was run here", "not said")
+LMCACHE: Final = Pin("lmcache/vllm-openai", "v0.3.13", "", "none newer was looked for", "not said")
+
+PINS: Final = (
+    GATEWAY_API,
+    CERT_MANAGER,
+    NODE_FEATURE_DISCOVERY,
+    LEADER_WORKER_SET,
+    PROMETHEUS,
+    AI_GATEWAY,
+    ENVOY_GATEWAY,
+    NVIDIA_DRA_DRIVER,
+    METALLB,
+    CLUSTER_AUTOSCALER,
+    AWS_DRANET,
+    PICKER,
+    SIDECAR,
+    VLLM,
+    LMCACHE,
+)
