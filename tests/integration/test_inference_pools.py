@@ -24,6 +24,8 @@ from tests.integration.test_paths import MODEL_APIS, OF_WHOEVER_RUNS_IT, reaches
 pytestmark = pytest.mark.fleet
 
 CHATS = 1000
+MESSAGES = [{"role": "user", "content": "hello"}]
+REQUEST = {"model": "org/model", "messages": MESSAGES, "prompt": "hello", "input": "hello", "token_ids": [1, 2]}
 SECOND_THOUGHTS = 3.0  # seconds of failures that a killed picker may cost
 
 
@@ -72,7 +74,7 @@ async def test_a_model_behind_a_picker_is_spread_over_its_pods_and_open_for_its_
         assert len(pods) == 4
         assert max(pods.values()) <= 1.5 * min(pods.values()), pods
 
-        opened = {path: await reaches(stage, url, path, body={"model": "org/model"}) for path in MODEL_APIS}
+        opened = {path: await reaches(stage, url, path, body=REQUEST) for path in MODEL_APIS}
         closed = {path: await reaches(stage, url, path) for path in OF_WHOEVER_RUNS_IT}
         assert all(opened.values()), opened
         assert not any(closed.values()), closed
@@ -83,7 +85,7 @@ async def test_a_model_behind_a_picker_is_spread_over_its_pods_and_open_for_its_
         async with stage.session.post(f"{url}/v1/audio/transcriptions", data=sound) as answer:
             assert answer.headers["x-localfleet-body"] == hashlib.sha256(sound).hexdigest()
 
-        chat = {"model": "org/model", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
+        chat = {"model": "org/model", "messages": MESSAGES, "max_tokens": 1}
         steering = [(name, "if-available" if name == "prefer" else "10.96.0.1:443") for name in STEERING]
         async with stage.session.post(f"{url}/v1/chat/completions", json=chat, headers=steering) as answer:
             assert answer.status == 200
@@ -100,18 +102,18 @@ async def test_pickers_that_are_killed_under_load_cost_seconds_and_come_back(
     stage: Stage, space: str, pools: Cluster
 ) -> None:
     async with behind_a_picker(stage, space, pools, copies()):
-        failures: list[float] = []
+        failures: list[tuple[float, str]] = []
         stop = asyncio.Event()
 
         async def ask() -> None:
             while not stop.is_set():
                 try:
                     reply = await stage.chat(space, seconds=20)
-                    failed = reply.status != 200
-                except (aiohttp.ClientError, TimeoutError):
-                    failed = True
-                if failed:
-                    failures.append(time.monotonic())
+                    why = "" if reply.status == 200 else f"{reply.status} {reply.text[:80]}"
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    why = repr(error)
+                if why:
+                    failures.append((time.monotonic(), why))
                 await asyncio.sleep(0.02)
 
         async with asyncio.TaskGroup() as group:
@@ -124,7 +126,8 @@ async def test_pickers_that_are_killed_under_load_cost_seconds_and_come_back(
             began = time.monotonic()
             await asyncio.sleep(SECOND_THOUGHTS + 5)
             stop.set()
-        assert all(each < began + SECOND_THOUGHTS for each in failures), [each - began for each in failures]
+        late = sorted(Counter(round(each - began, 1) for each, _ in failures).items())
+        assert all(each < began + SECOND_THOUGHTS for each, _ in failures), (late, {why for _, why in failures})
         await until("a picker to answer again", lambda: picks(stage, pools, space))
 
 
