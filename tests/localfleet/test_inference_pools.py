@@ -52,6 +52,17 @@ class Pooled:
         connection.close()
         return answer.status, found, text
 
+    def apply(self, *objects: Any) -> None:
+        documents = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        self.fleet.kubectl(self.cluster, "-n", NAMESPACE, "apply", "-f-", documents=documents)
+
+    def pickers(self, pool: str) -> list[tuple[bool, int]]:
+        """Of each pod of a pool's picker, whether it is ready and how often it was started again."""
+        said = self.fleet.kubectl(self.cluster, "-n", NAMESPACE, "get", "pods", f"-lpicker={pool}", "-ojson")
+        never = [{"ready": False, "restartCount": 0}]  # the fleet says nothing of one that has not been ready yet
+        found = [one["status"].get("containerStatuses", never) for one in json.loads(said)["items"]]
+        return [(one["ready"], one["restartCount"]) for statuses in found for one in statuses]
+
     def log(self, pool: str) -> str:
         """What the picker of a pool has written."""
         (file,) = self.logs.glob(f"{NAMESPACE}.{pool}-picker-*.epp.log")
@@ -73,9 +84,8 @@ def pooled(fleet: Fleet, pool_cluster: str) -> Generator[Pooled]:
         *pools.pool("open", NAMESPACE, passed),
     ]
     fleet.kubectl(pool_cluster, "create", "namespace", NAMESPACE)
-    documents = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    fleet.kubectl(pool_cluster, "-n", NAMESPACE, "apply", "-f-", documents=documents)
     found = Pooled(fleet, pool_cluster)
+    found.apply(*objects)
     for name in ("plain", "open"):
 
         def answers(name: str = name) -> bool | None:
@@ -177,6 +187,57 @@ def test_prompts_that_begin_alike_go_to_one_pod(pooled: Pooled) -> None:
         return pooled.ask("/plain/v1/chat/completions", {**CHAT, "messages": messages})[1]["x-localfleet-pod"]
 
     assert len({pod(number) for number in range(10)}) == 1
+
+
+@pytest.mark.fleet
+def test_a_picker_is_asked_once_for_each_route_that_leads_to_its_pool(pooled: Pooled) -> None:
+    again = pools.route("open", "inference")
+    again["metadata"]["name"] = "again"
+    again["spec"]["rules"][0]["matches"][0]["path"]["value"] = "/again/"
+    path = "/again/v1/audio/speech"
+
+    def passes() -> bool | None:
+        return pooled.ask(path, b"{}")[1].get("x-localfleet-pod", "") != "" or None
+
+    pooled.apply(again)
+    try:
+        until(passes, seconds=SECONDS, what="the second route to be there", interval=0.2)
+        pooled.ask(path, b"{}", {"x-request-id": "00000000-0000-4000-8000-000000000001"})
+        asked = pooled.log("open").splitlines()[-2:]
+    finally:
+        pooled.fleet.kubectl(pooled.cluster, "-n", NAMESPACE, "delete", "httproute", "again")
+
+    assert [line.split()[2:] for line in asked[:1]] == [line.split()[2:] for line in asked[1:]]
+
+
+@pytest.mark.fleet
+def test_a_picker_ends_whose_profile_names_a_plugin_that_is_not_declared(pooled: Pooled) -> None:
+    config = {**pools.JUDGES, "plugins": [one for one in pools.JUDGES["plugins"] if one["type"] != "queue-scorer"]}
+
+    pooled.apply(*pools.pool("wrong", NAMESPACE, config))
+
+    until(lambda: any(count for _, count in pooled.pickers("wrong")) or None, seconds=SECONDS, what="its second start")
+    assert 'plugin "queue-scorer" of scheduling profile "default" is not among the plugins' in pooled.log("wrong")
+
+
+@pytest.mark.fleet
+def test_of_two_pickers_that_elect_one_the_other_lives_and_is_not_ready(pooled: Pooled) -> None:
+    objects = pools.pool("two", NAMESPACE, arguments=("--ha-enable-leader-election",))
+    (role,) = [one for one in objects if one["kind"] == "Role"]
+    (pickers,) = [one for one in objects if one["kind"] == "Deployment"]
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+    role["rules"].append(leases)
+    pickers["spec"]["replicas"] = 2
+    (container,) = pickers["spec"]["template"]["spec"]["containers"]
+    for word in ("liveness", "readiness"):
+        container[f"{word}Probe"]["grpc"]["service"] = word
+
+    pooled.apply(*objects)
+
+    def one_leads() -> bool | None:
+        return sorted(pooled.pickers("two")) == [(False, 0), (True, 0)] or None
+
+    until(one_leads, seconds=SECONDS, what="one of two pickers to be ready", interval=0.2)
 
 
 def test_the_fleets_envoy_gateway_asks_the_ai_gateway_as_the_operators_does() -> None:
