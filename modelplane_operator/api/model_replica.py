@@ -185,6 +185,12 @@ class ModelReady(ConditionType):
 class PickerReady(ConditionType):
     """Whether the endpoint picker says which pod each request goes to; absent where a replica has none."""
 
+    STARTING = (
+        "Starting",
+        "False",
+        "No endpoint picker answers yet. In mode Unified requests are spread over the pods until it does.",
+        STEP,
+    )
     AWAY = (
         "Away",
         "False",

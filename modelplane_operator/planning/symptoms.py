@@ -347,6 +347,11 @@ def is_refused(route: Manifest) -> bool:
     return unrouted(route).startswith(_REFUSED)
 
 
+def is_pending(route: Manifest) -> bool:
+    """True if the gateway of a route, which it has taken before, has not looked at its latest change yet."""
+    return unrouted(route) == _UNSEEN
+
+
 _REFUSED = "the gateway does not accept the route"
 _UNSEEN = "the gateway has not seen the latest change of the route"
 

@@ -354,6 +354,7 @@ def routed_to(decided: Plan) -> set[str]:
 def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
     one = subject()
     behind = children(one, serves=POOLS)
+    one = after(one, seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
 
     decided = plan(seen(one, *behind, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS))
     dead, well = told(decided), plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
@@ -368,6 +369,36 @@ def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
     assert told(well)["Ready"] == ("True", "Available", "")
 
 
+def after(one: ModelReplica, observed: Observed) -> ModelReplica:
+    """Return the replica with the status that a plan reports for it."""
+    status = plan(observed).status
+    assert isinstance(status, ModelReplicaStatus)
+    told_of = [each.model_copy(update={"observed_generation": one.metadata.generation}) for each in status.conditions]
+    return one.model_copy(update={"status": status.model_copy(update={"conditions": tuple(told_of)})})
+
+
+def test_a_picker_that_answers_for_the_first_time_is_starting_before_and_not_away() -> None:
+    one = copies_of(2)
+
+    decided = plan(seen(one, *children(one, serves=POOLS), pods=[pod(one)], serves=POOLS))
+
+    assert told(decided)["PickerReady"][:2] == ("False", "Starting")
+
+
+def test_a_replica_goes_on_to_serve_while_its_gateway_takes_the_way_past_a_picker() -> None:
+    one = copies_of(2)
+    behind = children(one, serves=POOLS)
+    one = after(one, seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
+    changed = [change(each, "metadata.generation", 2) if each["kind"] == "HTTPRoute" else each for each in behind]
+
+    decided = plan(seen(one, *changed, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS))
+
+    assert told(decided)["ModelReady"] == ("True", "Serving", "")
+    edited = one.model_copy(update={"metadata": one.metadata.model_copy(update={"generation": 2})})
+    first = plan(seen(edited, *changed, pods=[pod(one), picker_pod(one)], serves=POOLS))
+    assert told(first)["ModelReady"][:2] == ("False", "ModelStarting"), "it has been asked for something else"
+
+
 def test_a_split_replica_without_its_picker_answers_nobody() -> None:
     one = split()
     pods = [pod(one)]
@@ -375,7 +406,7 @@ def test_a_split_replica_without_its_picker_answers_nobody() -> None:
     decided = plan(seen(one, *children(one, serves=POOLS), pods=pods, serves=POOLS))
 
     assert routed_to(decided) == {"InferencePool", "Service"}
-    assert told(decided)["PickerReady"] == ("False", "Away", "No pod of the endpoint picker is ready")
+    assert told(decided)["PickerReady"] == ("False", "Starting", "No pod of the endpoint picker is ready")
 
 
 def test_a_new_replica_is_reached_before_its_picker_answers() -> None:

@@ -25,7 +25,7 @@ from modelplane_operator.kube.objects import Manifest, is_terminating, section
 from modelplane_operator.planning.model_replica.engines import EngineState
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.referenced import missing
-from modelplane_operator.planning.symptoms import is_refused, refuses_backend, symptoms, told, unrouted
+from modelplane_operator.planning.symptoms import is_pending, is_refused, refuses_backend, symptoms, told, unrouted
 from modelplane_operator.rendering.model_replica import ROUTE_FILTERS, unheard, untransferred
 from modelplane_operator.scheduling.placement import charges, read
 
@@ -73,7 +73,7 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
     elif absent or answers.status != "True":
         why = accepted if absent else answers
     elif unpicked:
-        why = PickerReady.AWAY.condition(now)
+        why = _unpicked_reason(seen).condition(now)
     else:
         why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
     cordoned = seen.nodes.cordoned(seen.pods)
@@ -103,7 +103,13 @@ def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
         return ()
     spread = "" if seen.replica.spec.is_split else "; requests are spread over the pods without it"
     message = f"{unpicked}{spread}" if unpicked else ""
-    return ((PickerReady.AWAY if unpicked else PickerReady.PICKING).condition(seen.now, message=message),)
+    return ((_unpicked_reason(seen) if unpicked else PickerReady.PICKING).condition(seen.now, message=message),)
+
+
+def _unpicked_reason(seen: Observed) -> PickerReady:
+    """Return why no picker answers: it has before, or is on its way for the first time."""
+    had = {PickerReady.AWAY.reason, PickerReady.PICKING.reason}
+    return PickerReady.AWAY if any(each.reason in had for each in seen.replica.conditions) else PickerReady.STARTING
 
 
 def status(
@@ -152,8 +158,20 @@ def _sentence(*parts: str) -> str:
 
 
 def _unrouted(seen: Observed) -> str:
-    routes = seen.routes
-    return unrouted(routes[0]) if routes else "there is no route to the replica yet"
+    """Return why no requests reach the replica by its route; empty when they do.
+
+    Where the operator has changed the route of a replica that serves, to its picker or past it, requests go by the one
+    before until the gateway has taken the change.
+    """
+    if not seen.routes:
+        return "there is no route to the replica yet"
+    [route, *_] = seen.routes
+    generation = seen.replica.metadata.generation
+    serves = any(
+        each.type == ModelReady.__name__ and each.status == "True" and each.observed_generation == generation
+        for each in seen.replica.conditions
+    )
+    return "" if serves and is_pending(route) else unrouted(route)
 
 
 def _unpicked(seen: Observed) -> str:
