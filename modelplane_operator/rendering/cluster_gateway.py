@@ -15,6 +15,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, entries
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
 from modelplane_operator.rendering.gateway_pods import envoy_proxy
+from modelplane_operator.rendering.hops import NO_REQUEST
 from modelplane_operator.rendering.owned import Owner, owner_labels
 
 CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
@@ -30,13 +31,18 @@ STEERING: Final = (
     *("x-llm-d-inference-objective", "x-llm-d-inference-fairness-id", "x-llm-d-model-name-rewrite"),
     *("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
     *("x-gateway-inference-objective", "x-gateway-inference-fairness-id", "x-gateway-model-name-rewrite"),
-    "prefer",
+    *("prefer", NO_REQUEST),
 )
 # Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
 # picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
-# Requests up to this size can be sent to another pod: Envoy keeps them until the first has begun to answer.
-_RETRIED: Final[Manifest] = {"bufferLimit": "1Mi"}
+_CONNECTION: Final[Manifest] = {
+    # Requests up to this size can be sent to another pod: Envoy keeps them until the first has begun to answer.
+    "bufferLimit": "1Mi",
+    # A connection keeps the filters that its listener had when it was opened. Where an InferencePool has come or gone
+    # since, requests on it ask no picker, or one that is no more.
+    "connectionLimit": {"maxConnectionDuration": "30s"},
+}
 _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
 # The web server of most engines, uvicorn, ends idle connections after five seconds.
 _IDLE: Final = "4s"
@@ -140,7 +146,7 @@ def render_cluster_gateway(
         *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
         *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
-        client_policy(namespaced, _TARGET, headers=_UNSTEERED, connection=_RETRIED),
+        client_policy(namespaced, _TARGET, headers=_UNSTEERED, connection=_CONNECTION),
         backend_policy(namespaced, _TARGET, idle=_IDLE, engines=True),
     )
 
@@ -186,6 +192,6 @@ def _hub_only(metadata: Manifest) -> Manifest:
         {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
         {**_TARGET, "sectionName": _HTTPS["name"]},
         headers=_UNSTEERED,  # this policy takes the place of the other one's at its listener
-        connection=_RETRIED,
+        connection=_CONNECTION,
         tls={"minVersion": "1.2", "clientValidation": clients},
     )

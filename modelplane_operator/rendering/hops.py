@@ -14,6 +14,7 @@ from typing import Final
 from modelplane_operator.kube.objects import Manifest
 
 RESERVED: Final = "x-modelplane-"  # what headers of ours begin with: no credentials are sent in one
+NO_REQUEST: Final = f"{RESERVED}nobody"  # a header that gateways of clusters take away from every request
 MOST_MATCHES: Final = 8  # of a rule: the least that an implementation of the Gateway API takes
 
 

@@ -19,6 +19,8 @@ from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Issue, Plan
+from modelplane_operator.rendering.cluster_gateway import STEERING
+from modelplane_operator.rendering.hops import NO_REQUEST
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
@@ -346,9 +348,10 @@ POOLS = frozenset({INFERENCE_POOLS})
 
 
 def routed_to(decided: Plan) -> set[str]:
-    """Return the kinds of backends that the route of a plan leads to."""
+    """Return the kinds of backends that the route of a plan leads requests to."""
     routes = [each for each in applied(decided) if each["kind"] == "HTTPRoute"]
-    return {ref["kind"] for route in routes for rule in route["spec"]["rules"] for ref in rule["backendRefs"]}
+    rules = [rule for route in routes for rule in route["spec"]["rules"] if "headers" not in rule["matches"][0]]
+    return {ref["kind"] for rule in rules for ref in rule["backendRefs"]}
 
 
 def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
@@ -375,6 +378,18 @@ def after(one: ModelReplica, observed: Observed) -> ModelReplica:
     assert isinstance(status, ModelReplicaStatus)
     told_of = [each.model_copy(update={"observed_generation": one.metadata.generation}) for each in status.conditions]
     return one.model_copy(update={"status": status.model_copy(update={"conditions": tuple(told_of)})})
+
+
+def test_the_way_past_a_picker_changes_no_listener_of_the_gateway() -> None:
+    """The pool keeps the one match by which its filter stands in the listener, for a header that no request has."""
+    one = copies_of(2)
+    for ready in (True, False):
+        decided = plan(seen(one, *children(one, serves=POOLS), pods=[picker_pod(one, ready=ready)], serves=POOLS))
+        [route] = [each for each in applied(decided) if each["kind"] == "HTTPRoute"]
+        to_pool = [rule for rule in route["spec"]["rules"] if rule["backendRefs"][0]["kind"] == "InferencePool"]
+        assert [len(rule["matches"]) for rule in to_pool] == [1]
+        assert ("headers" in to_pool[0]["matches"][0]) is not ready
+    assert NO_REQUEST in STEERING
 
 
 def test_a_picker_that_answers_for_the_first_time_is_starting_before_and_not_away() -> None:

@@ -172,5 +172,10 @@ def _front(replica: ModelReplica, seen: Context, lifecycle: Lifecycle) -> Sequen
         *((*render_picker(replica, seen.images, lifecycle, full=filtered), render_pool(replica)) if has_picker else ()),
         render_service(replica),
         *([render_path_filter(replica)] if filtered else []),
-        render_route(replica, picked=has_picker and (seen.picker_answers or replica.spec.is_split), filtered=filtered),
+        render_route(
+            replica,
+            pooled=has_picker,
+            picked=has_picker and (seen.picker_answers or replica.spec.is_split),
+            filtered=filtered,
+        ),
     ]

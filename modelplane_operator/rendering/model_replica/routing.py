@@ -7,6 +7,7 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HTTP_ROUTE_FILTER
 from modelplane_operator.rendering.allowed import API_PATHS
+from modelplane_operator.rendering.hops import NO_REQUEST
 from modelplane_operator.rendering.model_replica.endpoint_picker import POOL_GROUP
 from modelplane_operator.rendering.model_replica.part import ports
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME
@@ -51,14 +52,16 @@ def render_path_filter(replica: ModelReplica) -> Manifest:
     }
 
 
-def render_route(replica: ModelReplica, *, picked: bool, filtered: bool) -> Manifest:
+def render_route(replica: ModelReplica, *, pooled: bool, picked: bool, filtered: bool) -> Manifest:
     """Return the HTTPRoute of a replica.
 
-    `picked`: requests with a body go to the InferencePool, whose picker reads them; the rest, websockets among them, to
-    the Service, as a picker would wait for a body. `filtered`: only paths of model APIs lead anywhere. It takes a kind
-    of Envoy Gateway that an account of before may not write.
+    `pooled`: there is an InferencePool. `picked`: requests with a body go to it, and its picker reads them; the rest,
+    websockets among them, go to the Service, as a picker would wait for a body. `filtered`: only paths of model APIs
+    lead anywhere. It takes a kind of Envoy Gateway that an account of before may not write.
 
     An InferencePool has exactly one match: Envoy AI Gateway adds its filter once for each, and each asks the picker.
+    The match stays while no picker answers, and asks for what no request has. Without it the gateway's listener would
+    change, and each connection from before ask the picker once more, for whichever model its next request is.
     """
     name = replica.metadata.name
     service: list[Manifest] = [{"group": "", "kind": "Service", "name": name, "port": port} for port in ports(replica)]
@@ -71,7 +74,8 @@ def render_route(replica: ModelReplica, *, picked: bool, filtered: bool) -> Mani
         path = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
         rewrite = {"type": "URLRewrite", "urlRewrite": {"path": path}}
         match = {"path": {"type": "PathPrefix", "value": replica_prefix(replica.key)}}
-    with_body = [_rule({**match, "method": "POST"}, rewrite, [pool])] if picked else []
+    never = {} if picked else {"headers": [{"type": "Exact", "name": NO_REQUEST, "value": "1"}]}
+    with_body = [_rule({**match, "method": "POST", **never}, rewrite, [pool])] if pooled else []
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
