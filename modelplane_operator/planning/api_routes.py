@@ -34,7 +34,8 @@ def api_routes(replicas: Sequence[Manifest], others: int) -> tuple[APIRoute, ...
 
 def decisive(replica: Manifest) -> tuple[object, ...]:
     """Return what of a replica decides which routes it carries."""
-    return _revision(replica), _own_paths(replica), _picks(replica), section(replica, "status").get("paths")
+    older = _revision(replica) < 3
+    return older, _own_paths(replica), older and _picks(replica), section(replica, "status").get("paths")
 
 
 def _route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:

@@ -37,10 +37,26 @@ TOLERATIONS: Final = ("amd.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", 
 # What clients call of an engine: the APIs of OpenAI, Anthropic, Cohere, KServe and Hugging Face, and those of vLLM,
 # SGLang and llama.cpp that answer with a model. Their other routes are for whoever runs the engine.
 API_PATHS: Final = (
-    *("/v1", "/v2", "/health", "/ping", "/rerank", "/reranking", "/score", "/classify", "/pooling", "/embed"),
+    *(
+        "/v1",
+        "/v2/chat",
+        "/v2/embed",
+        "/v2/health",
+        "/v2/rerank",
+        "/health",
+        "/ping",
+        "/rerank",
+        "/reranking",
+        "/score",
+        "/classify",
+        "/pooling",
+        "/embed",
+    ),
     *("/embedding", "/embeddings", "/tokenize", "/detokenize", "/invocations", "/inference", "/generate"),
     *("/generate_stream", "/encode", "/completion", "/completions", "/chat", "/infill", "/apply-template", "/predict"),
 )
+# KServe's, of which Triton has more than clients need: to load and unload models, share memory, and trace.
+KSERVE_PATHS: Final = "v2(/models/[^/]+(/versions/[^/]+)?(/(ready|infer|generate|generate_stream))?)?"
 SHARED_MEMORY: Final = "32Gi"  # engines pass tensors by it; what nobody puts there costs nothing
 
 

@@ -42,7 +42,7 @@ def holder(
     for manifest in (definition, *controllers):
         if labels.OWNER_UID in labels_of(manifest) or _helm_release(manifest) == release:
             return ""
-        if name := _attribution(manifest):
+        if (name := _attribution(manifest)) and name.isprintable():
             return name
     return f"Deployment {key_of(controllers[0])}"[:_LONGEST] if controllers else None
 

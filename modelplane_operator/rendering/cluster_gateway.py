@@ -31,6 +31,13 @@ STEERING: Final = (
     *("x-llm-d-inference-objective", "x-llm-d-inference-fairness-id", "x-llm-d-model-name-rewrite"),
     *("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
     *("x-gateway-inference-objective", "x-gateway-inference-fairness-id", "x-gateway-model-name-rewrite"),
+    # Engines obey these: SGLang the first, by default or when it is asked to, and both vLLM and it the last.
+    *("x-override-bootstrap-host", "x-override-bootstrap-port", "x-override-bootstrap-room", "x-override-priority"),
+    *("x-override-rid", "x-override-conversation-id", "x-override-routed-dp-rank"),
+    *("x-override-disagg-prefill-dp-rank", "x-data-parallel-rank"),
+    # And later pickers and sidecars these.
+    *("x-llm-d-inference-ttl", "x-kv-cache-source-host-port", "x-llm-d-kv-cache-source-host-port"),
+    *("x-llm-d-disagg-revision", "x-llm-d-revision-decision-id", "x-speculative-prefill"),
     *("prefer", NO_REQUEST),
 )
 # Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
@@ -38,7 +45,7 @@ STEERING: Final = (
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
 _CONNECTION: Final[Manifest] = {
     # Requests up to this size can be sent to another pod: Envoy keeps them until the first has begun to answer.
-    "bufferLimit": "1Mi",
+    "bufferLimit": "128Ki",
     # A connection keeps the filters that its listener had when it was opened. Where an InferencePool has come or gone
     # since, requests on it ask no picker, or one that is no more.
     "connectionLimit": {"maxConnectionDuration": "30s"},

@@ -18,12 +18,18 @@ MODEL_APIS = (
     *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech", "/v1/images/generations"),
     *("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/pooling", "/classify", "/tokenize"),
     *("/detokenize", "/invocations", "/v2/embed", "/inference/v1/generate", "/generate", "/completion", "/infill"),
-    *("/v2/models/model/infer", "/health", "/ping"),
+    *("/v2", "/v2/models/model", "/v2/models/model/infer", "/v2/models/model/versions/1/ready", "/health", "/ping"),
 )
 OF_WHOEVER_RUNS_IT = (
     *("/", "/metrics", "/version", "/flush_cache", "/start_profile", "/stop_profile", "/collective_rpc", "/sleep"),
     *("/wake_up", "/get_server_info", "/slots", "/props", "/reset_prefix_cache", "/load_lora_adapter", "/metrics/"),
     *("/v1/../metrics", "/v1/%2e%2e/metrics", "/v1/..%2fmetrics", "//metrics", "/v1x", "/healthz", "/my-route"),
+    *(
+        "/v2/repository/index",
+        "/v2/models/model/trace/setting",
+        "/v2/systemsharedmemory/region/x/register",
+        "/v2/logging",
+    ),
 )
 
 

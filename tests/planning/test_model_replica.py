@@ -464,10 +464,10 @@ def test_a_gateway_that_has_refused_a_pool_is_asked_no_second_time() -> None:
     one = copies_of(2)
     behind = children(one, serves=POOLS)
 
-    first = plan(seen(one, *map(refused, behind), pods=[picker_pod(one)], serves=POOLS))
-    after = one.model_copy(update={"status": first.status})
+    observed = seen(one, *map(refused, behind), pods=[picker_pod(one)], serves=POOLS)
+    first, again = plan(observed), after(one, observed)
     route = [child for child in behind if child["kind"] == "HTTPRoute"]
-    later = plan(seen(after, *route, pods=[], serves=POOLS))
+    later = plan(seen(again, *route, pods=[], serves=POOLS))
 
     assert told(first)["PickerReady"][:2] == told(later)["PickerReady"][:2] == ("False", "NotRouted")
     assert routed_to(first) == routed_to(later) == {"Service"}

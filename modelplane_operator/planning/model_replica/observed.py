@@ -68,8 +68,9 @@ class Observed:
 
     @property
     def was_refused_pools(self) -> bool:
-        """True if the cluster's gateway has once refused to route the replica's requests to an InferencePool."""
-        return any(each.reason == PickerReady.NOT_ROUTED.reason for each in self.replica.conditions)
+        """True if the cluster's gateway has refused to route the replica, as it is now, to an InferencePool."""
+        now = PickerReady.NOT_ROUTED.reason, self.replica.metadata.generation
+        return any((each.reason, each.observed_generation) == now for each in self.replica.conditions)
 
     @property
     def picker_answers(self) -> bool:

@@ -26,7 +26,7 @@ from modelplane_operator.planning.model_replica.engines import EngineState
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.referenced import missing
 from modelplane_operator.planning.symptoms import is_pending, is_refused, refuses_backend, symptoms, told, unrouted
-from modelplane_operator.rendering.model_replica import ROUTE_FILTERS, unheard, untransferred
+from modelplane_operator.rendering.model_replica import unheard, untransferred
 from modelplane_operator.scheduling.placement import charges, read
 
 KIND = ModelReplica.definition.kind
@@ -84,7 +84,7 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
         (accepted, *_transfer(seen), *_picking(seen, unpicked), answers, whole),
         held=_held(seen),
         unschedulable_since=_unschedulable_since(seen),
-        paths="ModelAPIs" if ROUTE_FILTERS in seen.around.serves else "All",
+        paths="ModelAPIs" if seen.around.filters(seen.replica) else "All",
     )
 
 

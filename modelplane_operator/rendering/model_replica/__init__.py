@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.isolation import Isolation, PodIsolation
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.allowed import allowed_serving
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
@@ -73,6 +74,10 @@ class Context:
     """Whether the cluster's gateway has said of the replica's route that it routes to no InferencePool."""
     picker_answers: bool = True
     """Whether a pod of the replica's endpoint picker is ready."""
+
+    def filters(self, replica: ModelReplica) -> bool:
+        """True if only paths of model APIs lead to the replica: once they do, no answer of a cluster opens the rest."""
+        return ROUTE_FILTERS in self.serves or (replica.status is not None and replica.status.paths == "ModelAPIs")
 
     def has_picker(self, replica: ModelReplica) -> bool:
         """True if an endpoint picker says which pod of the replica a request goes to."""
@@ -167,7 +172,11 @@ def _front(replica: ModelReplica, seen: Context, lifecycle: Lifecycle) -> Sequen
 
     In mode Unified the route passes the picker by while none is ready: the gateway would refuse every request.
     """
-    has_picker, filtered = seen.has_picker(replica), ROUTE_FILTERS in seen.serves
+    has_picker, filtered = seen.has_picker(replica), seen.filters(replica)
+    if replica.spec.serving:
+        # What a cluster allows may have changed since the replica was made.
+        serving = allowed_serving(replica.spec.serving, seen.isolation.pods or PodIsolation())
+        replica = replica.model_copy(update={"spec": replica.spec.model_copy(update={"serving": serving})})
     return [
         *((*render_picker(replica, seen.images, lifecycle, full=filtered), render_pool(replica)) if has_picker else ()),
         render_service(replica),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HTTP_ROUTE_FILTER
-from modelplane_operator.rendering.allowed import API_PATHS
+from modelplane_operator.rendering.allowed import API_PATHS, KSERVE_PATHS
 from modelplane_operator.rendering.hops import NO_REQUEST
 from modelplane_operator.rendering.model_replica.endpoint_picker import POOL_GROUP
 from modelplane_operator.rendering.model_replica.part import ports
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME
 from modelplane_operator.rendering.owned import on_cluster
+
+BODILESS: Final = ("GET", "HEAD", "OPTIONS", "DELETE")
 
 
 def replica_prefix(replica: Key) -> str:
@@ -74,8 +78,11 @@ def render_route(replica: ModelReplica, *, pooled: bool, picked: bool, filtered:
         path = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
         rewrite = {"type": "URLRewrite", "urlRewrite": {"path": path}}
         match = {"path": {"type": "PathPrefix", "value": replica_prefix(replica.key)}}
+    # A body that comes by another method than POST would go round the picker, to the engines that read prompts, too.
+    matches = [{**match, "method": method} for method in BODILESS] if picked else [match]
+    others = [matches] if filtered else [[each] for each in matches]  # a prefix is replaced where it is the only match
     never = {} if picked else {"headers": [{"type": "Exact", "name": NO_REQUEST, "value": "1"}]}
-    with_body = [_rule({**match, "method": "POST", **never}, rewrite, [pool])] if pooled else []
+    with_body = [_rule([{**match, "method": "POST", **never}], rewrite, [pool])] if pooled else []
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -89,7 +96,7 @@ def render_route(replica: ModelReplica, *, pooled: bool, picked: bool, filtered:
                     "namespace": names.SYSTEM_NAMESPACE,
                 }
             ],
-            "rules": [*with_body, _rule(match, rewrite, service)],
+            "rules": [*with_body, *(_rule(each, rewrite, service) for each in others)],
         },
     }
 
@@ -100,7 +107,7 @@ def allowed_paths(replica: ModelReplica) -> str:
     if "/" in added:
         return f"{_pattern(replica)}/.*"
     below = "|".join(dict.fromkeys(path.strip("/") for path in (*API_PATHS, *added)))
-    return f"{_pattern(replica)}/({below})(/.*)?"
+    return f"{_pattern(replica)}/(({below})(/.*)?|{KSERVE_PATHS})"
 
 
 def _pattern(replica: ModelReplica) -> str:
@@ -108,9 +115,9 @@ def _pattern(replica: ModelReplica) -> str:
     return replica_prefix(replica.key).rstrip("/").replace(".", r"\.")
 
 
-def _rule(match: Manifest, rewrite: Manifest, backends: list[Manifest]) -> Manifest:
+def _rule(matches: list[Manifest], rewrite: Manifest, backends: list[Manifest]) -> Manifest:
     return {
-        "matches": [match],
+        "matches": matches,
         "filters": [rewrite],
         "backendRefs": backends,
         "timeouts": {"request": "0s"},  # none: Envoy's 15 s would cut off long answers
