@@ -44,8 +44,6 @@ STEERING: Final = (
 # picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
 _CONNECTION: Final[Manifest] = {
-    # Requests up to this size can be sent to another pod: Envoy keeps them until the first has begun to answer.
-    "bufferLimit": "128Ki",
     # A connection keeps the filters that its listener had when it was opened. Where an InferencePool has come or gone
     # since, requests on it ask no picker, or one that is no more.
     "connectionLimit": {"maxConnectionDuration": "30s"},
@@ -154,7 +152,7 @@ def render_cluster_gateway(
         *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
         client_policy(namespaced, _TARGET, headers=_UNSTEERED, connection=_CONNECTION),
-        backend_policy(namespaced, _TARGET, idle=_IDLE, engines=True),
+        backend_policy(namespaced, _TARGET, idle=_IDLE),
     )
 
 

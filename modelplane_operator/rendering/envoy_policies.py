@@ -34,15 +34,11 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
     }
 
 
-def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, engines: bool = False) -> Manifest:
+def backend_policy(metadata: Manifest, target: Manifest, *, idle: str) -> Manifest:
     """How backends of a Gateway are treated. `idle`: how long a connection waits for another request.
 
     That has to be shorter than the backends' own time: else a request meets a connection that is just being closed.
-    `engines`: they are pods that can stand in for each other. One whose engine has died answers 502, 503 or 504 at
-    once, before anything of an answer: another is asked, and it is left out for a while.
     """
-    unavailable = {"httpStatusCodes": [503]} if engines else {}
-    triggers = ["connect-failure", "refused-stream", "reset-before-request"]
     return {
         "apiVersion": _VERSION,
         "kind": "BackendTrafficPolicy",
@@ -54,16 +50,16 @@ def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, engines: 
             # the next one would, too.
             "retry": {
                 "numRetries": 2,
-                "retryOn": {"triggers": [*triggers, *(["retriable-status-codes"] if engines else [])], **unavailable},
+                "retryOn": {"triggers": ["connect-failure", "refused-stream", "reset-before-request"]},
             },
-            # A pod that takes no connections is left out for a while. How many other errors it answers in a row does
-            # not count: they may be a client's doing.
+            # A pod that takes no connections is left out for a while. How many errors it answers in a row does not
+            # count: they may be a client's doing, a full queue's 503 among them, and Envoy would leave out the last
+            # pod that is ready, too, where others end or start.
             "healthCheck": {
                 "passive": {
                     "splitExternalLocalOriginErrors": True,
                     "consecutiveLocalOriginFailures": 3,
                     "consecutive5XxErrors": _NEVER,
-                    **({"consecutiveGatewayErrors": 3, "interval": "1s"} if engines else {}),
                     "baseEjectionTime": "10s",
                     "maxEjectionPercent": 50,
                 }

@@ -63,41 +63,37 @@ async def picks(stage: Stage, pools: Cluster, space: str) -> bool:
     return "InferencePool" in kinds and all(condition(each, "PickerReady")["reason"] == "Picking" for each in replicas)
 
 
-async def test_a_model_behind_a_picker_is_spread_over_its_pods_and_open_for_its_apis_alone(
+async def test_prompts_are_read_by_one_engine_and_answered_by_another_and_a_gang_answers(
     stage: Stage, space: str, pools: Cluster
 ) -> None:
-    async with behind_a_picker(stage, space, pools, copies(max_running=8)) as url:
-        statuses, pods = Counter[int](), Counter[str]()
-        for _ in range(CHATS // 20):
-            for reply in await asyncio.gather(*(stage.chat(space) for _ in range(20))):
-                statuses[reply.status] += 1
-                pods[reply.pod] += 1
-        assert statuses == {200: CHATS}
-        assert len(pods) == 4
-        assert max(pods.values()) <= 1.5 * min(pods.values()), pods
+    def half(phase: str, cel: str, *args: str) -> dict[str, Any]:
+        template = pod()
+        template["spec"]["containers"][0]["args"] += args
+        return engine(cel, name=phase.lower(), phase=phase, template=template)
 
-        opened = {path: await reaches(stage, url, path, body=REQUEST) for path in MODEL_APIS}
-        closed = {path: await reaches(stage, url, path) for path in OF_WHOEVER_RUNS_IT}
-        assert all(opened.values()), opened
-        assert not any(closed.values()), closed
-        assert await reaches(stage, url, "/v1/models", "GET")
-        assert await reaches(stage, url, "/v1/responses/one", "GET")
+    split = [half("Prefill", HOPPER), half("Decode", ADA, "--port=8001")]
+    serving = {"mode": "PrefillDecode", "minPrefillTokens": 1}
+    async with behind_a_picker(stage, space, pools, split, serving=serving) as url:
+        prompt = {"role": "user", "content": "a long story of a prompt that nobody has read before " * 40}
+        chat = {"model": "org/model", "messages": [prompt], "max_tokens": 2}
+        async with stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer:
+            assert answer.status == 200, await answer.text()
+            assert "prefill" in answer.headers["x-localfleet-prefill"]
+            assert "decode" in answer.headers["x-localfleet-pod"]
 
-        sound = os.urandom(20 * 2**20)
-        async with stage.session.post(f"{url}/v1/audio/transcriptions", data=io.BytesIO(sound)) as answer:
-            assert answer.headers["x-localfleet-body"] == hashlib.sha256(sound).hexdigest()
-
-        chat = {"model": "org/model", "messages": MESSAGES, "max_tokens": 1}
-        steering = [(name, "if-available" if name == "prefer" else "10.96.0.1:443") for name in STEERING]
-        async with stage.session.post(f"{url}/v1/chat/completions", json=chat, headers=steering) as answer:
-            assert answer.status == 200
-            assert (await answer.json())["model"] == "org/model"
-
-        # It waits for a body no longer than an engine does to refuse: the picker is passed by.
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            async with asyncio.timeout(10), stage.session.ws_connect(f"{url}/v1/realtime"):
-                pass
-        assert refused.value.headers is not None and "x-localfleet-pod" in refused.value.headers
+    gang = {
+        "name": "gang",
+        "copies": 2,
+        "members": [
+            {"role": "Leader", "nodeSelector": gpus(HOPPER), "template": pod()},
+            {"role": "Worker", "template": pod()},
+        ],
+    }
+    async with (
+        behind_a_picker(stage, space, pools, [gang]) as url,
+        stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
 
 
 async def test_pickers_that_are_killed_under_load_cost_seconds_and_come_back(
@@ -144,34 +140,38 @@ def kill(pool: str) -> None:
     assert killed == 2, killed
 
 
-async def test_prompts_are_read_by_one_engine_and_answered_by_another_and_a_gang_answers(
+async def test_a_model_behind_a_picker_is_spread_over_its_pods_and_open_for_its_apis_alone(
     stage: Stage, space: str, pools: Cluster
 ) -> None:
-    def half(phase: str, cel: str, *args: str) -> dict[str, Any]:
-        template = pod()
-        template["spec"]["containers"][0]["args"] += args
-        return engine(cel, name=phase.lower(), phase=phase, template=template)
+    async with behind_a_picker(stage, space, pools, copies(max_running=8)) as url:
+        statuses, pods = Counter[int](), Counter[str]()
+        for _ in range(CHATS // 20):
+            for reply in await asyncio.gather(*(stage.chat(space) for _ in range(20))):
+                statuses[reply.status] += 1
+                pods[reply.pod] += 1
+        assert statuses == {200: CHATS}
+        assert len(pods) == 4
+        assert max(pods.values()) <= 1.5 * min(pods.values()), pods
 
-    split = [half("Prefill", HOPPER), half("Decode", ADA, "--port=8001")]
-    serving = {"mode": "PrefillDecode", "minPrefillTokens": 1}
-    async with behind_a_picker(stage, space, pools, split, serving=serving) as url:
-        prompt = {"role": "user", "content": "a long story of a prompt that nobody has read before " * 40}
-        chat = {"model": "org/model", "messages": [prompt], "max_tokens": 2}
-        async with stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer:
-            assert answer.status == 200, await answer.text()
-            assert "prefill" in answer.headers["x-localfleet-prefill"]
-            assert "decode" in answer.headers["x-localfleet-pod"]
+        opened = {path: await reaches(stage, url, path, body=REQUEST) for path in MODEL_APIS}
+        closed = {path: await reaches(stage, url, path) for path in OF_WHOEVER_RUNS_IT}
+        assert all(opened.values()), opened
+        assert not any(closed.values()), closed
+        assert await reaches(stage, url, "/v1/models", "GET")
+        assert await reaches(stage, url, "/v1/responses/one", "GET")
 
-    gang = {
-        "name": "gang",
-        "copies": 2,
-        "members": [
-            {"role": "Leader", "nodeSelector": gpus(HOPPER), "template": pod()},
-            {"role": "Worker", "template": pod()},
-        ],
-    }
-    async with (
-        behind_a_picker(stage, space, pools, [gang]) as url,
-        stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer,
-    ):
-        assert answer.status == 200, await answer.text()
+        sound = os.urandom(20 * 2**20)
+        async with stage.session.post(f"{url}/v1/audio/transcriptions", data=io.BytesIO(sound)) as answer:
+            assert answer.headers["x-localfleet-body"] == hashlib.sha256(sound).hexdigest()
+
+        chat = {"model": "org/model", "messages": MESSAGES, "max_tokens": 1}
+        steering = [(name, "if-available" if name == "prefer" else "10.96.0.1:443") for name in STEERING]
+        async with stage.session.post(f"{url}/v1/chat/completions", json=chat, headers=steering) as answer:
+            assert answer.status == 200
+            assert (await answer.json())["model"] == "org/model"
+
+        # It waits for a body no longer than an engine does to refuse: the picker is passed by.
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            async with asyncio.timeout(10), stage.session.ws_connect(f"{url}/v1/realtime"):
+                pass
+        assert refused.value.headers is not None and "x-localfleet-pod" in refused.value.headers

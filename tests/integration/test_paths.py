@@ -1,15 +1,12 @@
-"""Which paths of an engine clients reach, and what becomes of one that has died."""
+"""Which paths of an engine clients reach."""
 
 from __future__ import annotations
-
-import asyncio
-from collections import Counter
 
 import pytest
 from yarl import URL
 
-from tests.integration.harness import Stage, until
-from tests.integration.kinds import deployment, engine, pod, service
+from tests.integration.harness import Stage
+from tests.integration.kinds import deployment, service
 
 pytestmark = pytest.mark.fleet
 
@@ -61,19 +58,3 @@ async def test_clients_reach_the_apis_of_a_model_and_nothing_else_of_its_engine(
     told = (await stage.hub.get("ModelDeployment", "model", space) or {})["status"]["conditions"]
     assert any(one["reason"] == "LeftOut" and "path /my-other-route (allowedPaths)" in one["message"] for one in told)
     assert not await reaches(stage, url, "/my-other-route")
-
-
-async def test_a_client_gets_no_answer_of_an_engine_that_has_died_and_says_it_is_ready(
-    stage: Stage, space: str
-) -> None:
-    dead = engine(name="dead", template=pod(**{"error-rate": "1", "error-status": "503"}))
-    await stage.hub.apply(deployment(space, engines=[engine(name="well", copies=2), dead]), service(space))
-    await stage.hub.ready("ModelService", "model", space)
-
-    async def all_well() -> bool:
-        found = await asyncio.gather(*(stage.chat(space) for _ in range(20)))
-        return {reply.status for reply in found} == {200}
-
-    await until("the dead engine to be left out", all_well)
-    found = Counter([(await stage.chat(space)).status for _ in range(100)])
-    assert found == {200: 100}

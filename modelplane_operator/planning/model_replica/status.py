@@ -97,7 +97,7 @@ def _transfer(seen: Observed) -> tuple[Condition, ...]:
 
 
 def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
-    if seen.was_refused_pools or (seen.has_pool and any(map(refuses_backend, seen.routes))):
+    if any(map(refuses_backend, seen.routes)) if seen.has_pool else seen.was_refused_pools:
         return (PickerReady.NOT_ROUTED.condition(seen.now),)
     if not seen.has_pool:
         return ()

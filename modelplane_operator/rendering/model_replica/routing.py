@@ -30,7 +30,11 @@ def render_service(replica: ModelReplica) -> Manifest:
         "kind": "Service",
         "metadata": on_cluster(replica, replica.metadata.name),
         "spec": {
-            "selector": {labels.SERVING: replica.metadata.name},
+            # Nothing that comes past a picker is for an engine that only reads prompts.
+            "selector": {
+                labels.SERVING: replica.metadata.name,
+                **({labels.PICKER_ROLE: "decode"} if replica.spec.is_split else {}),
+            },
             "ports": [
                 {
                     "name": f"{PORT_NAME}-{rank}" if rank else PORT_NAME,

@@ -50,7 +50,7 @@ func (hooks) PostRouteModify(
 	_ context.Context, asked *extension.PostRouteModifyRequest,
 ) (*extension.PostRouteModifyResponse, error) {
 	one := asked.GetRoute()
-	if pools := poolsIn(asked.GetPostRouteContext().GetExtensionResources()); one != nil && len(pools) > 0 {
+	if pools := poolsIn(asked.GetPostRouteContext().GetExtensionResources()); one.GetRoute() != nil && len(pools) > 0 {
 		one.GetRoute().HostRewriteSpecifier = &route.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(false)}
 		pools[0].mark(one.Metadata)
 	}
