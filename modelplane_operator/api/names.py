@@ -191,11 +191,6 @@ def picker(replica: str) -> str:
     return f"{replica}{_PICKER}"
 
 
-def picker_service(replica: str) -> str:
-    """The headless Service of a replica's endpoint picker; that of before has the picker's own name, and an address."""
-    return f"{replica}{_PICKER}s"
-
-
 def is_picker(name: str) -> bool:
     """Whether something is called as an endpoint picker is."""
     return name.endswith(_PICKER)

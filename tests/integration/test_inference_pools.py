@@ -7,11 +7,8 @@ import contextlib
 import hashlib
 import io
 import os
-import signal
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,7 +16,7 @@ import pytest
 
 from modelplane_operator.rendering.cluster_gateway import STEERING
 from tests.integration.harness import Cluster, Stage, condition, remote, until
-from tests.integration.kinds import ADA, HOPPER, deployment, engine, gpus, pod, service
+from tests.integration.kinds import ADA, HOPPER, deployment, engine, pod, service
 from tests.integration.test_paths import MODEL_APIS, OF_WHOEVER_RUNS_IT, reaches
 
 pytestmark = pytest.mark.fleet
@@ -27,7 +24,6 @@ pytestmark = pytest.mark.fleet
 CHATS = 1000
 MESSAGES = [{"role": "user", "content": "hello"}]
 REQUEST = {"model": "org/model", "messages": MESSAGES, "prompt": "hello", "input": "hello", "token_ids": [1, 2]}
-SECOND_THOUGHTS = 3.0  # seconds of failures that a killed picker may cost
 
 
 def copies(**settings: Any) -> list[dict[str, Any]]:
@@ -61,83 +57,6 @@ async def picks(stage: Stage, pools: Cluster, space: str) -> bool:
     rules = [rule for route in routes for rule in route["spec"]["rules"] if "headers" not in rule["matches"][0]]
     kinds = {ref["kind"] for rule in rules for ref in rule["backendRefs"]}
     return "InferencePool" in kinds and all(condition(each, "PickerReady")["reason"] == "Picking" for each in replicas)
-
-
-async def test_prompts_are_read_by_one_engine_and_answered_by_another_and_a_gang_answers(
-    stage: Stage, space: str, pools: Cluster
-) -> None:
-    def half(phase: str, cel: str, *args: str) -> dict[str, Any]:
-        template = pod()
-        template["spec"]["containers"][0]["args"] += args
-        return engine(cel, name=phase.lower(), phase=phase, template=template)
-
-    split = [half("Prefill", HOPPER), half("Decode", ADA, "--port=8001")]
-    serving = {"mode": "PrefillDecode", "minPrefillTokens": 1}
-    async with behind_a_picker(stage, space, pools, split, serving=serving) as url:
-        prompt = {"role": "user", "content": "a long story of a prompt that nobody has read before " * 40}
-        chat = {"model": "org/model", "messages": [prompt], "max_tokens": 2}
-        async with stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer:
-            assert answer.status == 200, await answer.text()
-            assert "prefill" in answer.headers["x-localfleet-prefill"]
-            assert "decode" in answer.headers["x-localfleet-pod"]
-
-    gang = {
-        "name": "gang",
-        "copies": 2,
-        "members": [
-            {"role": "Leader", "nodeSelector": gpus(HOPPER), "template": pod()},
-            {"role": "Worker", "template": pod()},
-        ],
-    }
-    async with (
-        behind_a_picker(stage, space, pools, [gang]) as url,
-        stage.session.post(f"{url}/v1/chat/completions", json=chat) as answer,
-    ):
-        assert answer.status == 200, await answer.text()
-
-
-async def test_pickers_that_are_killed_under_load_cost_seconds_and_come_back(
-    stage: Stage, space: str, pools: Cluster
-) -> None:
-    async with behind_a_picker(stage, space, pools, copies()):
-        failures: list[tuple[float, str]] = []
-        stop = asyncio.Event()
-
-        async def ask() -> None:
-            while not stop.is_set():
-                try:
-                    reply = await stage.chat(space, seconds=20)
-                    why = "" if reply.status == 200 else f"{reply.status} {reply.text[:80]}"
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    why = repr(error)
-                if why:
-                    failures.append((time.monotonic(), why))
-                await asyncio.sleep(0.02)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(8):
-                group.create_task(ask())
-            await asyncio.sleep(2)
-            assert failures == []
-            [pool] = await pools.list("InferencePool", remote(space))
-            kill(pool["metadata"]["name"])
-            began = time.monotonic()
-            await asyncio.sleep(SECOND_THOUGHTS + 5)
-            stop.set()
-        late = sorted(Counter(round(each - began, 1) for each, _ in failures).items())
-        assert all(each < began + SECOND_THOUGHTS for each, _ in failures), (late, {why for _, why in failures})
-        await until("a picker to answer again", lambda: picks(stage, pools, space))
-
-
-def kill(pool: str) -> None:
-    """Kill the processes of all pickers of a pool, as a node does that is out of memory."""
-    killed = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"--pool-name={pool}" in (process / "cmdline").read_text().split("\0"):
-                os.kill(int(process.name), signal.SIGKILL)
-                killed += 1
-    assert killed == 2, killed
 
 
 async def test_a_model_behind_a_picker_is_spread_over_its_pods_and_open_for_its_apis_alone(

@@ -42,7 +42,7 @@ def render_pool(replica: ModelReplica) -> Manifest:
             "selector": {"matchLabels": {labels.SERVING: replica.metadata.name}},
             "targetPorts": [{"number": port} for port in ports(replica)],
             "endpointPickerRef": {
-                "name": _service_name(replica),
+                "name": names.picker(replica.metadata.name),
                 "port": {"number": GRPC_PORT},
                 "failureMode": "FailOpen",  # Envoy AI Gateway ignores it: the route leads past a silent picker instead
             },
@@ -114,11 +114,8 @@ def render_picker(
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": on_cluster(replica, _service_name(replica)),
+            "metadata": _metadata(replica),
             "spec": {
-                # Envoy AI Gateway resolves a name and takes no notice of who is ready. By an address, each of Envoy's
-                # threads would keep its one connection to a picker that hangs, or whose node has died.
-                **({"clusterIP": "None"} if replica.spec.pod_revision >= 3 else {}),
                 # Whatever this selects is asked by the gateway where requests go, and may answer any address.
                 "selector": _ours(replica)
                 if replica.spec.pod_revision >= 2
@@ -142,11 +139,6 @@ READ = ["get", "list", "watch"]
 
 def _metadata(replica: ModelReplica) -> Manifest:
     return on_cluster(replica, names.picker(replica.metadata.name))
-
-
-def _service_name(replica: ModelReplica) -> str:
-    name = replica.metadata.name
-    return names.picker_service(name) if replica.spec.pod_revision >= 3 else names.picker(name)
 
 
 def _ours(replica: ModelReplica) -> dict[str, str]:
