@@ -53,7 +53,6 @@ class Names:
             for (where, _), each in self._slices.objects.items()
             if where == namespace and each["metadata"].get("labels", {}).get("kubernetes.io/service-name") == host
             for endpoint in listed(each.get("endpoints"))
-            if (endpoint.get("conditions") or {}).get("ready", True)
         ]
 
 

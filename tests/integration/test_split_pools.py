@@ -1,4 +1,4 @@
-"""Split engines and gangs behind pickers: on a cluster of their own, as connections outlast the pools of other tests."""
+"""Split engines and gangs behind pickers: on a cluster of their own, as connections outlast the pools of others."""
 
 from __future__ import annotations
 
