@@ -41,6 +41,8 @@ REFUSED_FOR_ANOTHER_REASON = {
     "failover.after maxLength": "it is a time",
     "failover.maxShare maxLength": "it is a percentage",
     "spec.components maxItems": "there are fewer names than that",
+    "spec.stack.components maxItems": "the same",
+    "engines[].ranks maximum": "rich.yaml's engines have phases, which go with one",
     "members minItems": "a gang needs both; the second engine has one member",
     "resources.requests.cpu maxLength": "it is above the limit",
     "resources.requests.memory maxLength": "it is above the limit",
