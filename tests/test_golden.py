@@ -35,4 +35,4 @@ def test_a_run_that_rewrites_has_no_other_tests() -> None:
     )
 
     files = set(re.findall(r"^(\S+?)::", found.stdout, flags=re.MULTILINE))
-    assert files == {"tests/rendering/test_air_gapped.py", "tests/rendering/test_golden.py"}
+    assert files == {f"tests/rendering/test_{name}.py" for name in ("air_gapped", "golden", "pins")}

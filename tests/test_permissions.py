@@ -320,7 +320,7 @@ def picks(hub: Hub) -> None:
     """The cluster turns out to know InferencePools, and its gateway, a Traefik here, to route to none."""
     hub.kubectl("apply", "-f-", documents=POOL_DEFINITION, on="worker-1")
     wait_for(hub, Permission("list", POOLS))
-    hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA)]))
+    hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA, ranks=2)]))
     for verb in ("create", "delete"):
         wait_for(hub, Permission(verb, POOLS, names.remote_namespace(TEAM)))
 

@@ -75,7 +75,7 @@ MEMBER_SHAPE = Rule(
 )
 
 
-class Health(Model):
+class EngineHealth(Model):
     """Where an engine says whether it answers requests."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024, pattern="^/[!-~]*$")] = "/health"
@@ -100,7 +100,7 @@ class Engine(Model):
     startup_seconds: Annotated[int, Field(ge=30, le=86400)] | None = None
     """How long it may take from the start of its container until it answers; then it is started again. Without it, an
     hour, or what the operator's settings say; more with a ModelCache of more than 360 GiB."""
-    health: Health | None = None
+    health: EngineHealth | None = None
     """Where it says whether it answers. Without it, `/health` on the port that requests come to."""
     ranks: Annotated[int, Field(ge=1, le=8)] = 1
     """Data-parallel ranks of each pod that serve by themselves, each on a port of its own from 8000 on: the endpoint

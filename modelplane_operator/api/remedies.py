@@ -125,6 +125,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Install Envoy AI Gateway on the cluster, as the extension of Envoy Gateway; the next replica uses it.",
         "serving-stack.md",
     ),
+    replicas.PickerReady.STARTING: Remedy("Wait; requests are answered meanwhile, but in mode PrefillDecode."),
     replicas.PickerReady.AWAY: Remedy("Look at the picker's pods on the cluster; requests are answered meanwhile."),
     replicas.ModelReady.CLUSTER_UNREACHABLE: Remedy(
         "Mend the way to the cluster; failover moves the replica, where the deployment asks for it.", "scheduling.md"

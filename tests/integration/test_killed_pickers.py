@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.integration.harness import Cluster, Stage, remote, until
-from tests.integration.test_inference_pools import behind_a_picker, copies, picks
+from tests.integration.pickers import behind_a_picker, copies, picks
 
 pytestmark = pytest.mark.fleet
 

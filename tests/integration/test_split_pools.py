@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.harness import Cluster, Stage
 from tests.integration.kinds import ADA, HOPPER, engine, gpus, pod
-from tests.integration.test_inference_pools import behind_a_picker
+from tests.integration.pickers import behind_a_picker
 
 pytestmark = pytest.mark.fleet
 

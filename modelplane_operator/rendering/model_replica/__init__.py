@@ -19,8 +19,9 @@ from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
 from modelplane_operator.rendering.model_replica.monitors import render_monitors
 from modelplane_operator.rendering.model_replica.part import Part, misheard, part_of, unheard, untransferred
-from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, REVISION, Lifecycle
+from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
+from modelplane_operator.rendering.model_replica.revision import REVISION
 from modelplane_operator.rendering.model_replica.routing import (
     render_path_filter,
     render_route,

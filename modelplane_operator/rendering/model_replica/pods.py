@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.engines import Health
+from modelplane_operator.api.engines import EngineHealth
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.pods import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.kube.objects import Manifest
@@ -19,19 +19,6 @@ from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
 CACHE_PATH = "/mnt/models"
-REVISION: Final = 3
-"""Of what is ours in a pod. Whoever changes that raises it, and keeps what replicas of before have until they are
-changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
-
-1: capabilities are dropped, and /dev/shm has a size.
-2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their
-callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
-to end, but not of what a probe ends.
-3: the endpoint picker has two pods, a certificate and bounds, takes every API, and lets no prefix outweigh a queue; one
-pod has none. A pod drains for as long as a request is running, and ends within seconds when its engine answers no more.
-A dead engine is not ready after ten seconds, and not thirty. With a ModelCache it has a name to be served by, and time
-to start by its size.
-"""
 PORT_NAME = "http"
 
 
@@ -344,7 +331,7 @@ def _cache_mount(replica: ModelReplica) -> list[Manifest]:
 
 def _asked(port: int, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
     """The ports of an engine, and how a kubelet asks it."""
-    health = engine.health or Health()
+    health = engine.health or EngineHealth()
     asked = health.port or port
     names_of = {port + rank: f"{PORT_NAME}-{rank}" if rank else PORT_NAME for rank in range(engine.ranks)}
     ports = [
@@ -396,7 +383,7 @@ def drain(lifecycle: Lifecycle) -> Manifest:
 
 
 def _sidecar(part: Part, image: str, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
-    health = engine.health or Health()
+    health = engine.health or EngineHealth()
     return {
         "name": "pd-sidecar",
         "image": image,
