@@ -150,6 +150,7 @@ IDLE: Mapping[str, Iterable[str]] = {
         *every("get", "apps", "deployments"),
         *every("get", "batch", "jobs"),
         *every("get", "gateway.envoyproxy.io", "envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies"),
+        *every("get", "gateway.envoyproxy.io", "httproutefilters"),
         *every("get", "networking.k8s.io", "networkpolicies"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
         *every("get", "inference.networking.k8s.io", "inferencepools"),
@@ -168,6 +169,7 @@ IDLE: Mapping[str, Iterable[str]] = {
     "a picker is given it, and nobody can give what he does not have": [
         *every("get", "", "pods"),
         *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives", "inferencemodelrewrites"),
+        *every("get list watch", "llm-d.ai", "inferenceobjectives", "inferencemodelrewrites"),
     ],
     "a token lasts longer than the test: tests/controllers/test_clusters.py": [
         f"create serviceaccounts/token in {ACCESS}",
