@@ -31,7 +31,7 @@ def _around(seen: Observed) -> Context:
     """Return the context of the replica, with what its route and its picker say of InferencePools.
 
     A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
-    of the first route that leads to one, and the replica is asked no second time.
+    of the first route that leads to one, and it is asked again when the replica changes.
     """
     if seen.has_pool:
         refused = any(map(refuses_backend, seen.routes))

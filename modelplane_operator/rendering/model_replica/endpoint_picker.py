@@ -249,8 +249,8 @@ def _apart(name: str) -> Manifest:
 def _probes(lifecycle: Lifecycle, *, certified: bool) -> Manifest:
     """Ready while it knows its pool; restarted after a minute and a half in which it does not say so.
 
-    It says so on one port, and answers the gateway on another, which opens later. With a certificate it is out of
-    service within seconds, as another pod or the route past it takes over.
+    It says so on one port, and answers the gateway on another, which opens later. With a certificate a picker that has
+    ended is not ready within seconds. One that hangs keeps the gateway's connections until it is restarted.
     """
     ask = {"grpc": {"port": HEALTH_PORT}, "timeoutSeconds": 5}
     connect = {"tcpSocket": {"port": GRPC_PORT}}
