@@ -19,7 +19,8 @@ from localfleet import binaries, charts
 from localfleet.fleet import Fleet
 from localfleet.waiting import until
 from modelplane_operator.api.serving_stack import ServingStackSpec
-from modelplane_operator.rendering.serving_stack import AI_GATEWAY, ENVOY, STACK
+from modelplane_operator.rendering.serving_stack import STACK
+from modelplane_operator.rendering.stack_charts import AI_GATEWAY, ENVOY
 from tests.support import pools
 
 SECONDS = 180.0
