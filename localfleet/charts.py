@@ -15,13 +15,8 @@ from pathlib import Path
 import yaml
 
 from localfleet import binaries
-from localfleet.kubeclient import Manifest
 
 MANIFESTS = Path(__file__).parent / "manifests"
-INFERENCE_POOL = MANIFESTS / "inferencepools" / "inferencepool.yaml"
-AI_GATEWAY = MANIFESTS / "inferencepools" / "ai-gateway.yaml"
-EXTENSION = MANIFESTS / "inferencepools" / "extension-manager.yaml"
-"""What Envoy Gateway is told, to ask the AI gateway: the same as the operator's values of its chart say."""
 WHOLE = {
     "traefik": MANIFESTS / "hub" / "traefik.yaml",
     "gateway-helm": MANIFESTS / "worker" / "envoy-gateway.yaml",
@@ -56,17 +51,8 @@ spec:
 {{- end }}"""
 
 
-def stand_in(chart: str, *, inference_pools: bool = False) -> Mapping[str, str]:
-    """The files of the chart that stands in for one of that name.
-
-    With `inference_pools` the AI gateway's runs our program, and Envoy Gateway's takes from its values whom it asks.
-    """
-    if inference_pools and chart == "ai-gateway-helm":
-        _, *documents = AI_GATEWAY.read_text().split("\n---\n")
-        return {"templates/all.yaml": "\n---\n".join(map(_as_ai_gateways_chart, documents))}
-    if inference_pools and chart == "gateway-helm":
-        _, *documents = WHOLE[chart].read_text().split("\n---\n")
-        return {"templates/all.yaml": "\n---\n".join(documents).replace(LAST_OF_CONFIG, LAST_OF_CONFIG + FROM_VALUES)}
+def stand_in(chart: str) -> Mapping[str, str]:
+    """The files of the chart that stands in for one of that name."""
     manifest = WHOLE.get(chart)
     if manifest is None:
         return {"templates/all.yaml": POD}
@@ -74,26 +60,6 @@ def stand_in(chart: str, *, inference_pools: bool = False) -> Mapping[str, str]:
     if chart != "traefik":
         return {"templates/all.yaml": "\n---\n".join(documents)}
     return {"templates/all.yaml": _as_traefiks_chart(documents), "values.yaml": "rbac: {enabled: true}\n"}
-
-
-LAST_OF_CONFIG = "        leaderElection: {disable: true}\n"
-FROM_VALUES = "{{- with ((.Values.config).envoyGateway) }}\n{{ toYaml . | indent 4 }}\n{{- end }}\n"
-
-
-def _as_ai_gateways_chart(document: str) -> str:
-    """With the values of the chart that say how many there are and how large a message may be."""
-    return document.replace("replicas: 1\n", "replicas: {{ (.Values.controller).replicaCount | default 1 }}\n").replace(
-        "--maxRecvMsgSize=67108864", "--maxRecvMsgSize={{ (.Values.controller).maxRecvMsgSize | default 4194304 }}"
-    )
-
-
-def extended(manifest: Manifest) -> Manifest:
-    """An object of Envoy Gateway, or its configuration with whom it asks about InferencePools."""
-    if manifest["kind"] != "ConfigMap":
-        return manifest
-    (name,) = manifest["data"]
-    manager = yaml.safe_dump({"extensionManager": yaml.safe_load(EXTENSION.read_text())})
-    return {**manifest, "data": {name: manifest["data"][name] + manager}}
 
 
 def _as_traefiks_chart(documents: list[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localfleet import charts, control_plane, leaderworkerset, network, pki, profiles, seed
+from localfleet import control_plane, leaderworkerset, network, pki, profiles, seed
 from localfleet.cloud.pods import PROGRAMS
 from localfleet.control_plane import Layout
 from localfleet.creation import Creator, documents
@@ -36,7 +36,6 @@ BINARIES = (
     "traefik",
     "envoy-gateway",
     "envoy",
-    "ai-gateway",
     "endpoint-picker",
     "gateway-api-crds",
     "traefik-crds",
@@ -57,7 +56,6 @@ class Plan:
     data_plane: bool = True  # run Traefik or Envoy Gateway from the start; else only when somebody installs it
     audit: bool = False
     token_webhook: str = ""
-    inference_pools: bool = False
 
     @property
     def is_hub(self) -> bool:
@@ -123,21 +121,18 @@ def commands(plan: Plan) -> dict[str, Command]:
     }
 
 
-def kinds(binaries: Mapping[str, Path], *, hub: bool, inference_pools: bool = False) -> tuple[Path, ...]:
+def kinds(binaries: Mapping[str, Path], *, hub: bool) -> tuple[Path, ...]:
     """Where the kinds are described that a new cluster serves beyond Kubernetes' own."""
     every = (binaries["gateway-api-crds"],)
     if hub:
         return (*every, binaries["traefik-crds"] / "01-traefik-crd.yml")
-    pools = (charts.INFERENCE_POOL,) if inference_pools else ()
-    return (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD), *pools)
+    return (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
 
 
 def furniture(plan: Plan) -> list[list[Manifest]]:
     """What a new cluster holds, in batches that build on each other."""
     every = documents(HERE / "manifests" / "every")
     data_plane = documents(HERE / "manifests" / ("hub" if plan.is_hub else "worker")) if plan.data_plane else ()
-    if plan.data_plane and plan.inference_pools and not plan.is_hub:
-        data_plane = (*map(charts.extended, data_plane), *documents(charts.AI_GATEWAY))
     namespaces = [each for each in data_plane if each["kind"] == "Namespace"]
     return [
         [*every, *profiles.manifests(plan.wire.name, plan.pools), *namespaces],
@@ -159,7 +154,7 @@ class Cluster:
 
     def boot(self) -> None:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
-        served = kinds(self.plan.binaries, hub=self.plan.is_hub, inference_pools=self.plan.inference_pools)
+        served = kinds(self.plan.binaries, hub=self.plan.is_hub)
         shutil.copytree(seed.ensure(served), self.layout.folder / "etcd")
         control_plane.write_credentials(self.layout)
         if self.plan.audit:

@@ -45,7 +45,6 @@ class Options:
     fault_proxy: bool = False
     audit: bool = False  # have the API servers write who asked for what: `Fleet.audit` reads it
     token_webhook: str = ""  # the URL that workload clusters ask whose token one is, with /NAME behind it
-    inference_pools: bool = False  # have workload clusters serve InferencePools, and their gateways route to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,6 @@ class Fleet:
                 fault_proxy=options.fault_proxy,
                 audit=options.audit,
                 token_webhook=f"{options.token_webhook}/{name}" if options.token_webhook and index else "",
-                inference_pools=options.inference_pools and index > 0,
             )
 
     def add_worker(self, name: str, options: Options = Options()) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Collection
 # much code each of them links.
 WORK = {
     "celoracle": 60,
+    "endpoint-picker": 60,
     "envoy-gateway": 620,
     "etcd": 100,
     "helm": 210,
-    "inferencepools": 100,
     "kubernetes": 600,
     "kwok": 210,
     "traefik": 600,

@@ -103,12 +103,3 @@ def extra_cluster(fleet: Fleet, request: pytest.FixtureRequest) -> Callable[[], 
             fleet.remove(name)
 
     return start
-
-
-@pytest.fixture(scope="module")
-def pool_cluster(fleet: Fleet, request: pytest.FixtureRequest) -> str:
-    """The name of a workload cluster, one for all tests of a module, whose gateway routes to InferencePools."""
-    name = f"pools-{next(NUMBERS)}"
-    fleet.add_worker(name, Options(inference_pools=True))
-    request.addfinalizer(lambda: fleet.remove(name))
-    return name

@@ -82,7 +82,6 @@ class Supervisor:
             data_plane=request["data_plane"],
             audit=request["audit"],
             token_webhook=request["token_webhook"],
-            inference_pools=request["inference_pools"],
         )
         with self.lock:
             if name in self.clusters:

@@ -149,13 +149,14 @@ def test_the_table_has_nothing_that_is_not_fetched() -> None:
     assert DIGESTS.keys() <= {one.reference for one in wanted()}
 
 
+NAMED = [{"name": name} for name in ("cert-manager", "ai-gateway-crds", "ai-gateway")]  # those that no stack has itself
+
+
 def test_charts_are_looked_up_as_they_are_written_down() -> None:
     metadata = {"name": "any", "namespace": "platform", "uid": "u"}
     secrets = [{"type": "Kubeconfig", "name": "any", "key": "kubeconfig"}]
     balancer = {"version": "40.2.0", "loadBalancer": "MetalLB", "metallb": {"addressPool": "192.0.2.0/28"}}
-    stack = ServingStack.parse(
-        {"metadata": metadata, "spec": {"secrets": secrets, "components": [{"name": "cert-manager"}]}}
-    )
+    stack = ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets, "components": NAMED}})
     gateway = InferenceGateway.parse({"metadata": metadata, "spec": {"backend": "Traefik", "traefik": balancer}})
     charts = [*parts(stack), *(part for part in gateway_parts(gateway) if part.name != "traefik")]
     asked = {chart_reference(*_asked(part.release)) for part in charts}

@@ -47,36 +47,12 @@ Manifest = dict[str, Any]
 
 pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
-POOLS = "inferencepools.inference.networking.k8s.io"
 OPTIONS: Manifest = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "options", "namespace": TEAM},
     "data": {"level": "1"},
 }
-POOL_DEFINITION: Manifest = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": POOLS,
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-    },
-    "spec": {
-        "group": "inference.networking.k8s.io",
-        "scope": "Namespaced",
-        "names": {"kind": "InferencePool", "plural": "inferencepools"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
-
 MODELS = "inference-large"  # as in examples/access/llminferences.yaml
 PLACES = {"incluster": "hub", "worker-1": "worker-1"}
 OF_CLOUDS = ("aksclusters", "eksclusters", "gkeclusters", "nebiusclusters", "vultrclusters")
@@ -150,10 +126,9 @@ IDLE: Mapping[str, Iterable[str]] = {
         *every("get", "apps", "deployments"),
         *every("get", "batch", "jobs"),
         *every("get", "gateway.envoyproxy.io", "envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies"),
-        *every("get", "gateway.envoyproxy.io", "httproutefilters"),
+        *every("get", "gateway.envoyproxy.io", "httproutefilters", "envoyextensionpolicies"),
         *every("get", "networking.k8s.io", "networkpolicies"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
-        *every("get", "inference.networking.k8s.io", "inferencepools"),
         *every("get", "leaderworkerset.x-k8s.io", "leaderworkersets"),
         *every("get", "rbac.authorization.k8s.io", "roles", "rolebindings"),
         *every("get", "resource.k8s.io", "resourceclaimtemplates"),
@@ -168,8 +143,6 @@ IDLE: Mapping[str, Iterable[str]] = {
     ],
     "a picker is given it, and nobody can give what he does not have": [
         *every("get", "", "pods"),
-        *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives", "inferencemodelrewrites"),
-        *every("get list watch", "llm-d.ai", "inferenceobjectives", "inferencemodelrewrites"),
     ],
     "a token lasts longer than the test: tests/controllers/test_clusters.py": [
         f"create serviceaccounts/token in {ACCESS}",
@@ -319,12 +292,12 @@ def with_storage() -> Manifest:
 
 
 def picks(hub: Hub) -> None:
-    """The cluster turns out to know InferencePools, and its gateway, a Traefik here, to route to none."""
-    hub.kubectl("apply", "-f-", documents=POOL_DEFINITION, on="worker-1")
-    wait_for(hub, Permission("list", POOLS))
+    """Have a model with something to pick from, whose picker is no longer wanted in the end."""
+    policies = "envoyextensionpolicies.gateway.envoyproxy.io"
     hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA, ranks=2)]))
-    for verb in ("create", "delete"):
-        wait_for(hub, Permission(verb, POOLS, names.remote_namespace(TEAM)))
+    wait_for(hub, Permission("create", policies, names.remote_namespace(TEAM)))
+    change(hub, "md/picked", {"serving": {"picker": "None"}})
+    wait_for(hub, Permission("delete", policies, names.remote_namespace(TEAM)))
 
 
 def wait_for(hub: Hub, permission: Permission) -> None:
@@ -359,10 +332,6 @@ def waits(hub: Hub, condition: str, *objects: str) -> None:
     hub.kubectl("wait", "-n", TEAM, f"--for=condition={condition}", "--timeout=120s", *objects)
 
 
-def pools(hub: Hub) -> str:
-    return hub.kubectl("get", "inferencepools", "-A", "-oname", on="worker-1")
-
-
 def changes(hub: Hub) -> None:
     change(hub, "md/one", {"template": {"metadata": {"labels": {"model": "one", "tier": "gold"}}}})
     change(hub, "md/several", {"replicas": 0})
@@ -379,4 +348,3 @@ def change(hub: Hub, what: str, spec: Manifest) -> None:
 def goes(hub: Hub) -> None:
     hub.kubectl("delete", "ms,md,me,mc", "--all", "-n", TEAM, "--timeout=120s")
     hub.kubectl("delete", "ic,icl,ig", "--all", "--timeout=120s")
-    assert pools(hub) == ""

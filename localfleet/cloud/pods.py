@@ -39,7 +39,6 @@ IMAGES = {
     "traefik": "traefik",
     "envoyproxy/gateway": "envoy-gateway",
     "envoyproxy/envoy": "envoy",
-    "envoyproxy/ai-gateway-controller": "ai-gateway",
     "llm-d/llm-d-router-endpoint-picker": "endpoint-picker",
 }
 PROGRAMS = tuple(IMAGES.values())

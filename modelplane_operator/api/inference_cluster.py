@@ -157,7 +157,7 @@ class ObservedCluster(Model):
     """By what it is recognized under another name: a hash of the uid of its namespace kube-system and of its root
     certificate."""
     apis: tuple[str, ...] = ()
-    """What it serves of the APIs that models can use: `DRA`, `EnvoyGateway`, `GatewayAPI`, `InferencePool`,
+    """What it serves of the APIs that models can use: `DRA`, `EnvoyGateway`, `GatewayAPI`,
     `LeaderWorkerSet`."""
     pools: Annotated[tuple[ObservedPool, ...], Field(max_length=8), list_map("name")] = ()
     """The nodes of each pool that are there."""

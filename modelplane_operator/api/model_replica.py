@@ -197,10 +197,10 @@ class PickerReady(ConditionType):
         "No endpoint picker answers. In mode Unified requests are spread over the pods until it does.",
         WARNING,
     )
-    NOT_ROUTED = (
-        "NotRouted",
+    NOT_ASKED = (
+        "NotAsked",
         "False",
-        "The cluster's gateway routes to no InferencePool: requests are spread over the pods.",
+        "The cluster's gateway does not take the policy by which it asks the endpoint picker; the message says why.",
         WARNING,
     )
     PICKING = "Picking", "True", "It does."

@@ -36,7 +36,6 @@ ADMISSION_SERVICE: Final = f"modelplane-operator-admission.{SYSTEM_NAMESPACE}.sv
 GATEWAY_CERTIFICATE: Final = "modelplane-gateway-certificate"  # a gateway's own, on the hub and on every cluster
 
 _PICKER = "-epp"
-_POOL = "-pool"
 # A gang's pods carry `<workload>-<group>-<ten characters>` as a label value; there are at most 64 groups.
 _WORKLOAD_ROOM = LABEL - len("-63") - len("-0123456789")
 
@@ -54,7 +53,7 @@ def derived(*identity: str, show: str, room: int = LABEL) -> str:
 
 def replica(namespace: str, deployment: str, cluster: str, index: int) -> str:
     """A ModelReplica, its ModelEndpoint, its route, and its segment of the URL."""
-    room = LABEL - max(len(_PICKER), len(_POOL))
+    room = LABEL - len("-pool")  # which earlier versions appended: names that exist stay as they are
     return derived("replica", namespace, deployment, cluster, str(index), show=deployment, room=room)
 
 
@@ -179,11 +178,6 @@ def claim_template(replica: str, engine: str, role: str, requests: str) -> str:
 def copied(replica: str, use: str, name: str) -> str:
     """The copy of a Secret or ConfigMap that a replica's engines name: one per replica, so that it goes with it."""
     return derived("copy", replica, use, name, show=f"{replica}-{name}")
-
-
-def inference_pool(replica: str) -> str:
-    """The InferencePool of a replica."""
-    return f"{replica}{_POOL}"
 
 
 def picker(replica: str) -> str:

@@ -121,8 +121,8 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelReady.PICKER_NOT_READY: Remedy(
         "Wait; if it lasts, look at the picker's pods, which the message names."
     ),
-    replicas.PickerReady.NOT_ROUTED: Remedy(
-        "Install Envoy AI Gateway on the cluster, as the extension of Envoy Gateway; the next replica uses it.",
+    replicas.PickerReady.NOT_ASKED: Remedy(
+        "Mend what the gateway says of the EnvoyExtensionPolicy on the cluster; it needs Envoy Gateway 1.8 or newer.",
         "serving-stack.md",
     ),
     replicas.PickerReady.STARTING: Remedy("Wait; requests are answered meanwhile, but in mode PrefillDecode."),

@@ -55,7 +55,7 @@ class Versions(Model):
     cert_manager: Version = pins.CERT_MANAGER.version
     """cert-manager chart."""
     envoy_gateway: Version = pins.ENVOY_GATEWAY.version
-    """Envoy Gateway chart; InferencePools as backends need v1.8 or later."""
+    """Envoy Gateway chart; endpoint pickers need v1.8 or later."""
     prometheus: Version = pins.PROMETHEUS.version
     """kube-prometheus-stack chart."""
     leader_worker_set: Version = pins.LEADER_WORKER_SET.version

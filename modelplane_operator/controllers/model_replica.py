@@ -17,6 +17,7 @@ from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
+    ENVOY_EXTENSION_POLICY,
     HTTP_ROUTE,
     HTTP_ROUTE_FILTER,
     INFERENCE_POOL,
@@ -43,6 +44,7 @@ from modelplane_operator.planning.symptoms import (
     ALL_FIT,
     WORKLOAD_STATUS,
     cut_pod,
+    cut_policy,
     cut_route,
     cut_workload,
     is_ready,
@@ -53,7 +55,7 @@ from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
     BUDGETS,
-    INFERENCE_POOLS,
+    EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     POD_MONITORS,
     ROUTE_FILTERS,
@@ -76,8 +78,9 @@ CHILDREN = (
     SERVICE_ACCOUNT,
     ROLE,
     ROLE_BINDING,
-    INFERENCE_POOL,
+    INFERENCE_POOL,  # of earlier versions
     HTTP_ROUTE_FILTER,
+    ENVOY_EXTENSION_POLICY,
     HTTP_ROUTE,
     POD_DISRUPTION_BUDGET,
     POD_MONITOR,
@@ -86,7 +89,7 @@ FENCES = (NETWORK_POLICY, LIMIT_RANGE)
 TOLD_APART = (CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
 """Children of which nobody reads more than whose they are, and which content they have: that says an annotation."""
 _OPTIONAL = {
-    INFERENCE_POOL: INFERENCE_POOLS,
+    ENVOY_EXTENSION_POLICY: EXTENSION_POLICIES,
     LEADER_WORKER_SET: LEADER_WORKER_SETS,
     POD_DISRUPTION_BUDGET: BUDGETS,
     POD_MONITOR: POD_MONITORS,
@@ -110,10 +113,11 @@ WATCHED_REMOTELY = (
     Watched(POD, keeping=cut_pod),
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
     Watched(HTTP_ROUTE, ours=True, keeping=cut_route),
+    Watched(ENVOY_EXTENSION_POLICY, ours=True, keeping=cut_policy, spare=True),
     *(Watched(kind, ours=True, bare=True) for kind in (NAMESPACE, *TOLD_APART)),
     *(
         Watched(kind, ours=True, bare=True, spare=True)
-        for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER)
+        for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER, INFERENCE_POOL)
     ),
 )
 """What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;

@@ -39,7 +39,6 @@ APIS: Mapping[str, ResourceType] = {
     "DRA": RESOURCE_SLICE,
     "EnvoyGateway": ENVOY_PROXY,
     "GatewayAPI": GATEWAY,
-    "InferencePool": INFERENCE_POOL,
     "LeaderWorkerSet": LEADER_WORKER_SET,
 }
 """What a cluster may serve, by the names that its status has for them, and a type that tells."""

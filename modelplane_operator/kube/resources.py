@@ -111,6 +111,9 @@ BACKEND_TRAFFIC_POLICY: Final = ResourceType(
 POLICIES: Final = (CLIENT_TRAFFIC_POLICY, BACKEND_TRAFFIC_POLICY)
 """How Envoy Gateway treats the connections of a Gateway."""
 BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
+ENVOY_EXTENSION_POLICY: Final = ResourceType(
+    "gateway.envoyproxy.io/v1alpha1", "EnvoyExtensionPolicy", "envoyextensionpolicies"
+)
 HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
 SECURITY_POLICY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "SecurityPolicy", "securitypolicies")
 MIDDLEWARE: Final = ResourceType("traefik.io/v1alpha1", "Middleware", "middlewares")
@@ -166,6 +169,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         CLIENT_TRAFFIC_POLICY,
         BACKEND_TRAFFIC_POLICY,
         BACKEND,
+        ENVOY_EXTENSION_POLICY,
         HTTP_ROUTE_FILTER,
         SECURITY_POLICY,
         MIDDLEWARE,

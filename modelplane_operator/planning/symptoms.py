@@ -96,12 +96,8 @@ def cut_workload(workload: Manifest) -> Manifest:
 
 
 def cut_route(route: Manifest) -> Manifest:
-    """What is judged of a route to a replica: what it leads to, and what gateways say of it, but not since when."""
+    """What is judged of a route to a replica: what gateways say of it, but not since when."""
     spec, status = object_in(route.get("spec")), object_in(route.get("status"))
-    rules = [
-        {"backendRefs": [cut(one, ("kind", "name")) for one in objects_in(rule.get("backendRefs"))]}
-        for rule in objects_in(spec.get("rules"))
-    ]
     told = [
         {
             "parentRef": cut(object_in(one.get("parentRef")), _PARENT),
@@ -112,9 +108,18 @@ def cut_route(route: Manifest) -> Manifest:
     parents = [cut(one, _PARENT) for one in objects_in(spec.get("parentRefs"))]
     return {
         "metadata": section(route, "metadata"),
-        "spec": {"parentRefs": parents, "rules": rules},
+        "spec": {"parentRefs": parents},
         "status": {"parents": told},
     }
+
+
+def cut_policy(policy: Manifest) -> Manifest:
+    """Return what is judged of a policy: what gateways say of it."""
+    ancestors = [
+        {"conditions": [cut(each, _JUDGEMENT) for each in objects_in(one.get("conditions"))]}
+        for one in objects_in(object_in(policy.get("status")).get("ancestors"))
+    ]
+    return {"metadata": section(policy, "metadata"), "status": {"ancestors": ancestors}}
 
 
 _PARENT = ("kind", "namespace", "name")  # of a gateway that a route names
@@ -378,10 +383,10 @@ def _lack(route: Manifest, told: Section) -> str:
     return ""
 
 
-def refuses_backend(route: Manifest) -> bool:
-    """Whether the gateway of a route has said that it routes to nothing of the kind that the route leads to."""
-    resolved = (condition(route, "ResolvedRefs", one) for one in _judgements(route))
-    return any(one.reason == "InvalidKind" and one.current for one in resolved)
+def refusal(policy: Manifest) -> str:
+    """Return why a gateway does not take a policy; empty when it does, or has not looked at it as it is now."""
+    judgements = (condition(policy, "Accepted", one) for one in entries(policy, "status", "ancestors"))
+    return next((one.why[:LENGTH] for one in judgements if one.current and one.status == "False"), "")
 
 
 def _judgements(route: Manifest) -> Sequence[Section]:

@@ -112,6 +112,14 @@ def allowed_serving(serving: Serving, may: PodIsolation) -> Serving:
     return serving if paths == serving.paths else serving.model_copy(update={"paths": paths})
 
 
+def open_paths(added: Iterable[str]) -> str:
+    """Return the expression that matches the paths that clients may call of an engine, without their first slash."""
+    if "/" in added:
+        return ".*"
+    below = "|".join(dict.fromkeys(path.strip("/") for path in (*API_PATHS, *added)))
+    return f"(({below})(/.*)?|{KSERVE_PATHS})"
+
+
 def _is_below(path: str, prefix: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/")
 

@@ -22,12 +22,13 @@ CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
 ENVOY_NAMESPACE: Final = "envoy-gateway-system"
 ENVOY_CHART: Final = "gateway-helm"
 ENVOY_REPOSITORY: Final = "oci://docker.io/envoyproxy"
-# By these the picker of a replica tells Envoy, and the sidecars of its pods, which pod a request goes to: any address.
-# It obeys the others itself, whoever sent them: they rename the model and choose whose requests go first. One with
-# `Prefer` is answered 412 by it.
+_CHOSEN: Final = "x-gateway-destination-endpoint"
+# By these the picker of a replica tells Envoy, and the sidecars of its pods, which pod a request goes to: sidecars take
+# any address. It obeys the others itself, whoever sent them: they rename the model and choose whose requests go first.
+# One with `Prefer` is answered 412 by it.
 STEERING: Final = (
     *("x-prefiller-host-port", "x-prefiller-url", "x-encoder-hosts-ports", "x-data-parallel-host-port"),
-    *("x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset"),
+    *(_CHOSEN, "x-gateway-destination-endpoint-subset"),
     *("x-llm-d-inference-objective", "x-llm-d-inference-fairness-id", "x-llm-d-model-name-rewrite"),
     *("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
     *("x-gateway-inference-objective", "x-gateway-inference-fairness-id", "x-gateway-model-name-rewrite"),
@@ -43,11 +44,6 @@ STEERING: Final = (
 # Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
 # picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
-_CONNECTION: Final[Manifest] = {
-    # A connection keeps the filters that its listener had when it was opened. Where an InferencePool has come or gone
-    # since, requests on it ask no picker, or one that is no more.
-    "connectionLimit": {"maxConnectionDuration": "30s"},
-}
 _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
 # The web server of most engines, uvicorn, ends idle connections after five seconds.
 _IDLE: Final = "4s"
@@ -151,8 +147,8 @@ def render_cluster_gateway(
         *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
         *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
-        client_policy(namespaced, _TARGET, headers=_UNSTEERED, connection=_CONNECTION),
-        backend_policy(namespaced, _TARGET, idle=_IDLE),
+        client_policy(namespaced, _TARGET, headers=_UNSTEERED),
+        backend_policy(namespaced, _TARGET, idle=_IDLE, chosen_by=_CHOSEN),
     )
 
 
@@ -197,6 +193,5 @@ def _hub_only(metadata: Manifest) -> Manifest:
         {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
         {**_TARGET, "sectionName": _HTTPS["name"]},
         headers=_UNSTEERED,  # this policy takes the place of the other one's at its listener
-        connection=_CONNECTION,
         tls={"minVersion": "1.2", "clientValidation": clients},
     )

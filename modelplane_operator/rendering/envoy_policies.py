@@ -34,18 +34,30 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
     }
 
 
-def backend_policy(metadata: Manifest, target: Manifest, *, idle: str) -> Manifest:
+_NUMBERS = ("maxConnections", "maxParallelRequests", "maxPendingRequests")
+# How an endpoint picker is asked: once for each request that is under way.
+ASKED: Final[Manifest] = {
+    "circuitBreaker": dict.fromkeys(_NUMBERS, _AT_ONCE),
+    "tcpKeepalive": {"idleTime": "5s", "interval": "2s", "probes": 3},
+    "timeout": {"tcp": {"connectTimeout": "1s"}},
+}
+
+
+def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, chosen_by: str = "") -> Manifest:
     """How backends of a Gateway are treated. `idle`: how long a connection waits for another request.
 
     That has to be shorter than the backends' own time: else a request meets a connection that is just being closed.
+    `chosen_by`: a header that names the pod which a request goes to first, if it is one of the backend's.
     """
+    balancer = {"type": "LeastRequest", "endpointOverride": {"extractFrom": [{"header": chosen_by}]}}
     return {
         "apiVersion": _VERSION,
         "kind": "BackendTrafficPolicy",
         "metadata": metadata,
         "spec": {
             "targetRefs": [target],
-            "circuitBreaker": dict.fromkeys(("maxConnections", "maxParallelRequests", "maxPendingRequests"), _AT_ONCE),
+            **({"loadBalancer": balancer} if chosen_by else {}),
+            "circuitBreaker": dict.fromkeys(_NUMBERS, _AT_ONCE),
             # What no engine has seen. `reset` would be too much: whoever has begun to answer may have died of it, and
             # the next one would, too.
             "retry": {

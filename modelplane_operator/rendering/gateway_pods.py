@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from modelplane_operator.api import labels, names
+from modelplane_operator.api import names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
 from modelplane_operator.kube.objects import Manifest, section
-from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE
+from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE, spread
 
 # Each cloud heeds its own, and passes over the others'.
 INTERNAL: Final[Mapping[str, str]] = {
@@ -49,7 +49,7 @@ def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> 
     mine = {f"gateway.envoyproxy.io/{key}": value for key, value in owner.items()}
     deployment = {
         "replicas": pods.replicas or REPLICAS,
-        "pod": {"tolerations": LOST, "topologySpreadConstraints": _spread(mine)},
+        "pod": {"tolerations": LOST, "topologySpreadConstraints": spread(mine)},
         **({"container": {"resources": resources}} if resources else {}),
         "patch": {"type": "StrategicMerge", "value": _PATCH},
     }
@@ -85,7 +85,7 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
         "ports": {name: {"transport": transport} for name in ("web", "websecure")},
         "podDisruptionBudget": {"enabled": True, **_BUDGET},
         "tolerations": LOST,
-        "topologySpreadConstraints": _spread({"app.kubernetes.io/name": "traefik"}),
+        "topologySpreadConstraints": spread({"app.kubernetes.io/name": "traefik"}),
         **({"resources": resources} if resources else {}),
     }
 
@@ -93,11 +93,6 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
 def life_cycle(*, leave: int = LEAVE) -> dict[str, str]:
     """How an entry point of Traefik ends: it takes requests on until nobody sends any, and then sees them through."""
     return {"requestAcceptGraceTimeout": f"{leave}s", "graceTimeOut": f"{DRAIN}s"}
-
-
-def _spread(mine: Mapping[str, str]) -> list[Manifest]:
-    wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {**mine}}}
-    return [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]
 
 
 Pods = TypeVar("Pods", bound=GatewayPods)

@@ -41,7 +41,6 @@ def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...
                 "serverName": server,
                 "rootCAs": [{"secret": names.GATEWAY_CERTIFICATE}],
                 "certificatesSecrets": [names.GATEWAY_CERTIFICATE],
-                "disableHTTP2": True,  # else it is not the fast proxy that answers (docs/decisions/0024)
                 "forwardingTimeouts": dict(TO_BACKENDS),
                 "maxIdleConnsPerHost": 200,  # by default none: each request would shake hands anew
             },

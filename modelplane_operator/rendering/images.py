@@ -31,17 +31,17 @@ class Images:
     picker: str = ""
     sidecar: str = ""
 
-    def of_picker(self, revision: int) -> str:
-        """The endpoint picker's, for a replica of this podRevision."""
-        return self.picker or self._tested(PICKER, revision)
+    def of_picker(self) -> str:
+        """Return the endpoint picker's image."""
+        return self.picker or self._tested(PICKER)
 
     def of_sidecar(self, revision: int) -> str:
         """The image of what stands before a decoding engine, for a replica of this podRevision."""
-        return self.sidecar or self._tested(SIDECAR, revision)
-
-    def _tested(self, image: str, revision: int) -> str:
         # Another image is another pod: replicas of before keep theirs until their deployment's rollout comes to them.
-        digest = DIGESTS.get(image, "") if revision >= 1 else ""
+        return self.sidecar or self._tested(SIDECAR, digested=revision >= 1)
+
+    def _tested(self, image: str, *, digested: bool = True) -> str:
+        digest = DIGESTS.get(image, "") if digested else ""
         path = image.partition("/")[2]
         where = f"{self.registry}/{path}" if self.registry else image
         return f"{where}@{digest}" if digest else where

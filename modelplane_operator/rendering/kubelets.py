@@ -1,9 +1,11 @@
-"""When kubelets and their nodes give up on a pod: the same for whatever requests pass through."""
+"""When kubelets and their nodes give up on a pod, and where pods go: the same for all that requests pass through."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from modelplane_operator.api import labels
 from modelplane_operator.kube.objects import Manifest
 
 # A node that is silent loses these pods after half a minute; Kubernetes' own default is five.
@@ -13,3 +15,9 @@ LOST: Final[list[Manifest]] = [
 ]
 # Kubelets wait for preStop before a restart, too. What a probe ends answers nothing that minutes could save.
 PROBE_GRACE: Final[Manifest] = {"terminationGracePeriodSeconds": 10}
+
+
+def spread(pods: Mapping[str, str]) -> list[Manifest]:
+    """Return what puts pods with these labels on different nodes and zones where it can: one lost takes no other."""
+    wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {**pods}}}
+    return [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]

@@ -78,7 +78,7 @@ class StackChart:
 
 
 def _envoy_values(spec: ServingStackSpec) -> Manifest:
-    extended = not any(one.name == AI_GATEWAY and not one.enabled for one in spec.components)
+    extended = any(one.name == AI_GATEWAY and one.enabled for one in spec.components)
     return {
         "deployment": {"pod": {"tolerations": LOST}},
         "config": {
@@ -228,13 +228,16 @@ STACK: Final = (
         marker=Marker("prometheuses.monitoring.coreos.com", "prometheus-operator"),
         yields=True,
     ),
+    # Nothing of the stack needs these two either: pickers are asked by Envoy Gateway itself.
     StackChart(
         "ai-gateway-crds",
         chart="ai-gateway-crds-helm",
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: pins.AI_GATEWAY.version,
+        needed=False,
         marker=AI_GATEWAY_ROUTES,
+        default=False,
     ),
     StackChart(
         AI_GATEWAY,
@@ -243,7 +246,9 @@ STACK: Final = (
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: pins.AI_GATEWAY.version,
         values=_ai_gateway_values,
+        needed=False,
         marker=AI_GATEWAY_ROUTES,
+        default=False,
         after=("ai-gateway-crds",),
     ),
     StackChart(

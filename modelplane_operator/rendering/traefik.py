@@ -28,6 +28,7 @@ from modelplane_operator.rendering.data_plane import Allowed
 from modelplane_operator.rendering.gateway_pods import LEAVE, READ, life_cycle, traefik_values
 from modelplane_operator.rendering.headless import port, render_service, render_slice
 from modelplane_operator.rendering.model_endpoint import asked_name, of_cluster
+from modelplane_operator.rendering.model_replica.routing import replica_prefix
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 from modelplane_operator.rendering.weights import BackendGroup
 
@@ -48,6 +49,9 @@ REPOSITORY: Final = "https://traefik.github.io/charts"
 RELAY: Final = "modelplane"
 RELAY_HOST: Final = f"relay.{names.INTERNAL_DOMAIN}"
 RELAY_PORT: Final = 8444
+
+
+H2C: Final = "kubernetes.io/h2c"  # HTTP/2 without TLS
 
 
 # A backend that takes no connection is passed over soon; and no connection is reused that the other end, which often
@@ -125,7 +129,9 @@ def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | 
     name = names.endpoint_backend(*endpoint.key)
     if of_cluster(endpoint):
         return tuple(_by_relay(endpoint, backend, name))
-    ports = port(backend.scheme, backend.port)
+    # Of a cluster's gateway we know that it speaks HTTP/2, as the relay does by TLS (docs/decisions/0024).
+    known = backend.scheme == "http" and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
+    ports = port(backend.scheme, backend.port, H2C if known else "")
     return (
         render_service(_noted(endpoint, backend, name), [ports]),
         render_slice(endpoint, name, backend.address_type, ports, backend.dialled),
@@ -139,7 +145,7 @@ def _by_relay(endpoint: ModelEndpoint, backend: Backend, name: str) -> Iterator[
     So a route that has not followed yet leads where it did.
     """
     plain = replace(backend, scheme="http", port=DEFAULT_PORTS["http"])
-    ports = [port(one.scheme, one.port, "http") for one in (backend, plain)]
+    ports = [port(backend.scheme, backend.port, "http"), port(plain.scheme, plain.port, H2C)]
     yield render_service(_noted(endpoint, backend, name), ports)
     relay = port(backend.scheme, RELAY_PORT, "http")
     yield render_slice(endpoint, name, "FQDN", relay, f"{RELAY_HOST}.", named=RELAY)

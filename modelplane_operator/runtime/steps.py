@@ -110,8 +110,7 @@ async def _issue(step: Issue, turn: Turn) -> None:
         "data": {**secret_data(step.certificate, authority)},
     }
     cluster = turn.cluster(step.cluster)
-    write = _create if step.certificate.usage == "authority" else _apply
-    await write(turn, cluster, manifest)
+    await (_apply(turn, cluster, manifest) if signer else _create(turn, cluster, manifest))
 
 
 async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:

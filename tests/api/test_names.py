@@ -27,10 +27,6 @@ def a_replica(namespace: str, deployment: str, cluster: str, index: int) -> str:
 
 IDENTITIES: dict[str, tuple[Callable[..., str], tuple[st.SearchStrategy[object], ...]]] = {
     "replica": (names.replica, (labels, objects, objects, st.integers(0, 1000))),
-    "inference pool": (
-        lambda *identity: names.inference_pool(a_replica(*identity)),
-        (labels, objects, objects, st.integers(0, 1000)),
-    ),
     "picker": (
         lambda *identity: names.picker(a_replica(*identity)),
         (labels, objects, objects, st.integers(0, 1000)),

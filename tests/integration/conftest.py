@@ -8,10 +8,8 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from localfleet.fleet import HUB, Fleet
-from localfleet.kubeclient import connect
 from localfleet.processes import tail
-from tests.integration import kinds
-from tests.integration.harness import Cluster, Stage, remote, staged, until
+from tests.integration.harness import Stage, remote, staged, until
 from tests.integration.kinds import namespace
 from tests.integration.watcher import Watcher, watching
 
@@ -40,20 +38,6 @@ async def space(stage: Stage, watcher: Watcher, hub_namespace: str) -> AsyncGene
     problems = await watcher.check()
     await emptied(stage, hub_namespace)
     assert not problems, "\n".join(problems)
-
-
-@pytest.fixture(scope="module")
-async def pools(stage: Stage, pool_cluster: str) -> AsyncGenerator[Cluster]:
-    """A third cluster, for all tests of a module, where models are behind InferencePools.
-
-    What is to run there asks for it: `clusterSelector={"matchLabels": {"site": pools.name}}`.
-    """
-    async with connect(stage.fleet.kubeconfig(pool_cluster)) as client:
-        await stage.hub.apply(stage.kubeconfig(pool_cluster), kinds.cluster(pool_cluster))
-        await stage.hub.ready("InferenceCluster", pool_cluster)
-        yield Cluster(pool_cluster, client)
-        await stage.hub.delete("InferenceCluster", pool_cluster)
-        await stage.hub.gone("InferenceCluster", pool_cluster)
 
 
 @pytest.fixture

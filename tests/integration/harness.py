@@ -87,7 +87,7 @@ PLURALS = {
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
     "ClientTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/clienttrafficpolicies",
     "BackendTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/backendtrafficpolicies",
-    "InferencePool": "inference.networking.k8s.io/v1/inferencepools",
+    "EnvoyExtensionPolicy": "gateway.envoyproxy.io/v1alpha1/envoyextensionpolicies",
     "HTTPRoute": "gateway.networking.k8s.io/v1/httproutes",
     "ResourceClaimTemplate": "resource.k8s.io/v1/resourceclaimtemplates",
     "ResourceClaim": "resource.k8s.io/v1/resourceclaims",
@@ -513,12 +513,13 @@ class Stage:
         return Counter(one["spec"]["clusterName"] for one in (await self.replicas(namespace, deployment)).values())
 
     async def pods(self, namespace: str, worker: str = "") -> dict[str, Manifest]:
-        """The pods of a hub namespace by `cluster/name`, on one cluster or all."""
+        """The pods of a hub namespace by `cluster/name`, on one cluster or all, but for endpoint pickers."""
         names = [worker] if worker else list(self.workers)
         return {
             f"{name}/{one['metadata']['name']}": one
             for name in names
             for one in await self.workers[name].list("Pod", remote(namespace))
+            if "modelplane.ai/picker" not in one["metadata"].get("labels", {})
         }
 
     async def serving(self, namespace: str, count: int, name: str = "model") -> None:

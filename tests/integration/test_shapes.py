@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.harness import Stage, condition, remote, until
+from tests.integration.harness import Stage, remote
 from tests.integration.kinds import HOPPER, deployment, engine, gpus, pod, service
 
 pytestmark = pytest.mark.fleet
@@ -32,17 +32,3 @@ async def test_an_engine_of_several_copies_is_ready_with_all_of_them(stage: Stag
     await stage.hub.apply(deployment(space, engines=[engine(copies=2)]), service(space))
     await stage.serving(space, 1)
     assert len(await stage.pods(space)) == 2
-
-
-async def test_prefill_and_decode_say_what_the_cluster_lacks_for_them(stage: Stage, space: str) -> None:
-    engines = [engine(name="prefill", phase="Prefill"), engine(name="decode", phase="Decode")]
-    await stage.hub.apply(deployment(space, engines=engines, serving={"mode": "PrefillDecode"}))
-
-    async def said() -> bool:
-        found = list((await stage.replicas(space)).values())
-        return bool(found) and "does not serve inferencepools" in condition(found[0], "Ready").get("message", "")
-
-    await until("the replica to say that there are no InferencePools", said)
-    deployed = await stage.hub.says("Ready=False", "ModelDeployment", "model", space)
-    assert deployed
-    assert not await stage.pods(space)

@@ -86,7 +86,6 @@ def test_no_two_clusters_share_an_address() -> None:
         ("mirror.test:5000/library/traefik:v3@sha256:0abc", "traefik"),
         ("envoyproxy/envoy:distroless-v1.40.0", "envoy"),
         ("docker.io/envoyproxy/gateway:v1.9.1", "envoy-gateway"),
-        ("docker.io/envoyproxy/ai-gateway-controller:v0.7.0", "ai-gateway"),
         ("ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0@sha256:8731", "endpoint-picker"),
         ("ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0", None),
         ("vllm/vllm-openai:v0.11.0", None),

@@ -18,11 +18,11 @@ from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Issue, Plan
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.cluster_gateway import STEERING
 from modelplane_operator.rendering.hops import NO_REQUEST
 from modelplane_operator.rendering.model_replica import (
-    INFERENCE_POOLS,
+    EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     REVISION,
     Context,
@@ -40,6 +40,7 @@ Condition = tuple[str, str, str]
 SILENT = Unreachable("no answer")
 UID = "uid-of-the-replica"
 HELD = (labels.FINALIZER,)
+PICKED = frozenset({EXTENSION_POLICIES})
 AROUND = {"Namespace", "NetworkPolicy", "LimitRange"}
 """What is no replica's own, but its namespace's."""
 
@@ -239,55 +240,6 @@ def test_a_gang_on_a_cluster_without_leader_worker_sets_says_so_and_keeps_what_i
     assert LEADER_WORKER_SETS in told(decided)["Ready"][2]
 
 
-def test_a_replica_behind_a_service_stays_there_when_its_cluster_begins_to_serve_pools() -> None:
-    one, pools = subject(), frozenset({INFERENCE_POOLS})
-    decided = plan(seen(one, *children(one), pods=[pod(one)], serves=pools))
-
-    assert "InferencePool" not in {each["kind"] for each in applied(decided)}
-    assert not any(isinstance(step, Delete) for step in decided.steps)
-    assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, serves=pools)))}
-    behind = children(one, serves=pools)
-    assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, *behind, serves=pools)))}
-
-
-def refused(child: Manifest) -> Manifest:
-    """A route as a gateway leaves it that does not know the kind of its backend."""
-    if child["kind"] != "HTTPRoute":
-        return child
-    fine = {"type": "Accepted", "status": "True", "observedGeneration": 1}
-    unknown = {"type": "ResolvedRefs", "status": "False", "reason": "InvalidKind", "observedGeneration": 1}
-    return {**child, "status": {"parents": [{"parentRef": at(child), "conditions": [fine, unknown]}]}}
-
-
-def test_a_gateway_that_routes_to_no_pool_gets_a_service_and_keeps_it() -> None:
-    one, pools = subject(), frozenset({INFERENCE_POOLS})
-    pooled = [refused(child) for child in children(one, serves=pools)]
-
-    decided = plan(seen(one, *pooled, pods=[pod(one)], serves=pools))
-
-    made = [each for each in applied(decided) if each["kind"] not in AROUND]
-    gone = {step.type.kind for step in decided.steps if isinstance(step, Delete)}
-    assert "Service" in {each["kind"] for each in made}
-    assert {"InferencePool", "ServiceAccount", "Role", "RoleBinding", "ConfigMap"} <= gone
-    assert {each["kind"] for each in made}.isdisjoint({"InferencePool", "Role"})
-    behind = [stored(each) for each in made]
-    again = plan(seen(one, *behind, pods=[pod(one)], serves=pools))
-    assert [each for each in applied(again) if each["kind"] not in AROUND] == made
-    assert told(again)["Ready"][1] == "Available"
-
-
-def test_a_gateway_that_routes_to_no_pool_is_a_reason_for_prefill_and_decode() -> None:
-    one, pools = split(), frozenset({INFERENCE_POOLS})
-    pooled = [refused(child) for child in children(one, serves=pools)]
-
-    decided = plan(seen(one, *pooled, pods=[pod(one)], serves=pools))
-
-    assert decided.steps == ()
-    assert "the gateway of cluster a routes to no InferencePool" in told(decided)["Ready"][2]
-    stale = [change(child, "metadata.generation", 2) if child["kind"] == "HTTPRoute" else child for child in pooled]
-    assert plan(seen(one, *stale, pods=[pod(one)], serves=pools)).steps, "it has not judged the route as it is now"
-
-
 HANDED = "--kv-transfer-config={}"
 
 
@@ -308,7 +260,7 @@ HANDED = "--kv-transfer-config={}"
 def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: list[str], said: Condition) -> None:
     one = split(prefill=prefill, decode=decode)
 
-    assert told(plan(seen(one, serves=frozenset({INFERENCE_POOLS}))))["CacheTransfer"] == said
+    assert told(plan(seen(one, serves=PICKED)))["CacheTransfer"] == said
     assert "CacheTransfer" not in told(plan(seen()))
 
 
@@ -324,9 +276,9 @@ def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: lis
     ],
 )  # fmt: skip
 def test_an_engine_that_is_silent_where_it_is_asked_is_told_why_it_may_be(decode: list[str], why: str) -> None:
-    one, pools = split(prefill=["--port=9000"], decode=decode), frozenset({INFERENCE_POOLS})
+    one = split(prefill=["--port=9000"], decode=decode)
 
-    said = told(plan(seen(one, *children(one, serves=pools), serves=pools)))["ModelReady"][2]
+    said = told(plan(seen(one, *children(one, serves=PICKED), serves=PICKED)))["ModelReady"][2]
 
     wrong = "engine prefill is told `--port 9000`, and is asked on 8000: let it listen there"
     assert said == "; ".join(filter(None, ["No pod of engine prefill, decode answers", wrong, why]))
@@ -335,7 +287,10 @@ def test_an_engine_that_is_silent_where_it_is_asked_is_told_why_it_may_be(decode
 def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:
     crashed = {"name": "epp", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     return {
-        "metadata": {"name": "picker-pod", "labels": {labels.PICKER_APP: names.picker(one.metadata.name)}},
+        "metadata": {
+            "name": "picker-pod",
+            "labels": {labels.PICKER_APP: names.picker(one.metadata.name), labels.PICKER: one.metadata.name},
+        },
         "spec": {"nodeName": "n"},
         "status": {
             "conditions": [{"type": "Ready", "status": str(ready)}],
@@ -344,30 +299,27 @@ def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:
     }
 
 
-POOLS = frozenset({INFERENCE_POOLS})
-
-
-def routed_to(decided: Plan) -> set[str]:
-    """Return the kinds of backends that the route of a plan leads requests to."""
+def is_picked(decided: Plan) -> bool | None:
+    """Return whether the route of a plan has the picker asked; None where it has no rule for that."""
     routes = [each for each in applied(decided) if each["kind"] == "HTTPRoute"]
-    rules = [rule for route in routes for rule in route["spec"]["rules"] if "headers" not in rule["matches"][0]]
-    return {ref["kind"] for rule in rules for ref in rule["backendRefs"]}
+    [rule] = [rule for each in routes for rule in each["spec"]["rules"] if rule.get("name") == "picked"] or [None]
+    return None if rule is None else "headers" not in rule["matches"][0]
 
 
 def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
-    one = subject()
-    behind = children(one, serves=POOLS)
-    one = after(one, seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
+    one = copies_of(2)
+    behind = children(one, serves=PICKED)
+    one = after(one, seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=PICKED))
 
-    decided = plan(seen(one, *behind, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS))
-    dead, well = told(decided), plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
+    decided = plan(seen(one, *behind, pods=[pod(one), picker_pod(one, ready=False)], serves=PICKED))
+    dead, well = told(decided), plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=PICKED))
 
     why = "No pod of the endpoint picker is ready"
-    assert routed_to(decided) == {"Service"}
+    assert is_picked(decided) is False
     assert dead["ModelReady"] == ("True", "Serving", "")
     assert dead["PickerReady"] == ("False", "Away", f"{why}; requests are spread over the pods without it")
     assert dead["Ready"] == ("False", "Away", f"{why}; pod picker-pod epp: crash loop, exit code unknown")
-    assert routed_to(well) == {"InferencePool", "Service"}
+    assert is_picked(well) is True
     assert told(well)["PickerReady"] == ("True", "Picking", "")
     assert told(well)["Ready"] == ("True", "Available", "")
 
@@ -381,36 +333,34 @@ def after(one: ModelReplica, observed: Observed) -> ModelReplica:
 
 
 def test_the_way_past_a_picker_changes_no_listener_of_the_gateway() -> None:
-    """The pool keeps the one match by which its filter stands in the listener, for a header that no request has."""
+    """The policy stays, and so does the rule that it is about, for a header that no request has."""
     one = copies_of(2)
     for ready in (True, False):
-        decided = plan(seen(one, *children(one, serves=POOLS), pods=[picker_pod(one, ready=ready)], serves=POOLS))
-        [route] = [each for each in applied(decided) if each["kind"] == "HTTPRoute"]
-        to_pool = [rule for rule in route["spec"]["rules"] if rule["backendRefs"][0]["kind"] == "InferencePool"]
-        assert [len(rule["matches"]) for rule in to_pool] == [1]
-        assert ("headers" in to_pool[0]["matches"][0]) is not ready
+        decided = plan(seen(one, *children(one, serves=PICKED), pods=[picker_pod(one, ready=ready)], serves=PICKED))
+        assert is_picked(decided) is ready
+        assert "EnvoyExtensionPolicy" in {each["kind"] for each in applied(decided)}
     assert NO_REQUEST in STEERING
 
 
 def test_a_picker_that_answers_for_the_first_time_is_starting_before_and_not_away() -> None:
     one = copies_of(2)
 
-    decided = plan(seen(one, *children(one, serves=POOLS), pods=[pod(one)], serves=POOLS))
+    decided = plan(seen(one, *children(one, serves=PICKED), pods=[pod(one)], serves=PICKED))
 
     assert told(decided)["PickerReady"][:2] == ("False", "Starting")
 
 
 def test_a_replica_goes_on_to_serve_while_its_gateway_takes_the_way_past_a_picker() -> None:
     one = copies_of(2)
-    behind = children(one, serves=POOLS)
-    one = after(one, seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS))
+    behind = children(one, serves=PICKED)
+    one = after(one, seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=PICKED))
     changed = [change(each, "metadata.generation", 2) if each["kind"] == "HTTPRoute" else each for each in behind]
 
-    decided = plan(seen(one, *changed, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS))
+    decided = plan(seen(one, *changed, pods=[pod(one), picker_pod(one, ready=False)], serves=PICKED))
 
     assert told(decided)["ModelReady"] == ("True", "Serving", "")
     edited = one.model_copy(update={"metadata": one.metadata.model_copy(update={"generation": 2})})
-    first = plan(seen(edited, *changed, pods=[pod(one), picker_pod(one)], serves=POOLS))
+    first = plan(seen(edited, *changed, pods=[pod(one), picker_pod(one)], serves=PICKED))
     assert told(first)["ModelReady"][:2] == ("False", "ModelStarting"), "it has been asked for something else"
 
 
@@ -418,64 +368,54 @@ def test_a_split_replica_without_its_picker_answers_nobody() -> None:
     one = split()
     pods = [pod(one)]
 
-    decided = plan(seen(one, *children(one, serves=POOLS), pods=pods, serves=POOLS))
+    decided = plan(seen(one, *children(one, serves=PICKED), pods=pods, serves=PICKED))
 
-    assert routed_to(decided) == {"InferencePool", "Service"}
+    assert is_picked(decided) is True
     assert told(decided)["PickerReady"] == ("False", "Starting", "No pod of the endpoint picker is ready")
 
 
 def test_a_new_replica_is_reached_before_its_picker_answers() -> None:
-    decided = plan(seen(copies_of(2), pods=[], serves=POOLS))
+    decided = plan(seen(copies_of(2), pods=[], serves=PICKED))
 
-    assert routed_to(decided) == {"Service"}
-    [certified] = [at for at, step in enumerate(decided.steps) if isinstance(step, Issue)]
-    order = [step.manifest["kind"] if isinstance(step, Apply) else "" for step in decided.steps]
-    assert order.index("Namespace") < certified < len(order) - order[::-1].index("Deployment") - 1
+    assert is_picked(decided) is False
 
 
-def test_the_certificate_of_a_picker_is_made_once() -> None:
+def test_a_picker_of_an_earlier_version_is_not_asked() -> None:
+    """It speaks TLS, and stays until the new ones are ready."""
     one = copies_of(2)
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": names.picker(one.metadata.name),
-            "namespace": names.remote_namespace(one.key.namespace),
-            "labels": {labels.OWNER_UID: one.metadata.uid},
-            "uid": "s",
-        },
-    }
+    old = change(picker_pod(one), "metadata.labels", {labels.PICKER_APP: names.picker(one.metadata.name)})
 
-    decided = plan(seen(one, *children(one, serves=POOLS), secret, pods=[picker_pod(one)], serves=POOLS))
-
-    assert not any(isinstance(step, Issue | Delete) for step in decided.steps)
+    assert is_picked(plan(seen(one, *children(one, serves=PICKED), pods=[pod(one), old], serves=PICKED))) is False
 
 
 def test_a_replica_with_one_pod_has_nothing_to_pick_from() -> None:
-    one = copies_of(1)
+    decided = plan(seen(copies_of(1), pods=[], serves=PICKED))
 
-    decided = plan(seen(one, pods=[], serves=POOLS))
-
-    assert routed_to(decided) == {"Service"}
-    assert "InferencePool" not in {each["kind"] for each in applied(decided)}
+    assert is_picked(decided) is None
+    assert "EnvoyExtensionPolicy" not in {each["kind"] for each in applied(decided)}
 
 
-def test_a_gateway_that_has_refused_a_pool_is_asked_no_second_time() -> None:
-    one = copies_of(2)
-    behind = children(one, serves=POOLS)
+@pytest.mark.parametrize("one", [copies_of(2), split()], ids=["copies", "split"])
+def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_in_its_words(one: ModelReplica) -> None:
+    refused = {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no", "observedGeneration": 1}
+    behind = [
+        {**each, "status": {"ancestors": [{"conditions": [refused]}]}}
+        if each["kind"] == "EnvoyExtensionPolicy"
+        else each
+        for each in children(one, serves=PICKED)
+    ]
 
-    observed = seen(one, *map(refused, behind), pods=[picker_pod(one)], serves=POOLS)
-    first, again = plan(observed), after(one, observed)
-    route = [child for child in behind if child["kind"] == "HTTPRoute"]
-    later = plan(seen(again, *route, pods=[], serves=POOLS))
+    decided = plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=PICKED))
 
-    assert told(first)["PickerReady"][:2] == told(later)["PickerReady"][:2] == ("False", "NotRouted")
-    assert routed_to(first) == routed_to(later) == {"Service"}
+    state, reason, words = told(decided)["PickerReady"]
+    assert (state, reason) == ("False", "NotAsked")
+    assert "does not ask the endpoint picker: Invalid: no" in words
+    assert is_picked(decided) is one.spec.is_split
 
 
 def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
-    one = subject()
-    all_of_it = children(one, serves=POOLS)
+    one = copies_of(2)
+    all_of_it = children(one, serves=PICKED)
     (picker,) = (
         child
         for child in all_of_it

@@ -95,17 +95,17 @@ def test_the_first_steps_are_what_needs_nothing() -> None:
 
     assert list(map(brief, found.steps)) == [
         "apply CustomResourceDefinition",
-        *["apply Namespace"] * 6,
+        *["apply Namespace"] * 5,
         "apply ResourceQuota",
         "install mp-node-feature-discovery",
         "install mp-lws",
         "install mp-kube-prometheus-stack",
-        "install mp-ai-gateway-crds-helm",
+        "install mp-gateway-helm",
     ]
     assert "monitoring" not in {one.manifest["metadata"]["name"] for one in found.steps if isinstance(one, Apply)}
     assert said(found)["Installed"][0] == "Installing"
     assert said(found)["Ready"][0] == "Creating"
-    assert "ai-gateway is not installed: for ai-gateway-crds; " in said(found)["Ready"][1]
+    assert "dra-driver is not installed: for node-feature-discovery" in said(found)["Ready"][1]
 
 
 def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
@@ -222,12 +222,26 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
 
 def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() -> None:
     known = stack()
-    (wanted,) = [part for part in parts(known) if part.name == "ai-gateway-crds"]
+    (wanted,) = [part for part in parts(known) if part.name == "envoy-gateway"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
     told = said(planned(known, state(known, releases={}, runs={wanted.release.key: failed})))
 
-    assert told["Installed"] == ("InstallFailed", "Chart ai-gateway-crds: no such chart")
+    assert told["Installed"] == ("InstallFailed", "Chart envoy-gateway: no such chart")
     assert told["Ready"][0] == "InstallFailed"
+
+
+def test_the_ai_gateway_is_for_stacks_that_name_it_and_envoy_gateway_asks_it_there_alone() -> None:
+    named = stack(components=[{"name": "ai-gateway-crds"}, {"name": "ai-gateway"}])
+    asks = [
+        "extensionManager" in part.release.values["config"]["envoyGateway"]
+        for one in (stack(), named)
+        for part in parts(one)
+        if part.name == "envoy-gateway"
+    ]
+
+    assert asks == [False, True]
+    assert [part.name for part in parts(named)][-4:] == ["ai-gateway-crds", "ai-gateway", "envoy-gateway", "dra-driver"]
+    assert not [part for part in parts(stack()) if part.name.startswith("ai-gateway")]
 
 
 def test_what_is_no_longer_asked_for_goes() -> None:
@@ -388,18 +402,9 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
         "delete GatewayClass envoy",
         "delete EnvoyProxy modelplane-system/inference-gateway",
     ]
-    order = [
-        done.index(f"uninstall Helm release {name}")
-        for name in (
-            "envoy-gateway-system/mp-gateway-helm",
-            "envoy-ai-gateway-system/mp-ai-gateway-helm",
-            "envoy-ai-gateway-system/mp-ai-gateway-crds-helm",
-        )
-    ]
-    assert order == sorted(order)
     driver = done.index("uninstall Helm release dra-driver-nvidia-gpu/mp-dra-driver-nvidia-gpu")
     assert driver < done.index("uninstall Helm release node-feature-discovery/mp-node-feature-discovery")
-    assert sorted(done[-9:-1]) == [
+    assert sorted(done[-8:-1]) == [
         *sorted(f"delete Namespace {one['metadata']['name']}" for one in render_namespaces(known)),
         "delete ResourceQuota dra-driver-nvidia-gpu/allow-critical-pods",
     ]

@@ -15,12 +15,13 @@ from modelplane_operator.planning.hardware import cut_node
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.symptoms import (
     cut_pod,
+    cut_policy,
     cut_route,
     cut_workload,
     is_ready,
     is_refused,
     is_unseen,
-    refuses_backend,
+    refusal,
     symptoms,
     told,
     unfinished,
@@ -375,9 +376,9 @@ def test_a_route_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None
     kept = cut_route({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
 
     assert isinstance(unrouted(kept), str)
-    assert {type(judge(kept)) for judge in (is_unseen, is_refused, refuses_backend)} == {bool}
-    references = [ref for rule in kept["spec"]["rules"] for ref in rule["backendRefs"]]
-    assert all(isinstance(said, str) for ref in (*references, *kept["spec"]["parentRefs"]) for said in ref.values())
+    assert isinstance(refusal(cut_policy({"metadata": {"name": "a"}, "status": status})), str)
+    assert {type(judge(kept)) for judge in (is_unseen, is_refused)} == {bool}
+    assert all(isinstance(said, str) for ref in kept["spec"]["parentRefs"] for said in ref.values())
 
 
 STATE = st.fixed_dictionaries(
@@ -415,10 +416,10 @@ def test_a_workload_of_any_shape_is_read_and_judged(status: Any) -> None:
 
 
 def test_of_what_is_no_reference_the_rest_of_a_route_is_kept() -> None:
-    spec = {"parentRefs": ["x", OURS], "rules": [7, {"backendRefs": [[], {"kind": "Service", "name": "a", "port": 1}]}]}
+    spec = {"parentRefs": ["x", OURS], "rules": [7]}
     kept = cut_route({"metadata": {"namespace": "ns"}, "spec": spec, "status": {"parents": ["x", *TOLD["parents"]]}})
 
-    assert kept["spec"] == {**NAMED, "rules": [{"backendRefs": [{"kind": "Service", "name": "a"}]}]}
+    assert kept["spec"] == NAMED
     assert kept["status"] == TOLD
 
 

@@ -47,7 +47,7 @@ def known(reference: str) -> str:
 
 def images() -> str:
     rows = {
-        PICKER: ("picker-image", "beside each model on an InferencePool"),
+        PICKER: ("picker-image", "beside each model with several pods that answer"),
         SIDECAR: ("sidecar-image", "in the decoding pods of a model that splits prefill and decode"),
     }
     return "\n".join(

@@ -13,26 +13,26 @@ OTHER = f"registry.example:5000/team/picker@{DIGEST}"
 
 
 def test_the_tested_images_are_fetched_by_their_digest() -> None:
-    assert Images().of_picker(1) == f"{PICKER}@{DIGESTS[PICKER]}"
+    assert Images().of_picker() == f"{PICKER}@{DIGESTS[PICKER]}"
     assert Images().of_sidecar(1) == f"{SIDECAR}@{DIGESTS[SIDECAR]}"
     assert all(REFERENCE.fullmatch(f"{image}@{DIGESTS[image]}") for image in (PICKER, SIDECAR))
 
 
 def test_replicas_of_before_keep_their_pods() -> None:
-    assert (Images().of_picker(0), Images().of_sidecar(0)) == (PICKER, SIDECAR)
+    assert Images().of_sidecar(0) == SIDECAR
 
 
 def test_a_mirror_has_them_under_their_paths_and_by_the_same_digest() -> None:
     images = Settings.read({"image_registry": "mirror.example:5000/llm"}, {}).images
 
     path = PICKER.removeprefix("ghcr.io/")
-    assert images.of_picker(1) == f"mirror.example:5000/llm/{path}@{DIGESTS[PICKER]}"
+    assert images.of_picker() == f"mirror.example:5000/llm/{path}@{DIGESTS[PICKER]}"
 
 
 def test_others_are_taken_as_they_are_said() -> None:
     images = Settings.read({"picker_image": OTHER, "image_registry": "mirror.example"}, {}).images
 
-    assert images.of_picker(1) == OTHER
+    assert images.of_picker() == OTHER
     assert images.of_sidecar(0) == SIDECAR.replace("ghcr.io", "mirror.example")
 
 

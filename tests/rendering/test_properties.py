@@ -21,7 +21,7 @@ from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.rendering.model_replica import (
-    INFERENCE_POOLS,
+    EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     CannotRender,
     Context,
@@ -95,7 +95,7 @@ def test_every_case_is_sound(case: Path) -> None:
 
 @given(replica=replicas(), pools=st.booleans())
 def test_every_replica_is_sound(replica: ModelReplica, *, pools: bool) -> None:
-    serves = frozenset({LEADER_WORKER_SETS, *([INFERENCE_POOLS] if pools else [])})
+    serves = frozenset({LEADER_WORKER_SETS, *([EXTENSION_POLICIES] if pools else [])})
     found = render_model_replica(replica, Context("n", serves))
     if isinstance(found, CannotRender):
         assert replica.spec.serving
@@ -119,7 +119,7 @@ def test_every_replica_is_sound(replica: ModelReplica, *, pools: bool) -> None:
 def test_two_replicas_share_nothing_but_their_namespace(one: ModelReplica, other: ModelReplica) -> None:
     if one.key == other.key:
         return
-    everything = frozenset({INFERENCE_POOLS, LEADER_WORKER_SETS})
+    everything = frozenset({EXTENSION_POLICIES, LEADER_WORKER_SETS})
 
     def identities(replica: ModelReplica) -> set[tuple[str, str, str]]:
         found = render_model_replica(replica, Context("n", everything))

@@ -1,7 +1,7 @@
 """A real API server takes what is rendered: every field is known, and every pod is let in by Pod Security.
 
 The kinds of the Gateway API are in the server as their project publishes them, LeaderWorkerSet as the fleet has it.
-InferencePool and PodMonitor are not: their modules are none of ours.
+PodMonitor is not: its module is none of ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.pods import Capability
 from modelplane_operator.rendering.model_replica import (
-    INFERENCE_POOLS,
+    EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     CannotRender,
     Context,
@@ -51,7 +51,7 @@ PRIORITY_CLASS = {
 }
 OF_CLOUDS = {"eks_cluster", "gke_cluster"}
 """What is rendered there is calls to a cloud, and no object."""
-NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement", "PodMonitor"}
+NOT_SERVED = {"IPAddressPool", "L2Advertisement", "PodMonitor"}
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def of_a_user(revision: int, name: str, given: Manifest) -> Sequence[Manifest]:
             "spec": {"clusterName": "c", "podRevision": revision, "engines": engines},
         }
     )
-    found = render_model_replica(replica, Context("n", frozenset({LEADER_WORKER_SETS, INFERENCE_POOLS})))
+    found = render_model_replica(replica, Context("n", frozenset({LEADER_WORKER_SETS, EXTENSION_POLICIES})))
     assert not isinstance(found, CannotRender)
     return found
 

@@ -6,20 +6,16 @@ then the rest is deleted, then the namespace when no other replica needs it and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from modelplane_operator.api.model_replica import ModelAccepted
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import Manifest, key_of
-from modelplane_operator.kube.resources import DEPLOYMENT, SECRET
 from modelplane_operator.planning.model_replica.engines import engines
 from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, ClusterState, Observed
 from modelplane_operator.planning.model_replica.out_of_reach import out_of_sight, waiting
 from modelplane_operator.planning.model_replica.referenced import keeps, missing, whole
 from modelplane_operator.planning.model_replica.status import Problem, judged
 from modelplane_operator.planning.model_replica.teardown import teardown
-from modelplane_operator.planning.plan import Apply, Issue, Plan, Step, prune
-from modelplane_operator.rendering.model_replica import CannotRender, picker_certificate, render_model_replica, sources
+from modelplane_operator.planning.plan import Apply, Plan, Step, prune
+from modelplane_operator.rendering.model_replica import CannotRender, render_model_replica, sources
 
 __all__ = ["ClusterState", "Observed", "plan"]
 
@@ -42,7 +38,7 @@ def plan(seen: Observed) -> Plan:
     found = engines(seen, rendered)
     cluster = seen.replica.spec.cluster_name
     held = "" if any(type_of(child) in WORKLOADS for child in seen.children) else seen.held
-    steps: list[Step] = [*_written(seen, [one for one in rendered if not held or type_of(one) not in WORKLOADS])]
+    steps: list[Step] = [Apply(one, cluster) for one in rendered if not held or type_of(one) not in WORKLOADS]
     complete = not any(engine.lacks for engine in found)
     spare = [child for child in seen.children if not keeps(child, seen, complete=complete)]
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
@@ -52,17 +48,3 @@ def plan(seen: Observed) -> Plan:
     problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, held) if held else None
     problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, absent) if absent else problem
     return Plan(tuple(steps), judged(seen, found, problem), requeue_after=requeue_after)
-
-
-def _written(seen: Observed, rendered: Sequence[Manifest]) -> Iterator[Apply | Issue]:
-    """Yield the steps that write the objects, and the picker's certificate, if it has none, before its workload."""
-    cluster = seen.replica.spec.cluster_name
-    metadata, certificate = picker_certificate(seen.replica, seen.now)
-    exists = any(
-        type_of(child) == SECRET and key_of(child) == key_of({"metadata": metadata}) for child in seen.children
-    )
-    lacks = seen.replica.spec.pod_revision >= 3 and not exists
-    for manifest in rendered:
-        if lacks and seen.is_pickers(manifest) and type_of(manifest) == DEPLOYMENT:
-            yield Issue(metadata, certificate, cluster)
-        yield Apply(manifest, cluster)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model_replica import ModelReplica, PickerReady
+from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, labels_of
-from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE, INFERENCE_POOL, LEADER_WORKER_SET
+from modelplane_operator.kube.resources import DEPLOYMENT, ENVOY_EXTENSION_POLICY, HTTP_ROUTE, LEADER_WORKER_SET
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.symptoms import ALL_FIT, is_ready
-from modelplane_operator.rendering.model_replica import Context, Lifecycle
+from modelplane_operator.planning.symptoms import ALL_FIT, is_ready, refusal
+from modelplane_operator.rendering.model_replica import Context, Lifecycle, picker_pods
 
 REQUEUE_SOON = 0.5  # until the first lists of its cluster are in
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
@@ -62,20 +62,20 @@ class Observed:
         return [child for child in self.children if type_of(child) == HTTP_ROUTE]
 
     @property
-    def has_pool(self) -> bool:
-        """True if the replica has an InferencePool, whose picker says where requests go while it answers."""
-        return any(type_of(child) == INFERENCE_POOL for child in self.children)
+    def picker_policy(self) -> Manifest | None:
+        """What has the cluster's gateway ask the replica's endpoint picker; None where it has none."""
+        return next((child for child in self.children if type_of(child) == ENVOY_EXTENSION_POLICY), None)
 
     @property
-    def was_refused_pools(self) -> bool:
-        """True if the cluster's gateway has refused to route the replica, as it is now, to an InferencePool."""
-        now = PickerReady.NOT_ROUTED.reason, self.replica.metadata.generation
-        return any((each.reason, each.observed_generation) == now for each in self.replica.conditions)
+    def picker_refusal(self) -> str:
+        """Why the cluster's gateway does not ask the endpoint picker; empty when it does."""
+        return refusal(self.picker_policy) if self.picker_policy else ""
 
     @property
     def picker_answers(self) -> bool:
-        """True if a pod of the endpoint picker is ready."""
-        return any(self.runs(pod) for pod in self.pods if self.is_pickers(pod))
+        """True if a pod of the endpoint picker is ready, of this version's, which the gateway can ask."""
+        ours = picker_pods(self.replica).items()
+        return any(self.runs(pod) for pod in self.pods if ours <= labels_of(pod).items())
 
     def is_pickers(self, manifest: Manifest) -> bool:
         """Whether it is the picker's workload, or a pod of it."""

@@ -31,7 +31,6 @@ def out_of_sight(seen: Observed, error: ClientError) -> Plan:
         return Plan(failure=error)
     cluster = seen.replica.spec.cluster_name
     why = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
-    # Whether its gateway routes to InferencePools stays known until the replica changes.
     picker = (each for each in seen.replica.conditions if each.type == PickerReady.__name__)
     lost = (
         *picker,

@@ -10,8 +10,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest, section
 from modelplane_operator.kube.resources import CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SECRET
 from modelplane_operator.planning.model_replica.observed import Observed
-from modelplane_operator.planning.symptoms import refuses_backend
-from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, Context, CopySource, sources
+from modelplane_operator.rendering.model_replica import Context, CopySource, sources
 
 # Pods of the shape before may still name these, and could not be made again without them.
 _NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
@@ -24,29 +23,14 @@ def whole(seen: Observed) -> Context:
     """
     lacking = {(source.kind, source.name) for source in _lost(seen)}
     referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in lacking]
-    return replace(_around(seen), referenced=tuple(referenced))
-
-
-def _around(seen: Observed) -> Context:
-    """Return the context of the replica, with what its route and its picker say of InferencePools.
-
-    A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
-    of the first route that leads to one, and it is asked again when the replica changes.
-    """
-    if seen.has_pool:
-        refused = any(map(refuses_backend, seen.routes))
-        return replace(seen.around, pools_refused=refused, picker_answers=seen.picker_answers)
-    if seen.routes and not seen.replica.spec.is_split and seen.replica.spec.pod_revision < 3:
-        return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
-    return replace(seen.around, pools_refused=seen.was_refused_pools, picker_answers=False)
+    picker_answers = seen.picker_answers and not seen.picker_refusal
+    return replace(seen.around, referenced=tuple(referenced), picker_answers=picker_answers)
 
 
 def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
     """Whether a child stays even if it is not wanted: what running pods need, and copies of what has vanished."""
     if type_of(child) not in _NAMED_BY_PODS:
         return False
-    if child["metadata"]["name"] == names.picker(seen.replica.metadata.name) and type_of(child) == SECRET:
-        return seen.has_pool  # the picker's certificate goes after its pods
     return not complete or child["metadata"]["name"] in {_copy(seen, source) for source in _lost(seen)}
 
 

@@ -25,7 +25,7 @@ from modelplane_operator.kube.objects import Manifest, is_terminating, section
 from modelplane_operator.planning.model_replica.engines import EngineState
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.referenced import missing
-from modelplane_operator.planning.symptoms import is_pending, is_refused, refuses_backend, symptoms, told, unrouted
+from modelplane_operator.planning.symptoms import is_pending, is_refused, symptoms, told, unrouted
 from modelplane_operator.rendering.model_replica import unheard, untransferred
 from modelplane_operator.scheduling.placement import charges, read
 
@@ -97,9 +97,7 @@ def _transfer(seen: Observed) -> tuple[Condition, ...]:
 
 
 def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
-    if any(map(refuses_backend, seen.routes)) if seen.has_pool else seen.was_refused_pools:
-        return (PickerReady.NOT_ROUTED.condition(seen.now),)
-    if not seen.has_pool:
+    if seen.picker_policy is None:
         return ()
     spread = "" if seen.replica.spec.is_split else "; requests are spread over the pods without it"
     message = f"{unpicked}{spread}" if unpicked else ""
@@ -107,7 +105,9 @@ def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
 
 
 def _unpicked_reason(seen: Observed) -> PickerReady:
-    """Return why no picker answers: it has before, or is on its way for the first time."""
+    """Return why no picker answers: nobody asks it, it has answered before, or is on its way for the first time."""
+    if seen.picker_refusal:
+        return PickerReady.NOT_ASKED
     had = {PickerReady.AWAY.reason, PickerReady.PICKING.reason}
     return PickerReady.AWAY if any(each.reason in had for each in seen.replica.conditions) else PickerReady.STARTING
 
@@ -176,6 +176,8 @@ def _unrouted(seen: Observed) -> str:
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if not seen.has_pool or seen.picker_answers:
+    if seen.picker_refusal:
+        return f"the cluster's gateway does not ask the endpoint picker: {seen.picker_refusal}"
+    if seen.picker_policy is None or seen.picker_answers:
         return ""
     return "no pod of the endpoint picker is ready"

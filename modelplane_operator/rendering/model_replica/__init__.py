@@ -14,7 +14,11 @@ from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
 from modelplane_operator.rendering.model_replica.copies import CopySource, render_copies, sources, too_much
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
-from modelplane_operator.rendering.model_replica.endpoint_picker import picker_certificate, render_picker, render_pool
+from modelplane_operator.rendering.model_replica.endpoint_picker import (
+    picker_pods,
+    render_picker,
+    render_picker_policy,
+)
 from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
 from modelplane_operator.rendering.model_replica.monitors import render_monitors
@@ -31,7 +35,7 @@ from modelplane_operator.rendering.model_replica.routing import (
 
 __all__ = [
     "BUDGETS",
-    "INFERENCE_POOLS",
+    "EXTENSION_POLICIES",
     "LEADER_WORKER_SETS",
     "POD_MONITORS",
     "REVISION",
@@ -42,7 +46,7 @@ __all__ = [
     "CopySource",
     "Lifecycle",
     "misheard",
-    "picker_certificate",
+    "picker_pods",
     "render_model_replica",
     "replica_prefix",
     "sources",
@@ -50,10 +54,11 @@ __all__ = [
     "untransferred",
 ]
 
-INFERENCE_POOLS = "inferencepools.inference.networking.k8s.io"
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
 POD_MONITORS = "podmonitors.monitoring.coreos.com"
-ROUTE_FILTERS = "httproutefilters.gateway.envoyproxy.io"  # not for an account of before this version
+# Not for an account of before this version:
+EXTENSION_POLICIES = "envoyextensionpolicies.gateway.envoyproxy.io"
+ROUTE_FILTERS = "httproutefilters.gateway.envoyproxy.io"
 BUDGETS = "poddisruptionbudgets.policy"  # everywhere, but not for an account of before this version
 
 
@@ -64,15 +69,13 @@ class Context:
     namespace_uid: str
     """Of the replica's namespace on the hub."""
     serves: frozenset[str]
-    """The optional APIs that its cluster serves us, of BUDGETS, INFERENCE_POOLS, LEADER_WORKER_SETS, POD_MONITORS,
+    """The optional APIs that its cluster serves us, of BUDGETS, EXTENSION_POLICIES, LEADER_WORKER_SETS, POD_MONITORS,
     ROUTE_FILTERS."""
     referenced: tuple[Manifest, ...] = ()
     """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
     isolation: Isolation = field(default_factory=Isolation)
     """What its cluster says of it."""
     images: Images = TESTED
-    pools_refused: bool = False
-    """Whether the cluster's gateway has said of the replica's route that it routes to no InferencePool."""
     picker_answers: bool = True
     """Whether a pod of the replica's endpoint picker is ready."""
 
@@ -82,9 +85,9 @@ class Context:
 
     def has_picker(self, replica: ModelReplica) -> bool:
         """True if an endpoint picker says which pod of the replica a request goes to."""
-        if INFERENCE_POOLS not in self.serves or self.pools_refused:
+        if EXTENSION_POLICIES not in self.serves:
             return False
-        if replica.spec.is_split or replica.spec.pod_revision < 3:
+        if replica.spec.is_split:
             return True
         serving = replica.spec.serving
         return sum(map(_endpoints, replica.spec.engines)) > 1 and (not serving or serving.picker == "Auto")
@@ -114,9 +117,9 @@ def render_model_replica(
         *render_copies(replica, seen.referenced),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_front(replica, seen, lifecycle),
+        *_front(replica, seen),
         *(render_budgets(replica, picked=seen.has_picker(replica)) if BUDGETS in seen.serves else ()),
-        *(render_monitors(replica, pooled=seen.has_picker(replica)) if POD_MONITORS in seen.serves else ()),
+        *(render_monitors(replica, picked=seen.has_picker(replica)) if POD_MONITORS in seen.serves else ()),
     )
 
 
@@ -140,16 +143,11 @@ def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
                 f"{LEADER_WORKER_SETS}: install LeaderWorkerSet there",
             )
     if replica.spec.is_split and not seen.has_picker(replica):
-        cluster = replica.spec.cluster_name
-        lack = (
-            f"the gateway of cluster {cluster} routes to no InferencePool: install Envoy AI Gateway there and name it "
-            "as the extension of Envoy Gateway"
-            if seen.pools_refused
-            else f"cluster {cluster} does not serve {INFERENCE_POOLS}: install the Inference Extension there"
-        )
         return CannotRender(
-            Cause.NO_INFERENCE_POOL,
-            f"serving mode PrefillDecode needs an endpoint picker, and {lack}, or use mode Unified",
+            Cause.NO_PICKER,
+            f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not "
+            f"serve us {EXTENSION_POLICIES}: install Envoy Gateway 1.8 or newer there, give the operator's account "
+            "permission for that kind, or use mode Unified",
         )
     return None
 
@@ -168,7 +166,7 @@ def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle
     return render(replica, engine, part, lifecycle.of(replica, engine))
 
 
-def _front(replica: ModelReplica, seen: Context, lifecycle: Lifecycle) -> Sequence[Manifest]:
+def _front(replica: ModelReplica, seen: Context) -> Sequence[Manifest]:
     """Return what requests pass on their way to the pods; the route last, so that it never leads to nothing.
 
     In mode Unified the route passes the picker by while none is ready: the gateway would refuse every request.
@@ -179,12 +177,12 @@ def _front(replica: ModelReplica, seen: Context, lifecycle: Lifecycle) -> Sequen
         serving = allowed_serving(replica.spec.serving, seen.isolation.pods or PodIsolation())
         replica = replica.model_copy(update={"spec": replica.spec.model_copy(update={"serving": serving})})
     return [
-        *((*render_picker(replica, seen.images, lifecycle, full=filtered), render_pool(replica)) if has_picker else ()),
+        *((*render_picker(replica, seen.images), render_picker_policy(replica)) if has_picker else ()),
         render_service(replica),
         *([render_path_filter(replica)] if filtered else []),
         render_route(
             replica,
-            pooled=has_picker,
+            has_picker=has_picker,
             picked=has_picker and (seen.picker_answers or replica.spec.is_split),
             filtered=filtered,
         ),

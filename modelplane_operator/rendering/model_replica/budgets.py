@@ -5,7 +5,6 @@ from __future__ import annotations
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.rendering.model_replica.endpoint_picker import pickers
 from modelplane_operator.rendering.owned import on_cluster
 
 
@@ -21,7 +20,7 @@ def render_budgets(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, ..
     picker = names.picker(replica.metadata.name)
     return (
         *(_budget(replica, name, {labels.WORKLOAD: name}) for name in workloads),
-        *([_budget(replica, picker, {labels.PICKER_APP: picker})] if picked and pickers(replica) > 1 else []),
+        *([_budget(replica, picker, {labels.PICKER_APP: picker})] if picked else []),
     )
 
 

@@ -26,7 +26,7 @@ METADATA: Final = (
     *("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
     *("fd00:ec2::/32", "fd20:ce::/32", "fe80::a9fe:a9fe/128"),
 )
-RANKS: Final = 8  # the most ports of an InferencePool
+RANKS: Final = 8  # the most ports of a pod that a picker takes
 DNS_PORT: Final = 53
 API_SERVER_PORT: Final = 6443  # of one on a node of its cluster; others are outside
 # Of those that can be asked for, the ones that Pod Security's level `baseline` refuses.

@@ -10,10 +10,9 @@ from modelplane_operator.rendering.model_replica.pods import PORT_NAME
 from modelplane_operator.rendering.owned import on_cluster
 
 
-def render_monitors(replica: ModelReplica, *, pooled: bool) -> tuple[Manifest, ...]:
-    """One for the pods that answer requests, and one for the picker before them, which says so since revision 2."""
+def render_monitors(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, ...]:
+    """Return one for the pods that answer requests, and one for the picker before them, if there is one."""
     name, picker = replica.metadata.name, names.picker(replica.metadata.name)
-    picked = pooled and replica.spec.pod_revision >= 2
     return (
         _monitor(replica, name, {labels.SERVING: name}, PORT_NAME),
         *([_monitor(replica, picker, {labels.PICKER_APP: picker}, METRICS_PORT_NAME)] if picked else []),

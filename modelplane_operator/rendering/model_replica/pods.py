@@ -11,7 +11,7 @@ from modelplane_operator.api.engines import EngineHealth
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.pods import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.rendering.kubelets import PROBE_GRACE
+from modelplane_operator.rendering.kubelets import PROBE_GRACE, spread
 from modelplane_operator.rendering.model_replica.arguments import has_flag, is_sglang
 from modelplane_operator.rendering.model_replica.claims import pod_claims
 from modelplane_operator.rendering.model_replica.draining import drain_by_load
@@ -66,6 +66,7 @@ def render_pod(
     serves = member.role != "Worker" or engine.workers_serve
     revision = replica.spec.pod_revision
     name = names.workload(replica.metadata.name, engine.name)
+    is_spread = revision >= 2 and engine.copies > 1 and member.role == "Standalone"
     env = _environment(replica, member, pod.containers[0], part, serves=serves)
     pull_secrets = dict.fromkeys(secret.name for secret in pod.image_pull_secrets)
     return {
@@ -82,7 +83,7 @@ def render_pod(
         },
         "spec": {
             "nodeSelector": {labels.POOL: member.node_pool_name},
-            **(_spread(name) if revision >= 2 and engine.copies > 1 and member.role == "Standalone" else {}),
+            **({"topologySpreadConstraints": spread({labels.WORKLOAD: name})} if is_spread else {}),
             **(_together(name, member.topology_key) if member.topology_key else {}),
             "tolerations": [GPU_TOLERATION, *(toleration.to_manifest() for toleration in pod.tolerations)],
             **({"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}),
@@ -255,13 +256,6 @@ def _variable(replica: ModelReplica, variable: Env) -> Manifest:
 
 def _copied(replica: ModelReplica, use: str, reference: KeyRef) -> Manifest:
     return {**reference.to_manifest(), "name": names.copied(replica.metadata.name, use, reference.name)}
-
-
-def _spread(workload: str) -> Manifest:
-    """Copies on different nodes and in different zones where that can be: one that goes takes no other with it."""
-    selector = {"matchLabels": {labels.WORKLOAD: workload}}
-    wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
-    return {"topologySpreadConstraints": [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]}
 
 
 def _together(workload: str, topology_key: str) -> Manifest:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    NO_INFERENCE_POOL = "InferencePoolNotServed"
+    NO_PICKER = "PickerNotServed"
     NO_LEADER_WORKER_SET = "LeaderWorkerSetNotServed"
     NO_POD = "PodMissing"
     DECODE_PORT = "DecodePortUnusable"

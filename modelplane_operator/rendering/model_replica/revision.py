@@ -10,10 +10,8 @@ changed in their turn: an upgrade of the operator must not restart every engine 
 
 1: capabilities are dropped, and /dev/shm has a size.
 2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their
-callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
-to end, but not of what a probe ends.
-3: the endpoint picker has two pods, a certificate and bounds, takes every API, and lets no prefix outweigh a queue; one
-pod has none. A pod drains for as long as a request is running, and ends within seconds when its engine answers no more.
-A dead engine is not ready after ten seconds, and not thirty. With a ModelCache it has a name to be served by, and time
+callers; SGLang is told apart; answers have minutes to end, but not of what a probe ends.
+3: a pod drains for as long as a request is running, and ends within seconds when its engine answers no more. A dead
+engine is not ready after ten seconds, and not thirty. With a ModelCache it has a name to be served by, and time
 to start by its size.
 """

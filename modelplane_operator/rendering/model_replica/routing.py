@@ -8,9 +8,9 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HTTP_ROUTE_FILTER
-from modelplane_operator.rendering.allowed import API_PATHS, KSERVE_PATHS
+from modelplane_operator.rendering.allowed import open_paths
 from modelplane_operator.rendering.hops import NO_REQUEST
-from modelplane_operator.rendering.model_replica.endpoint_picker import POOL_GROUP
+from modelplane_operator.rendering.model_replica.endpoint_picker import PICKED_RULE
 from modelplane_operator.rendering.model_replica.part import ports
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME
 from modelplane_operator.rendering.owned import on_cluster
@@ -60,20 +60,18 @@ def render_path_filter(replica: ModelReplica) -> Manifest:
     }
 
 
-def render_route(replica: ModelReplica, *, pooled: bool, picked: bool, filtered: bool) -> Manifest:
+def render_route(replica: ModelReplica, *, has_picker: bool, picked: bool, filtered: bool) -> Manifest:
     """Return the HTTPRoute of a replica.
 
-    `pooled`: there is an InferencePool. `picked`: requests with a body go to it, and its picker reads them; the rest,
-    websockets among them, go to the Service, as a picker would wait for a body. `filtered`: only paths of model APIs
-    lead anywhere. It takes a kind of Envoy Gateway that an account of before may not write.
+    `has_picker`: the replica has an endpoint picker. `picked`: it reads requests with a body; the rest, websockets
+    among them, pass it by, as it would wait for a body. `filtered`: only paths of model APIs lead anywhere. It takes a
+    kind of Envoy Gateway that an account of before may not write.
 
-    An InferencePool has exactly one match: Envoy AI Gateway adds its filter once for each, and each asks the picker.
-    The match stays while no picker answers, and asks for what no request has. Without it the gateway's listener would
-    change, and each connection from before ask the picker once more, for whichever model its next request is.
+    The rule of what is picked stays while no picker answers, and asks for what no request has: without it, the
+    gateway's listener would change, and close connections.
     """
     name = replica.metadata.name
     service: list[Manifest] = [{"group": "", "kind": "Service", "name": name, "port": port} for port in ports(replica)]
-    pool: Manifest = {"group": POOL_GROUP, "kind": "InferencePool", "name": names.inference_pool(name)}
     if filtered:
         reference = {"group": HTTP_ROUTE_FILTER.group, "kind": HTTP_ROUTE_FILTER.kind, "name": name}
         rewrite: Manifest = {"type": "ExtensionRef", "extensionRef": reference}
@@ -86,7 +84,7 @@ def render_route(replica: ModelReplica, *, pooled: bool, picked: bool, filtered:
     matches = [{**match, "method": method} for method in BODILESS] if picked else [match]
     others = [matches] if filtered else [[each] for each in matches]  # a prefix is replaced where it is the only match
     never = {} if picked else {"headers": [{"type": "Exact", "name": NO_REQUEST, "value": "1"}]}
-    with_body = [_rule([{**match, "method": "POST", **never}], rewrite, [pool])] if pooled else []
+    with_body = _rule([{**match, "method": "POST", **never}], rewrite, service)
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -100,18 +98,17 @@ def render_route(replica: ModelReplica, *, pooled: bool, picked: bool, filtered:
                     "namespace": names.SYSTEM_NAMESPACE,
                 }
             ],
-            "rules": [*with_body, *(_rule(each, rewrite, service) for each in others)],
+            "rules": [
+                *([{"name": PICKED_RULE, **with_body}] if has_picker else []),
+                *(_rule(each, rewrite, service) for each in others),
+            ],
         },
     }
 
 
 def allowed_paths(replica: ModelReplica) -> str:
     """Return the expression that matches the paths of model APIs, and those that the deployment adds."""
-    added = replica.spec.serving.paths if replica.spec.serving else ()
-    if "/" in added:
-        return f"{_pattern(replica)}/.*"
-    below = "|".join(dict.fromkeys(path.strip("/") for path in (*API_PATHS, *added)))
-    return f"{_pattern(replica)}/(({below})(/.*)?|{KSERVE_PATHS})"
+    return f"{_pattern(replica)}/{open_paths(replica.spec.serving.paths if replica.spec.serving else ())}"
 
 
 def _pattern(replica: ModelReplica) -> str:

@@ -1,4 +1,4 @@
-"""An InferencePool with its picker, and a route to it, as plain manifests."""
+"""Engines with an endpoint picker, and a route to them, as plain manifests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 Manifest = dict[str, Any]
 
-POOL_GROUP = "inference.networking.k8s.io"
 PICKER_IMAGE = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
 JUDGES: Manifest = {
     "apiVersion": "llm-d.ai/v1alpha1",
@@ -31,8 +30,8 @@ JUDGES: Manifest = {
 }
 
 
-def engines(name: str, replicas: int = 2) -> Manifest:
-    """Model servers that a pool of that name selects."""
+def engines(name: str) -> list[Manifest]:
+    """Return two model servers, and their Service."""
     container = {
         "name": "engine",
         "image": "vllm/vllm-openai:v0.11.0",
@@ -40,80 +39,83 @@ def engines(name: str, replicas: int = 2) -> Manifest:
         "ports": [{"containerPort": 8000}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}},
     }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": f"{name}-engines"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"pool": name}},
-            "template": {"metadata": {"labels": {"pool": name}}, "spec": {"containers": [container]}},
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": f"{name}-engines"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"engines": name}},
+                "template": {"metadata": {"labels": {"engines": name}}, "spec": {"containers": [container]}},
+            },
         },
-    }
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name},
+            "spec": {"selector": {"engines": name}, "ports": [{"port": 8000}]},
+        },
+    ]
 
 
-def pool(name: str, namespace: str, config: Manifest = JUDGES, arguments: tuple[str, ...] = ()) -> list[Manifest]:
-    """The pool, its picker with its permissions, and the picker's Service."""
-    picker = f"{name}-picker"
+def picker(name: str, namespace: str, config: Manifest = JUDGES) -> list[Manifest]:
+    """Return the picker of the engines of that name, with its permissions, and what has a gateway ask it."""
+    own = f"{name}-picker"
     read = {"verbs": ["get", "list", "watch"]}
+    probe = {"grpc": {"port": 9003}, "periodSeconds": 5}
     container = {
         "name": "epp",
         "image": PICKER_IMAGE,
         "args": [
-            f"--pool-name={name}",
+            f"--endpoint-selector=engines={name}",
+            "--endpoint-target-ports=8000",
             f"--pool-namespace={namespace}",
             "--config-file=/config/picker.yaml",
-            "--metrics-endpoint-auth=false",
-            *arguments,
+            "--secure-serving=false",
         ],
-        "ports": [{"name": "grpc", "containerPort": 9002}, {"name": "health", "containerPort": 9003}],
-        "readinessProbe": {"grpc": {"port": 9003}, "periodSeconds": 5},
-        "livenessProbe": {"grpc": {"port": 9003}, "periodSeconds": 15, "failureThreshold": 6},
-        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "ports": [{"name": "grpc", "containerPort": 9002}, {"name": "grpc-health", "containerPort": 9003}],
+        "readinessProbe": probe,
+        "livenessProbe": probe,
+        "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
     }
     pod = {
-        "serviceAccountName": picker,
+        "serviceAccountName": own,
         "containers": [container],
-        "volumes": [{"name": "config", "configMap": {"name": picker}}],
+        "volumes": [{"name": "config", "configMap": {"name": own}}],
     }
+    target = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name}
+    asked = {
+        "backendRefs": [{"name": own, "port": 9002}],
+        "processingMode": {"request": {"body": "FullDuplexStreamed"}},
+    }
+    chosen = {"extractFrom": [{"header": "x-gateway-destination-endpoint"}]}
     return [
-        {
-            "apiVersion": f"{POOL_GROUP}/v1",
-            "kind": "InferencePool",
-            "metadata": {"name": name},
-            "spec": {
-                "selector": {"matchLabels": {"pool": name}},
-                "targetPorts": [{"number": 8000}],
-                "endpointPickerRef": {"name": picker, "port": {"number": 9002}},
-            },
-        },
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": picker}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": own}},
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
-            "metadata": {"name": picker},
-            "rules": [
-                {"apiGroups": [""], "resources": ["pods"], **read},
-                {"apiGroups": [POOL_GROUP], "resources": ["inferencepools"], **read},
-            ],
+            "metadata": {"name": own},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], **read}],
         },
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": picker},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": picker},
-            "subjects": [{"kind": "ServiceAccount", "name": picker, "namespace": namespace}],
+            "metadata": {"name": own},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": own},
+            "subjects": [{"kind": "ServiceAccount", "name": own, "namespace": namespace}],
         },
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": picker},
+            "metadata": {"name": own},
             "data": {"picker.yaml": json.dumps(config)},
         },
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": {"name": picker},
+            "metadata": {"name": own},
             "spec": {
                 "selector": {"matchLabels": {"picker": name}},
                 "template": {"metadata": {"labels": {"picker": name}}, "spec": pod},
@@ -122,8 +124,23 @@ def pool(name: str, namespace: str, config: Manifest = JUDGES, arguments: tuple[
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": picker},
-            "spec": {"selector": {"picker": name}, "ports": [{"port": 9002, "appProtocol": "http2"}]},
+            "metadata": {"name": own},
+            "spec": {"selector": {"picker": name}, "ports": [{"port": 9002, "appProtocol": "kubernetes.io/h2c"}]},
+        },
+        {
+            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+            "kind": "EnvoyExtensionPolicy",
+            "metadata": {"name": name},
+            "spec": {"targetRefs": [target], "extProc": [asked]},
+        },
+        {
+            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+            "kind": "BackendTrafficPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "targetRefs": [target],
+                "loadBalancer": {"type": "LeastRequest", "endpointOverride": chosen},
+            },
         },
     ]
 
@@ -149,12 +166,12 @@ def gateway(name: str) -> list[Manifest]:
 
 
 def route(name: str, parent: str) -> Manifest:
-    """The route of a pool of that name, under a path of that name."""
+    """Return the route to the engines of that name, under a path of that name."""
     rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": f"/{name}/"}}],
         "filters": [{"type": "URLRewrite", "urlRewrite": rewrite}],
-        "backendRefs": [{"group": POOL_GROUP, "kind": "InferencePool", "name": name}],
+        "backendRefs": [{"name": name, "port": 8000}],
         "timeouts": {"request": "0s"},
     }
     return {

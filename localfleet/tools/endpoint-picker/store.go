@@ -5,11 +5,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
 
-// server is one engine: a pod of the pool and one of the pool's ports.
+// server is one engine: a pod and one of its ports.
 type server struct {
 	pod, address string
 	labels       map[string]string
@@ -19,12 +20,11 @@ type server struct {
 	stop         chan struct{}
 }
 
-// store is what the picker knows of its pool.
+// store is what the picker knows.
 type store struct {
 	sync.Mutex
 	refresh  time.Duration
 	capacity int
-	pool     bool
 	selector map[string]string
 	ports    []int
 	pods     map[string]object
@@ -33,30 +33,16 @@ type store struct {
 	requests int
 }
 
-func newStore(c *config, refresh time.Duration) *store {
-	return &store{refresh: refresh, capacity: c.capacity, pods: map[string]object{}, servers: map[string]*server{}}
-}
-
-func (s *store) heedPool(what string, one object) {
-	var spec struct {
-		Selector    struct{ MatchLabels map[string]string }
-		TargetPorts []struct{ Number int }
+func newStore(c *config, f flags) *store {
+	selector := map[string]string{}
+	for _, pair := range strings.Split(f.selector, ",") {
+		key, text, _ := strings.Cut(pair, "=")
+		selector[key] = text
 	}
-	s.Lock()
-	defer s.Unlock()
-	switch what {
-	case "ADDED", "MODIFIED":
-		if json.Unmarshal(one.Spec, &spec) != nil {
-			return
-		}
-		s.pool, s.selector, s.ports = true, spec.Selector.MatchLabels, nil
-		for _, port := range spec.TargetPorts {
-			s.ports = append(s.ports, port.Number)
-		}
-	case "DELETED":
-		s.pool, s.selector, s.ports = false, nil, nil
+	return &store{
+		refresh: f.refresh, capacity: c.capacity, selector: selector, ports: f.targets, pods: map[string]object{},
+		servers: map[string]*server{},
 	}
-	s.settle()
 }
 
 func (s *store) heedPod(what string, one object) {
@@ -81,12 +67,12 @@ func (s *store) heedPod(what string, one object) {
 	}
 }
 
-// settle makes the servers those of the pool's ready pods.
+// settle makes the servers those of the ready pods that are selected.
 func (s *store) settle() {
 	wanted := map[string]bool{}
 	for name, pod := range s.pods {
 		address, ready := readiness(pod)
-		if !s.pool || !ready || !matches(s.selector, pod.Metadata.Labels) {
+		if !ready || !matches(s.selector, pod.Metadata.Labels) {
 			continue
 		}
 		for _, port := range s.ports {
@@ -147,11 +133,4 @@ func (s *store) all() []*server {
 	}
 	rand.Shuffle(len(found), func(a, b int) { found[a], found[b] = found[b], found[a] })
 	return found
-}
-
-// hasPool tells whether the pool is known, which is what health checks ask.
-func (s *store) hasPool() bool {
-	s.Lock()
-	defer s.Unlock()
-	return s.pool
 }

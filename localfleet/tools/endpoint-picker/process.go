@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"log"
 	"strconv"
@@ -30,17 +29,14 @@ type failure struct {
 	code, text string
 }
 
-// exchange is one request and its answer.
+// exchange is one request. Its answer does not come by here.
 type exchange struct {
-	picker    *picker
-	stream    extproc.ExternalProcessor_ProcessServer
-	headers   map[string]string
-	content   bytes.Buffer
-	answer    bytes.Buffer
-	chosen    *choice
-	asked     string
-	target    string
-	streaming bool
+	picker  *picker
+	stream  extproc.ExternalProcessor_ProcessServer
+	headers map[string]string
+	content bytes.Buffer
+	chosen  *choice
+	target  string
 }
 
 type service struct {
@@ -88,29 +84,6 @@ func (e *exchange) take(message *extproc.ProcessingRequest) (bool, error) {
 			return e.sendToBest()
 		}
 		return false, nil
-	case *extproc.ProcessingRequest_ResponseHeaders:
-		for _, one := range said.ResponseHeaders.GetHeaders().GetHeaders() {
-			if strings.ToLower(one.Key) == "content-type" && strings.Contains(value(one), "text/event-stream") {
-				e.streaming = true
-			}
-		}
-		set := []*core.HeaderValueOption{header("x-went-into-resp-headers", "true")}
-		response := &extproc.HeadersResponse{
-			Response: &extproc.CommonResponse{HeaderMutation: &extproc.HeaderMutation{SetHeaders: set}},
-		}
-		return false, e.stream.Send(&extproc.ProcessingResponse{
-			Response: &extproc.ProcessingResponse_ResponseHeaders{ResponseHeaders: response},
-		})
-	case *extproc.ProcessingRequest_ResponseBody:
-		return false, e.passOn(said.ResponseBody.Body, said.ResponseBody.EndOfStream)
-	case *extproc.ProcessingRequest_ResponseTrailers:
-		if !e.streaming {
-			if err := e.sendPieces(e.renamed(e.answer.Bytes()), false, false); err != nil {
-				return false, err
-			}
-		}
-		trailers := &extproc.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extproc.TrailersResponse{}}
-		return false, e.stream.Send(&extproc.ProcessingResponse{Response: trailers})
 	default:
 		return false, nil
 	}
@@ -133,7 +106,6 @@ func (e *exchange) sendToBest() (bool, error) {
 	if err != nil {
 		return true, e.refuse(failure{400, "BadRequest", err.Error()})
 	}
-	e.asked = asked.model
 	for _, name := range renames {
 		if e.target == "" {
 			e.target = e.headers[name]
@@ -162,7 +134,7 @@ func (e *exchange) sendToBest() (bool, error) {
 	if err := e.send(chosen.server.address, more, len(content)); err != nil {
 		return true, err
 	}
-	return false, e.sendPieces(content, true, true)
+	return false, e.sendPieces(content)
 }
 
 // send answers the request's headers: where it goes.
@@ -184,43 +156,16 @@ func (e *exchange) send(address string, more []*core.HeaderValueOption, size int
 	})
 }
 
-// passOn lets an answer through: as it comes where it is a stream, else when it is whole.
-func (e *exchange) passOn(piece []byte, last bool) error {
-	if e.streaming {
-		return e.sendPieces(e.renamed(piece), last, false)
-	}
-	e.answer.Write(piece)
-	if !last {
-		return nil
-	}
-	return e.sendPieces(e.renamed(e.answer.Bytes()), true, false)
-}
-
-// renamed gives an answer the name of the model that the client asked for.
-func (e *exchange) renamed(content []byte) []byte {
-	if e.asked == "" || e.target == e.asked {
-		return content
-	}
-	for _, gap := range []string{"", " "} {
-		was, is := fmt.Sprintf(`"model":%s"%s"`, gap, e.target), fmt.Sprintf(`"model":%s"%s"`, gap, e.asked)
-		content = bytes.ReplaceAll(content, []byte(was), []byte(is))
-	}
-	return content
-}
-
 // sendPieces sends a body in pieces that are small enough for Envoy.
-func (e *exchange) sendPieces(content []byte, last, request bool) error {
+func (e *exchange) sendPieces(content []byte) error {
 	for first := true; first || len(content) > 0; first = false {
 		piece := content[:min(len(content), largestPiece)]
 		content = content[len(piece):]
-		streamed := &extproc.StreamedBodyResponse{Body: piece, EndOfStream: last && len(content) == 0}
+		streamed := &extproc.StreamedBodyResponse{Body: piece, EndOfStream: len(content) == 0}
 		mutation := &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{StreamedResponse: streamed}}
 		response := &extproc.BodyResponse{Response: &extproc.CommonResponse{BodyMutation: mutation}}
-		message := &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{ResponseBody: response}}
-		if request {
-			message.Response = &extproc.ProcessingResponse_RequestBody{RequestBody: response}
-		}
-		if err := e.stream.Send(message); err != nil {
+		body := &extproc.ProcessingResponse_RequestBody{RequestBody: response}
+		if err := e.stream.Send(&extproc.ProcessingResponse{Response: body}); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
-// endpoint-picker stands in for llm-d's endpoint picker: for each request of an InferencePool it tells Envoy which pod
-// takes it. docs/stand-ins.md says what it models.
+// endpoint-picker stands in for llm-d's endpoint picker: for each request it tells Envoy which pod takes it.
+// docs/stand-ins.md says what it models.
 package main
 
 import (
@@ -7,7 +7,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,29 +15,28 @@ import (
 
 // Where an informer may not list its kind the real one ends after two minutes. A fleet's time is a tenth of that.
 const syncSeconds = 12
+const mostPorts = 8
 
 type flags struct {
-	group, namespace, name, configFile, configText, certificate       string
-	port, healthPort, metricsPort                                     int
-	elect, reload, secure, healthOnPort, authenticated, profiled, any bool
-	refresh                                                           time.Duration
+	selector, namespace, configFile, configText   string
+	targets                                       []int
+	port, healthPort, metricsPort                 int
+	secure, healthOnPort, authenticated, profiled bool
+	refresh                                       time.Duration
 }
 
 func readFlags() flags {
 	var f flags
 	set := pflag.CommandLine
-	set.StringVar(&f.group, "pool-group", "inference.networking.k8s.io", "API group of the pool")
-	set.StringVar(&f.namespace, "pool-namespace", "", "namespace of the pool")
-	set.StringVar(&f.name, "pool-name", "", "name of the pool")
+	set.StringVar(&f.selector, "endpoint-selector", "", "labels of the pods that requests may go to: key=value,...")
+	set.IntSliceVar(&f.targets, "endpoint-target-ports", nil, "their ports")
+	set.StringVar(&f.namespace, "pool-namespace", "", "their namespace")
 	set.StringVar(&f.configFile, "config-file", "", "file with an EndpointPickerConfig")
 	set.StringVar(&f.configText, "config-text", "", "an EndpointPickerConfig itself")
-	set.StringVar(&f.certificate, "cert-path", "", "folder with tls.crt and tls.key; without it, one is made")
-	set.BoolVar(&f.reload, "enable-cert-reload", false, "read the certificate again when it changes")
 	set.BoolVar(&f.secure, "secure-serving", true, "speak TLS to Envoy")
 	set.IntVar(&f.port, "grpc-port", 9002, "port where Envoy asks")
 	set.IntVar(&f.healthPort, "grpc-health-port", 9003, "port where kubelets ask")
 	set.IntVar(&f.metricsPort, "metrics-port", 9090, "port of the metrics")
-	set.BoolVar(&f.elect, "ha-enable-leader-election", false, "of several, have one answer")
 	set.BoolVar(&f.healthOnPort, "health-checking", false, "tell one's health on Envoy's port too")
 	set.BoolVar(&f.authenticated, "metrics-endpoint-auth", true, "ask the API server who reads the metrics")
 	set.BoolVar(&f.profiled, "enable-pprof", true, "serve profiles beside the metrics")
@@ -58,8 +56,14 @@ func readFlags() flags {
 		set.String(name, "", "")
 	}
 	pflag.Parse()
-	if f.name == "" {
-		log.Fatal("--pool-name must be set")
+	if f.selector == "" {
+		log.Fatal("either pool-name or endpoint-selector must be set, and pools are not modelled here")
+	}
+	if len(f.targets) == 0 || len(f.targets) > mostPorts {
+		log.Fatal("endpoint-target-ports should have length from 1 to 8")
+	}
+	if os.Getenv("POD_NAME") == "" {
+		log.Fatal("failed to get environment variable POD_NAME")
 	}
 	if f.namespace == "" {
 		f.namespace = os.Getenv("NAMESPACE")
@@ -82,22 +86,11 @@ func main() {
 	if err != nil {
 		log.Fatalf("no API server: %v", err)
 	}
-	p := &picker{flags: f, api: api, config: config, store: newStore(config, f.refresh)}
+	p := &picker{flags: f, api: api, config: config, store: newStore(config, f)}
 	go p.serveMetrics()
 	go p.serveHealth()
-	led := make(chan struct{})
-	if f.elect {
-		go p.elect(ctx, led)
-	} else {
-		p.leads.Store(true)
-		close(led)
-	}
-	go func() {
-		<-led
-		p.follow(ctx)
-	}()
+	go p.follow(ctx)
 	p.serve(ctx)
-	p.release()
 }
 
 // picker is the whole program's state.
@@ -106,39 +99,17 @@ type picker struct {
 	api    *api
 	config *config
 	store  *store
-	leads  atomic.Bool
-	holder string
 }
 
-// follow keeps the store at what the API server has, and ends the program where that is not to be had.
+// follow keeps the store at the pods that the API server has, and ends the program where they are not to be had.
 func (p *picker) follow(ctx context.Context) {
-	inNamespace := "/namespaces/" + p.flags.namespace
-	wanted := []*informer{
-		{path: "/apis/" + p.flags.group + "/v1" + inNamespace + "/inferencepools", name: p.flags.name, heed: p.store.heedPool},
-		{path: "/api/v1" + inNamespace + "/pods", heed: p.store.heedPod},
+	pods := &informer{path: "/api/v1/namespaces/" + p.flags.namespace + "/pods", heed: p.store.heedPod, synced: make(chan struct{})}
+	go p.api.follow(ctx, pods)
+	select {
+	case <-pods.synced:
+		log.Print("the pods have been listed")
+	case <-ctx.Done():
+	case <-time.After(syncSeconds * time.Second):
+		log.Fatalf("%s could not be listed within %d s", pods.path, syncSeconds)
 	}
-	for _, plural := range []string{"inferenceobjectives", "inferencemodelrewrites"} {
-		for _, group := range []string{"llm-d.ai", "inference.networking.x-k8s.io"} {
-			path := "/apis/" + group + "/v1alpha2"
-			if p.api.serves(ctx, path, plural) {
-				wanted = append(wanted, &informer{path: path + inNamespace + "/" + plural, heed: func(string, object) {}})
-				break
-			}
-		}
-	}
-	deadline := time.After(syncSeconds * time.Second)
-	for _, one := range wanted {
-		one.synced = make(chan struct{})
-		go p.api.follow(ctx, one)
-	}
-	for _, one := range wanted {
-		select {
-		case <-one.synced:
-		case <-ctx.Done():
-			return
-		case <-deadline:
-			log.Fatalf("%s could not be listed within %d s", one.path, syncSeconds)
-		}
-	}
-	log.Print("all that is followed has been listed")
 }

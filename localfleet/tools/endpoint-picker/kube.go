@@ -41,10 +41,10 @@ type object struct {
 
 // informer is a kind that is listed and then watched.
 type informer struct {
-	path, name string
-	heed       func(what string, one object)
-	synced     chan struct{}
-	listed     bool
+	path   string
+	heed   func(what string, one object)
+	synced chan struct{}
+	listed bool
 }
 
 // refusal is an answer that is not one.
@@ -105,20 +105,6 @@ func (a *api) read(ctx context.Context, method, path string, body, into any) err
 	return json.NewDecoder(answer).Decode(into)
 }
 
-// serves tells whether there is such a resource.
-func (a *api) serves(ctx context.Context, path, plural string) bool {
-	var found struct{ Resources []struct{ Name string } }
-	if err := a.read(ctx, http.MethodGet, path, nil, &found); err != nil {
-		return false
-	}
-	for _, one := range found.Resources {
-		if one.Name == plural {
-			return true
-		}
-	}
-	return false
-}
-
 // follow lists and watches for ever.
 func (a *api) follow(ctx context.Context, one *informer) {
 	for ctx.Err() == nil {
@@ -131,9 +117,6 @@ func (a *api) follow(ctx context.Context, one *informer) {
 
 func (a *api) followOnce(ctx context.Context, one *informer) error {
 	query := url.Values{}
-	if one.name != "" {
-		query.Set("fieldSelector", "metadata.name="+one.name)
-	}
 	var list struct {
 		Metadata struct{ ResourceVersion string }
 		Items    []object

@@ -14,9 +14,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -35,7 +33,7 @@ const (
 func (p *picker) serve(ctx context.Context) {
 	var options []grpc.ServerOption
 	if p.flags.secure {
-		options = append(options, grpc.Creds(credentials.NewTLS(p.certificates())))
+		options = append(options, grpc.Creds(credentials.NewTLS(&tls.Config{NextProtos: []string{"h2"}, Certificates: []tls.Certificate{selfSigned()}})))
 	}
 	server := grpc.NewServer(options...)
 	extproc.RegisterExternalProcessorServer(server, service{picker: p})
@@ -64,37 +62,6 @@ func serveGRPC(server *grpc.Server, port int) {
 	}
 }
 
-// certificates returns what TLS is spoken with: the certificate of a folder, or one that is made now, which takes long.
-func (p *picker) certificates() *tls.Config {
-	settings := &tls.Config{NextProtos: []string{"h2"}}
-	if p.flags.certificate == "" {
-		settings.Certificates = []tls.Certificate{selfSigned()}
-		return settings
-	}
-	load := func() (tls.Certificate, error) {
-		return tls.LoadX509KeyPair(filepath.Join(p.flags.certificate, "tls.crt"), filepath.Join(p.flags.certificate, "tls.key"))
-	}
-	first, err := load()
-	if err != nil {
-		log.Fatalf("failed to create self signed certificate - %v", err)
-	}
-	settings.Certificates = []tls.Certificate{first}
-	if p.flags.reload {
-		var current atomic.Pointer[tls.Certificate]
-		current.Store(&first)
-		go func() {
-			for range time.Tick(time.Second) {
-				if next, err := load(); err == nil {
-					current.Store(&next)
-				}
-			}
-		}()
-		settings.Certificates = nil
-		settings.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
-	}
-	return settings
-}
-
 func selfSigned() tls.Certificate {
 	began := time.Now()
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
@@ -118,31 +85,17 @@ func selfSigned() tls.Certificate {
 // healthOf answers kubelets.
 type healthOf struct {
 	health1.UnimplementedHealthServer
-	picker *picker
 }
 
 func (p *picker) serveHealth() {
 	server := grpc.NewServer()
-	health1.RegisterHealthServer(server, healthOf{picker: p})
+	health1.RegisterHealthServer(server, healthOf{})
 	serveGRPC(server, p.flags.healthPort)
 }
 
-// Check says SERVING once the pool is known, whether Envoy can ask yet or not. Of several pickers, one that waits does not.
-func (h healthOf) Check(_ context.Context, asked *health1.HealthCheckRequest) (*health1.HealthCheckResponse, error) {
-	serving := h.picker.store.hasPool() && h.picker.leads.Load()
-	if h.picker.flags.elect {
-		switch asked.Service {
-		case "liveness":
-			serving = true
-		case "readiness", "", extproc.ExternalProcessor_ServiceDesc.ServiceName:
-		default:
-			return &health1.HealthCheckResponse{Status: health1.HealthCheckResponse_SERVICE_UNKNOWN}, nil
-		}
-	}
-	if serving {
-		return &health1.HealthCheckResponse{Status: health1.HealthCheckResponse_SERVING}, nil
-	}
-	return &health1.HealthCheckResponse{Status: health1.HealthCheckResponse_NOT_SERVING}, nil
+// Check says SERVING for any name of a service, whether Envoy can ask yet or not.
+func (h healthOf) Check(context.Context, *health1.HealthCheckRequest) (*health1.HealthCheckResponse, error) {
+	return &health1.HealthCheckResponse{Status: health1.HealthCheckResponse_SERVING}, nil
 }
 
 func (p *picker) serveMetrics() {
@@ -160,10 +113,10 @@ func (p *picker) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	s := p.store
 	s.Lock()
 	defer s.Unlock()
-	fmt.Fprintf(w, "inference_pool_ready_pods{name=%q} %d\n", p.flags.name, len(s.servers))
+	fmt.Fprintf(w, "inference_pool_ready_pods{name=%q} %d\n", deploymentOf(os.Getenv("POD_NAME")), len(s.servers))
 	fmt.Fprintf(w, "inference_objective_request_total{} %d\n", s.requests)
 	for _, one := range s.servers {
-		fmt.Fprintf(w, "inference_pool_per_pod_queue_size{name=%q,model_server_pod=%q} %g\n", p.flags.name, one.pod, one.metrics.waiting)
+		fmt.Fprintf(w, "inference_pool_per_pod_queue_size{name=%q,model_server_pod=%q} %g\n", deploymentOf(os.Getenv("POD_NAME")), one.pod, one.metrics.waiting)
 	}
 }
 
@@ -220,10 +173,8 @@ func (p *picker) admits(r *http.Request) int {
 	return http.StatusOK
 }
 
-func hostname() string {
-	name, _ := os.Hostname()
-	if said := os.Getenv("HOSTNAME"); said != "" {
-		return said
-	}
-	return name
+// deploymentOf returns what the pod's name has before the hash of its template and its own.
+func deploymentOf(pod string) string {
+	parts := strings.Split(pod, "-")
+	return strings.Join(parts[:max(1, len(parts)-2)], "-")
 }
