@@ -1,7 +1,8 @@
 """A hub and two workload clusters of real nodes: python -m scripts.kind up | adapt | down.
 
 KIND_NODE_IMAGE is the image of their nodes (default: kind's own), BASE_IMAGE the Python that images begin with,
-DRA_IMAGE the driver of made-up GPUs; Docker is where DOCKER_HOST says. docs/kind.md tells the rest.
+DRA_IMAGE the driver of made-up GPUs, REAL_PICKER=1 takes the endpoint picker from its registry; Docker is where
+DOCKER_HOST says. docs/kind.md tells the rest.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("do", choices=("up", "adapt", "down"))
     parser.add_argument("--bare", action="store_true", help="without the operator: to type docs/install.md by hand")
     asked = parser.parse_args()
-    if lacking := needs.missing():
+    if lacking := needs.missing() or (needs.missing_picker() if asked.do == "up" else ""):
         sys.exit(f"kind: {lacking}; docs/kind.md says what it takes")
     try:
         match asked.do:

@@ -2,7 +2,7 @@
 
 Envoy Gateway's is the real one, from its Go module. The others are small ones under the real ones' names, which the Go
 module proxy does not have. What they install is real for Traefik; for LeaderWorkerSets and devices it is a controller
-and a driver of this repository; and cert-manager, Node Feature Discovery and Prometheus are a pod that does nothing.
+and a driver of this repository; all others are a pod that does nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 
 from localfleet import binaries, charts, leaderworkerset
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering.stack_charts import AI_GATEWAY, STACK
+from modelplane_operator.rendering.stack_charts import STACK
 from scripts.kind import images
 
 HERE = Path(__file__).parent / "charts"
@@ -63,9 +63,8 @@ def wanted() -> list[tuple[str, str, Mapping[str, str]]]:
         ("gateway-helm", ENVOY_GATEWAY_VERSION, charts.envoy_gateway(ENVOY_GATEWAY_VERSION)),
     ]
     for part in STACK:
-        if part.name == AI_GATEWAY or part.name.startswith(f"{AI_GATEWAY}-") or part.chart == "gateway-helm":
-            continue
-        found.append((part.chart, part.version(Versions()), stand_in(part.chart)))
+        if part.chart != "gateway-helm":
+            found.append((part.chart, part.version(Versions()), stand_in(part.chart)))
     # As the reference's own tests have it, driver and pool; here by a chart of ours, as people add theirs.
     return [*found, (REFERENCE_DRIVER, "0.4.0", made_up_devices("gpu.example.com", "In"))]
 
@@ -115,11 +114,13 @@ def values() -> str:
     """What the operator's chart is installed with here."""
     sources = [{"configMap": {"name": config_map(file)}} for file in mirror()]
     repository, _, tag = images.OPERATOR.rpartition(":")
+    # By its tag alone: the operator asks for the digest of the real one, which the stand-in does not have.
+    picker = {} if images.REAL_PICKER else {"picker-image": images.PICKER}
     return yaml.safe_dump(
         {
             "image": {"repository": repository, "tag": tag},
             "tenantNamespaces": "all",
-            "settings": {"chart-mirror": "/charts", "chart-digests": "ignored", **HURRIED},
+            "settings": {"chart-mirror": "/charts", "chart-digests": "ignored", **picker, **HURRIED},
             "extraVolumes": [{"name": "charts", "projected": {"sources": sources}}],
             "extraVolumeMounts": [{"name": "charts", "mountPath": "/charts", "readOnly": True}],
         }

@@ -99,12 +99,8 @@ WEST = Cluster("west", {CONTROL_PLANE: charts.POOL})
 WORKLOAD = (EAST, WEST)
 EVERY = (HUB, *WORKLOAD)
 PROXY = {"global": {"images": {"envoyProxy": {"image": f"docker.io/{images.ENVOY}"}}}}
-COMPONENTS = [
-    {"name": "envoy-gateway", "version": charts.ENVOY_GATEWAY_VERSION, "values": PROXY},
-    {"name": "ai-gateway", "enabled": False},
-    {"name": "ai-gateway-crds", "enabled": False},
-]
-"""Of a ServingStack: the Envoy Gateway and Envoy that there are, and no AI gateway, so there are no InferencePools."""
+COMPONENTS = [{"name": "envoy-gateway", "version": charts.ENVOY_GATEWAY_VERSION, "values": PROXY}]
+"""Of a ServingStack: the Envoy Gateway and Envoy that there are."""
 REFERENCE = {
     "name": charts.REFERENCE_DRIVER,
     "namespace": charts.REFERENCE_DRIVER,

@@ -1,7 +1,8 @@
 """The images of clusters by kind: built here, from programs that the local fleet has built, and loaded into nodes.
 
 None comes from a registry but the base. Where an image has the name of a real one, what is in it is that program
-(Traefik, Envoy Gateway, Envoy), or the engine simulator in place of an engine: docs/kind.md has the table.
+(Traefik, Envoy Gateway, Envoy), the engine simulator in place of an engine, or the local fleet's stand-in for the
+endpoint picker: docs/kind.md has the table.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from localfleet import binaries
 from modelplane_operator import __version__
+from modelplane_operator.api import pins
 from modelplane_operator.rendering.llm_deployment import IMAGE as ENGINE  # and what examples/start runs
 from scripts.kind.commands import run
 
@@ -28,8 +30,20 @@ ENVOY_GATEWAY = "envoyproxy/gateway:v1.9.1"
 ENVOY = "envoyproxy/envoy:v1.40.0"
 MADE_UP_DEVICES = "modelplane-kind/made-up-devices:1"
 DRA_DRIVER = os.environ.get("DRA_IMAGE") or MADE_UP_DEVICES
+PICKER = pins.PICKER.image
+REAL_PICKER = bool(os.environ.get("REAL_PICKER"))
+"""Nodes pull the picker by its digest, and there is no stand-in under its tag."""
 ON_HUB = (OPERATOR, PUSHED, SIMULATOR, TRAEFIK)
-ON_WORKERS = (OPERATOR, PUSHED, SIMULATOR, ENGINE, ENVOY_GATEWAY, ENVOY, DRA_DRIVER)
+ON_WORKERS = (
+    OPERATOR,
+    PUSHED,
+    SIMULATOR,
+    ENGINE,
+    ENVOY_GATEWAY,
+    ENVOY,
+    DRA_DRIVER,
+    *(() if REAL_PICKER else (PICKER,)),
+)
 PROGRAM = """FROM {base}
 COPY --chown={user} tmp /tmp
 COPY {name} /usr/local/bin/{name}
@@ -50,6 +64,8 @@ def build(base: str) -> None:
     pack(programs["envoy-gateway"], ENVOY_GATEWAY)
     pack(programs["envoy"], ENVOY, base=base)  # the only one that needs a C library
     pack(programs["madeupdevices"], MADE_UP_DEVICES, user="0")  # it speaks to the kubelet by sockets of root
+    if not REAL_PICKER:
+        pack(binaries.ensure("endpoint-picker")["endpoint-picker"], PICKER)
 
 
 def pack(program: Path, image: str, base: str = "scratch", user: str = "65532:65532") -> None:
