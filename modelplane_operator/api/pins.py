@@ -43,14 +43,14 @@ ENVOY_GATEWAY: Final = Pin(
     "gateway-helm",
     "v1.8.1",
     "by 2026-06-10",
-    "AI Gateway 0.7 to 1.1 are built on 1.8; of it 1.8.4 (2026-08-28) is the newest, and was not run here",
+    "1.9.1 is what the local fleet runs, but Helm upgrades no definitions of 1.8; 1.8.4 (2026-08-28) was not run here",
     "over since 2026-11-08; Kubernetes 1.32 to 1.35",
 )
 AI_GATEWAY: Final = Pin(
     "ai-gateway-helm, ai-gateway-crds-helm",
     "v0.7.0",
     "before 2026-06-23",
-    "1.0 (2026-06-23) asks for no change of resources; how it makes clusters of InferencePools was not run here",
+    "nothing of a stack needs it, and none is installed that does not name it; none was run here",
     "over: the two newest minor versions are mended, 1.0 and 1.1",
 )
 PROMETHEUS: Final = Pin(

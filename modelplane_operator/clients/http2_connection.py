@@ -7,8 +7,9 @@ the connection takes whatever comes. So a connection keeps no more than that for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, cast
 
 from modelplane_operator.clients import http2_frames as http2
@@ -24,6 +25,8 @@ FEW_PARTS = 8  # frames of one header block
 NOISE = (50.0, 1000.0)  # frames a second that ask for nothing and carry nothing, and at once
 UNREAD = 100  # acknowledgements that wait for a server which does not read; an honest one has asked for one or two
 OF_A_FRAME = 1 / 64  # of an event, in what it costs
+FRAMES_AT_ONCE = 256  # some three milliseconds of work: then others have their turn
+LITTLE = 64  # bytes of a body in a frame: less carries nothing, as no object is that short
 A_PAUSE = 0.02  # to stop reading for less is not worth it
 
 PROTOCOL = "h2"  # as TLS names it
@@ -171,26 +174,29 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._liveness.heard():
             self._on_change()
-        count = 1
+        self._read(self._frames.read(data))
+
+    def _read(self, frames: Iterator[Frame]) -> None:
+        """Take some frames; the rest of them, and what comes after, when others have had their turn."""
+        count = 0
         try:
-            for frame in self._frames.read(data):
+            for frame in islice(frames, FRAMES_AT_ONCE):
                 count += 1
                 self._received(frame)
         except ProtocolError as error:
             self._fail(NotHttp(f"the answer is not HTTP/2 as it may be: {error}"))
             self._on_broken(str(error))
             return
-        if self._share is not None:
-            self._pause(self._share.charge(count * OF_A_FRAME))
-
-    def _pause(self, seconds: float) -> None:
-        if seconds > A_PAUSE and self._transport is not None and self._transport.is_reading():
+        wait = self._share.charge((1 + count) * OF_A_FRAME) if self._share is not None else 0.0
+        is_more = count == FRAMES_AT_ONCE
+        if self._transport is not None and (is_more or wait > A_PAUSE):
             self._transport.pause_reading()
-            self._loop.call_later(seconds, self._resume)
+            self._loop.call_later(wait if wait > A_PAUSE else 0.0, self._resume, frames)
 
-    def _resume(self) -> None:
+    def _resume(self, frames: Iterator[Frame]) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            self._read(frames)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -236,7 +242,7 @@ class Http2Connection(asyncio.Protocol):
             self.write(http2.number(FrameType.WINDOW_UPDATE, CONNECTION_WINDOW - self._window))
             self._window = CONNECTION_WINDOW
         ends = bool(frame.flags & http2.END_STREAM)
-        if not content and not ends:
+        if len(content) < LITTLE and not ends:
             self._idle_talk()
         stream = self._stream(frame)
         if stream is None:
@@ -296,7 +302,7 @@ class Http2Connection(asyncio.Protocol):
             return
         if not self.ready.done():
             self.most = 2**31
-        for name, value in http2.read_settings(frame.payload):
+        for name, value in http2.read_settings(frame.payload).items():
             if name == Setting.MAX_CONCURRENT_STREAMS:
                 self.most = value
             elif name == Setting.MAX_FRAME_SIZE:
@@ -354,8 +360,6 @@ class Http2Connection(asyncio.Protocol):
                 raise ProtocolError("a window is larger than any")
             stream.wake()
 
-    # -----------------------------------------------------------------------------------------------------------------
-
     def _stream(self, frame: Frame) -> Stream | None:
         """Whose a frame is; None for a stream that is over. Raises ProtocolError for one that never was."""
         if not frame.stream % 2 or frame.stream >= self._next:
@@ -392,7 +396,7 @@ class Http2Connection(asyncio.Protocol):
             self.ready.exception()  # it may be that nobody waits any more
         streams, self.streams = [*self.streams.values()], {}
         for stream in streams:
-            broke_off = stream.status and isinstance(error, ConnectionResetError)
+            broke_off = stream.status and isinstance(error, ConnectionResetError | NotHttp)
             stream.end(BrokenOff() if broke_off else error)
         self.close()
         self._on_change()

@@ -12,6 +12,7 @@ from modelplane_operator.clients.limits import KIB
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 LARGEST_FRAME = 16 * KIB  # what all may send without being told; more would only make others wait longer
 LARGEST_WINDOW = 2**31 - 1
+MOST_SETTINGS = 32  # in a frame: there are six
 FIRST_WINDOW = 65_535  # of each stream and of the connection, until somebody says otherwise
 _HEAD = struct.Struct(">HBBBI")
 
@@ -131,11 +132,13 @@ def settings(said: Mapping[Setting, int]) -> bytes:
     return frame(FrameType.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in said.items()))
 
 
-def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """What the server tells us, in its order; raises ProtocolError."""
+def read_settings(payload: bytes) -> dict[int, int]:
+    """Return the last value of each setting; raises ProtocolError."""
     if len(payload) % 6:
         raise ProtocolError("SETTINGS are not as long as their type is")
-    return struct.iter_unpack(">HI", payload)  # pyright: ignore[reportReturnType]
+    if len(payload) > 6 * MOST_SETTINGS:
+        raise ProtocolError(f"it has more than {MOST_SETTINGS} settings")
+    return dict(struct.iter_unpack(">HI", payload))
 
 
 def number(kind: FrameType, value: int, *, stream: int = 0) -> bytes:

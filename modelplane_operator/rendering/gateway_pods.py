@@ -41,7 +41,7 @@ _BUDGET: Final[Manifest] = {"maxUnavailable": 1}  # holds up no drain of a node,
 def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> Manifest:
     """What an EnvoyProxy says for a Gateway of this name, with the name of its Service where that has to be known.
 
-    A listener that is replaced drains as a pod does that ends. AI Gateway has them replaced as replicas come and go.
+    A listener that is replaced drains as a pod does that ends. Endpoint pickers have them replaced as they come and go.
     """
     asked = pods.service or GatewayService()
     resources = pods.resources.to_manifest() if pods.resources else {}

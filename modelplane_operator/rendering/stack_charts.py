@@ -21,8 +21,8 @@ GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
 MONITORING: Final = "monitoring"
 _AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
 _ENVOY_METRICS_PORT: Final = 19001
-# What the two tell each other of all routes at once. By default 4, which some 120 pooled replicas pass: then no route
-# changes any more.
+# What Envoy Gateway and the AI gateway tell each other of all routes at once. By default 4, which some hundred pass:
+# then no route changes any more.
 _XDS_MEBIBYTES: Final = 64
 # What kube-prometheus-stack measures of a cluster, by the names of its values.
 _OF_THE_CLUSTER: Final = (
@@ -84,7 +84,7 @@ def _envoy_values(spec: ServingStackSpec) -> Manifest:
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True},
-                **({"extensionManager": _inference_pools()} if extended else {}),
+                **({"extensionManager": _ai_gateway()} if extended else {}),
             }
         },
     }
@@ -96,8 +96,8 @@ def _ai_gateway_values(_: ServingStackSpec) -> Manifest:
     return {"controller": controller}
 
 
-def _inference_pools() -> Manifest:
-    """How Envoy Gateway asks the AI gateway, which turns InferencePools, no Services, into Envoy's clusters."""
+def _ai_gateway() -> Manifest:
+    """Return how Envoy Gateway asks the AI gateway about routes of its kinds, and to InferencePools."""
     everything = {"includeAll": True}
     kinds = ("listener", "route", "cluster", "secret")
     service = f"ai-gateway-controller.{_AI_GATEWAY_NAMESPACE}.svc.cluster.local"

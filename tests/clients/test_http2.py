@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
+import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from itertools import count
@@ -22,7 +23,7 @@ from localfleet.apiserver import api_server
 from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers, http2_liveness
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.http2_connection import NOISE, UNREAD
+from modelplane_operator.clients.http2_connection import FRAMES_AT_ONCE, NOISE, UNREAD
 from modelplane_operator.clients.http2_frames import Code, Frames, FrameType, ProtocolError, Setting
 from modelplane_operator.clients.http2_stream import STREAM_WINDOW
 from modelplane_operator.clients.kube import Event, Kube, connect
@@ -158,6 +159,8 @@ HOSTILE = {
     "beginnings without end": flood(http2.frame(FrameType.HEADERS, answered(100), flags=http2.END_HEADERS, stream=1)),
     "settings without end": flood(http2.settings({})),
     "settings that are none": http2.frame(FrameType.SETTINGS, b"12345"),
+    "more settings than there are": http2.frame(FrameType.SETTINGS, struct.pack(">HI", Setting.ENABLE_PUSH, 0) * 33),
+    "bodies of a byte without end": HEADERS + flood(data(b"x")),
     "settings of a stream": http2.frame(FrameType.SETTINGS, stream=1),
     "a window beyond any, by settings": http2.settings({Setting.INITIAL_WINDOW_SIZE: 2**31}),
     "a window beyond any, of the connection": http2.number(FrameType.WINDOW_UPDATE, 2**31 - 1),
@@ -255,6 +258,22 @@ async def test_what_comes_late_on_a_stream_that_was_taken_back_is_no_offence_up_
 
 
 # Many at once --------------------------------------------------------------------------------------------------------
+
+
+async def test_frames_that_come_together_are_taken_in_turns_and_in_their_order() -> None:
+    """More than are handled at once, none of them whole in what is left of the time."""
+    content = orjson.dumps({**OBJECT, "data": {"x": "".join(map(str, range(40_000)))}})
+
+    async def talk(peer: Peer) -> None:
+        asked, _ = await peer.asked()
+        parts = [content[at : at + 100] for at in range(0, len(content), 100)]
+        ends = [http2.END_STREAM if part is parts[-1] else 0 for part in parts]
+        peer.begin(asked)
+        peer.send(*(data(part, flags=end, stream=asked) for part, end in zip(parts, ends, strict=True)))
+
+    async with talking(talk) as access, connect(access) as kube:
+        assert len(content) > 100 * 2 * FRAMES_AT_ONCE
+        assert await kube.get(CONFIG_MAP, KEY) == orjson.loads(content)
 
 
 async def test_whoever_reads_slowly_waits_alone() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from modelplane_operator.rendering.envoy_policies import backend_policy
+
 Manifest = dict[str, Any]
 
 PICKER_IMAGE = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
@@ -59,6 +61,17 @@ def engines(name: str) -> list[Manifest]:
     ]
 
 
+def dead(name: str) -> Manifest:
+    """Return a pod among the engines of that name that is ready, and takes no connection."""
+    container = {"name": "nobody", "image": "registry.test/nobody"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{name}-dead", "labels": {"engines": name}},
+        "spec": {"containers": [container]},
+    }
+
+
 def picker(name: str, namespace: str, config: Manifest = JUDGES) -> list[Manifest]:
     """Return the picker of the engines of that name, with its permissions, and what has a gateway ask it."""
     own = f"{name}-picker"
@@ -90,7 +103,6 @@ def picker(name: str, namespace: str, config: Manifest = JUDGES) -> list[Manifes
         "backendRefs": [{"name": own, "port": 9002}],
         "processingMode": {"request": {"body": "FullDuplexStreamed"}},
     }
-    chosen = {"extractFrom": [{"header": "x-gateway-destination-endpoint"}]}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": own}},
         {
@@ -133,15 +145,7 @@ def picker(name: str, namespace: str, config: Manifest = JUDGES) -> list[Manifes
             "metadata": {"name": name},
             "spec": {"targetRefs": [target], "extProc": [asked]},
         },
-        {
-            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-            "kind": "BackendTrafficPolicy",
-            "metadata": {"name": name},
-            "spec": {
-                "targetRefs": [target],
-                "loadBalancer": {"type": "LeastRequest", "endpointOverride": chosen},
-            },
-        },
+        backend_policy({"name": name}, target, idle="4s", chosen_by="x-gateway-destination-endpoint"),
     ]
 
 
