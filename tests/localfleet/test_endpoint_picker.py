@@ -188,38 +188,3 @@ def test_a_picker_ends_whose_profile_names_a_plugin_that_is_not_declared(picked:
 
     until(lambda: any(count for _, count in picked.pickers("wrong")) or None, seconds=SECONDS, what="its second start")
     assert 'plugin "queue-scorer" of scheduling profile "default" is not among the plugins' in picked.log("wrong")
-
-
-def ask(picked: Picked, number: int) -> int:
-    """Return the status of a chat that nobody has asked before."""
-    messages = [{"role": "user", "content": f"{number} " * 200}]
-    return picked.ask("/plain/v1/chat/completions", {**CHAT, "messages": messages})[0]
-
-
-def asked(picked: Picked) -> str:
-    """Return what the picker has written, once it has been asked again."""
-    assert ask(picked, len(picked.log("plain"))) == 200
-    return picked.log("plain")
-
-
-@pytest.mark.fleet
-def test_a_pod_that_is_ready_and_takes_no_connection_costs_no_answer(picked: Picked) -> None:
-    """The picker names it, as nothing waits there: Envoy tries another pod, and leaves it out after three times."""
-    picked.apply(pickers.dead("plain"))
-    address: list[str] = []
-
-    def has_address() -> bool | None:
-        ready = "jsonpath={.status.podIP} {.status.conditions[?(@.type=='Ready')].status}"
-        address[:] = picked.fleet.kubectl(
-            picked.cluster, "-n", NAMESPACE, "get", "pod", "plain-dead", f"-o={ready}"
-        ).split()
-        return address[1:] == ["True"] or None
-
-    until(has_address, seconds=SECONDS, what="the dead pod to be ready", interval=0.2)
-    try:
-        until(lambda: f"to {address[0]}:8000" in asked(picked) or None, seconds=SECONDS, what="it to be picked")
-        answers = [ask(picked, number) for number in range(30)]
-    finally:
-        picked.fleet.kubectl(picked.cluster, "-n", NAMESPACE, "delete", "pod", "plain-dead", "--grace-period=0")
-
-    assert answers == [200] * 30

@@ -61,17 +61,6 @@ def engines(name: str) -> list[Manifest]:
     ]
 
 
-def dead(name: str) -> Manifest:
-    """Return a pod among the engines of that name that is ready, and takes no connection."""
-    container = {"name": "nobody", "image": "registry.test/nobody"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"{name}-dead", "labels": {"engines": name}},
-        "spec": {"containers": [container]},
-    }
-
-
 def picker(name: str, namespace: str, config: Manifest = JUDGES) -> list[Manifest]:
     """Return the picker of the engines of that name, with its permissions, and what has a gateway ask it."""
     own = f"{name}-picker"
