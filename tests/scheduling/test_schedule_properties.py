@@ -292,9 +292,10 @@ def test_the_reasons_cover_exactly_the_clusters_not_chosen(history: tuple[World,
     movable = [held for held in decision.held if held.why] or [r for r in decision.removed if isinstance(r.why, MOVING)]
     covered = sum(refusal.clusters for refusal in decision.refusals)
 
-    if not world.clusters or not (decision.new or decision.missing or movable or deployment.replica.failover):
+    unplaced = decision.missing or decision.stuck
+    if not world.clusters or not (decision.new or unplaced or movable or deployment.replica.failover):
         assert covered == 0
-    elif decision.missing:
+    elif unplaced:
         assert covered == len(world.clusters)
         assert not any(isinstance(refusal.reason, Spare) for refusal in decision.refusals)
     elif decision.new and not decision.held:
