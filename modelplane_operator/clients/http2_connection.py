@@ -28,7 +28,6 @@ OF_A_FRAME = 1 / 64  # of an event, in what it costs
 FRAMES_AT_ONCE = 256  # some three milliseconds of work: then others have their turn
 LITTLE = 64  # bytes of a body in a frame: less carries nothing, as no object is that short
 A_PAUSE = 0.02  # to stop reading for less is not worth it
-
 PROTOCOL = "h2"  # as TLS names it
 _OPENING: Final = (
     http2.PREFACE
@@ -188,10 +187,9 @@ class Http2Connection(asyncio.Protocol):
             self._on_broken(str(error))
             return
         wait = self._share.charge((1 + count) * OF_A_FRAME) if self._share is not None else 0.0
-        is_more = count == FRAMES_AT_ONCE
-        if self._transport is not None and (is_more or wait > A_PAUSE):
+        if self._transport is not None and (count == FRAMES_AT_ONCE or wait > A_PAUSE):
             self._transport.pause_reading()
-            self._loop.call_later(wait if wait > A_PAUSE else 0.0, self._resume, frames)
+            self._loop.call_later(max(wait, 0.0), self._resume, frames)
 
     def _resume(self, frames: Iterator[Frame]) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -44,6 +44,19 @@ STEERING: Final = (
 # Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
 # picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
+# The hub sends all that it has for a cluster on a few connections. By default 16 bodies that nobody reads would hold up
+# the others, and each would have 64 KiB a round trip; what fits into a stream's window is also what can be tried again.
+_HTTP2: Final[Manifest] = {
+    "initialStreamWindowSize": "512Ki",
+    "initialConnectionWindowSize": "64Mi",  # more than all streams of a connection may have, 100 as it is
+    "onInvalidMessage": "TerminateStream",
+}
+# By default Envoy ends a connection, and all that others have on it, when half of its requests were cancelled early.
+_RUNTIME: Final[Manifest] = {
+    "op": "add",
+    "path": "/layered_runtime/layers/0/static_layer/overload.premature_reset_total_stream_count",
+    "value": 2**31 - 1,
+}
 _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
 # The web server of most engines, uvicorn, ends idle connections after five seconds.
 _IDLE: Final = "4s"
@@ -128,7 +141,10 @@ def render_cluster_gateway(
             "apiVersion": "gateway.envoyproxy.io/v1alpha1",
             "kind": "EnvoyProxy",
             "metadata": namespaced,
-            "spec": envoy_proxy(wanted, names.CLUSTER_GATEWAY),
+            "spec": {
+                **envoy_proxy(wanted, names.CLUSTER_GATEWAY),
+                "bootstrap": {"type": "JSONPatch", "jsonPatches": [_RUNTIME]},
+            },
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -147,7 +163,7 @@ def render_cluster_gateway(
         *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
         *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
-        client_policy(namespaced, _TARGET, headers=_UNSTEERED),
+        client_policy(namespaced, _TARGET, headers=_UNSTEERED, http2=_HTTP2),
         backend_policy(namespaced, _TARGET, idle=_IDLE, chosen_by=_CHOSEN),
     )
 
@@ -192,6 +208,7 @@ def _hub_only(metadata: Manifest) -> Manifest:
     return client_policy(
         {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
         {**_TARGET, "sectionName": _HTTPS["name"]},
+        http2=_HTTP2,
         headers=_UNSTEERED,  # this policy takes the place of the other one's at its listener
         tls={"minVersion": "1.2", "clientValidation": clients},
     )

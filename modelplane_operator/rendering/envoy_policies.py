@@ -35,10 +35,13 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
 
 
 _NUMBERS = ("maxConnections", "maxParallelRequests", "maxPendingRequests")
-# How an endpoint picker is asked: once for each request that is under way.
+_UNREAD: Final = ["connect-failure", "refused-stream", "reset-before-request"]  # nobody has seen such a request
+# How an endpoint picker is asked: once for each request that is under way. Nothing else ends what a picker leaves
+# unanswered, be it that it hangs or that its node has died: Envoy sets no timer where bodies stream.
 ASKED: Final[Manifest] = {
     "circuitBreaker": dict.fromkeys(_NUMBERS, _AT_ONCE),
-    "tcpKeepalive": {"idleTime": "5s", "interval": "2s", "probes": 3},
+    "retry": {"numRetries": 1, "retryOn": {"triggers": _UNREAD}},
+    "http2": {"connectionKeepalive": {"interval": "3s", "timeout": "2s"}},
     "timeout": {"tcp": {"connectTimeout": "1s"}},
 }
 
@@ -62,7 +65,7 @@ def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, chosen_by
             # the next one would, too.
             "retry": {
                 "numRetries": 2,
-                "retryOn": {"triggers": ["connect-failure", "refused-stream", "reset-before-request"]},
+                "retryOn": {"triggers": _UNREAD},
             },
             # A pod that takes no connections is left out for a while. How many errors it answers in a row does not
             # count: they may be a client's doing, a full queue's 503 among them, and Envoy would leave out the last
@@ -77,6 +80,10 @@ def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, chosen_by
                 }
             },
             "tcpKeepalive": _KEPT_ALIVE,
-            "timeout": {"tcp": {"connectTimeout": "5s"}, "http": {"connectionIdleTimeout": idle}},
+            # What a picker names is tried first, however often it has failed.
+            "timeout": {
+                "tcp": {"connectTimeout": "1s" if chosen_by else "5s"},
+                "http": {"connectionIdleTimeout": idle},
+            },
         },
     }

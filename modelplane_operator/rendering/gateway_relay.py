@@ -41,7 +41,8 @@ def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...
                 "serverName": server,
                 "rootCAs": [{"secret": names.GATEWAY_CERTIFICATE}],
                 "certificatesSecrets": [names.GATEWAY_CERTIFICATE],
-                "forwardingTimeouts": dict(TO_BACKENDS),
+                # A gateway whose node has died is noticed by its silence: many requests share a connection to it.
+                "forwardingTimeouts": {**TO_BACKENDS, "readIdleTimeout": "5s", "pingTimeout": "5s"},
                 "maxIdleConnsPerHost": 200,  # by default none: each request would shake hands anew
             },
         },

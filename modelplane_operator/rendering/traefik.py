@@ -145,9 +145,10 @@ def _by_relay(endpoint: ModelEndpoint, backend: Backend, name: str) -> Iterator[
     So a route that has not followed yet leads where it did.
     """
     plain = replace(backend, scheme="http", port=DEFAULT_PORTS["http"])
-    ports = [port(one.scheme, one.port, H2C) for one in (backend, plain)]
+    ports = [port(backend.scheme, backend.port, "http"), port(plain.scheme, plain.port, H2C)]
     yield render_service(_noted(endpoint, backend, name), ports)
-    relay = port(backend.scheme, RELAY_PORT, H2C)
+    # By HTTP/1.1: a request to any cluster would share one connection, and a body that nobody reads would hold up all.
+    relay = port(backend.scheme, RELAY_PORT, "http")
     yield render_slice(endpoint, name, "FQDN", relay, f"{RELAY_HOST}.", named=RELAY)
     yield render_slice(endpoint, name, plain.address_type, ports[1], plain.dialled)
 
@@ -182,7 +183,7 @@ def comes_back(groups: Sequence[BackendGroup]) -> bool:
 
 
 def render_loopback(service: ModelService) -> Sequence[Manifest]:
-    name, way = names.service_relay(*service.key), port("http", BALANCER_PORT, H2C)
+    name, way = names.service_relay(*service.key), port("http", BALANCER_PORT)
     host = f"{LOAD_BALANCER.name}.{LOAD_BALANCER.namespace}.svc"
     return render_service(on_hub(service, name), [way]), render_slice(service, name, "FQDN", way, host)
 

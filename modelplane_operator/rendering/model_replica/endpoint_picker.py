@@ -108,7 +108,6 @@ def render_picker_policy(replica: ModelReplica) -> Manifest:
                     ],
                     # Requests only: answers do not pass it, so that they go on when it ends.
                     "processingMode": {"request": {"body": "FullDuplexStreamed"}},
-                    "messageTimeout": "5s",
                     "backendSettings": ASKED,
                 }
             ],
