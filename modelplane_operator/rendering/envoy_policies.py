@@ -36,12 +36,12 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
 
 _NUMBERS = ("maxConnections", "maxParallelRequests", "maxPendingRequests")
 _UNREAD: Final = ["connect-failure", "refused-stream", "reset-before-request"]  # nobody has seen such a request
-# How an endpoint picker is asked: once for each request that is under way. Nothing else ends what a picker leaves
-# unanswered, be it that it hangs or that its node has died: Envoy sets no timer where bodies stream.
+# How an endpoint picker is asked: once for each request that is under way. No pings of HTTP/2, for which a server of
+# gRPC in Go ends the connection, and what is on it, after the third.
 ASKED: Final[Manifest] = {
     "circuitBreaker": dict.fromkeys(_NUMBERS, _AT_ONCE),
     "retry": {"numRetries": 1, "retryOn": {"triggers": _UNREAD}},
-    "http2": {"connectionKeepalive": {"interval": "3s", "timeout": "2s"}},
+    "tcpKeepalive": {"idleTime": "5s", "interval": "2s", "probes": 3},
     "timeout": {"tcp": {"connectTimeout": "1s"}},
 }
 

@@ -204,7 +204,8 @@ _ASK: Manifest = {"grpc": {"port": HEALTH_PORT}}
 _PROBES: Manifest = {
     "startupProbe": {"tcpSocket": {"port": GRPC_PORT}, "periodSeconds": 1, "failureThreshold": 120, **PROBE_GRACE},
     "readinessProbe": {**_ASK, "timeoutSeconds": 1, "periodSeconds": 1, "failureThreshold": 2},
-    "livenessProbe": {**_ASK, "timeoutSeconds": 5, "periodSeconds": 15, "failureThreshold": 6, **PROBE_GRACE},
+    # Envoy sets no timer where bodies stream: what a picker that hangs leaves unanswered ends with it.
+    "livenessProbe": {**_ASK, "timeoutSeconds": 5, "periodSeconds": 5, "failureThreshold": 4, **PROBE_GRACE},
 }
 
 
