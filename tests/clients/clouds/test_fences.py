@@ -294,7 +294,7 @@ def test_a_cluster_on_gke_that_was_made_before_stays_and_says_that_its_fences_ar
     assert (decision.steps, decision.troubles) == ((), ())
     assert google.server.changes == calls
     said = {one.type: one for one in judged(decision, GKE.parts, google.now, PreflightResult(), (), terminating=False)}
-    assert said["ControlPlaneReady"].message.startswith("resource cluster is Ready: NetworkPolicies are not enforced")
+    assert said["ControlPlaneReady"].message.startswith("Resource cluster is Ready: NetworkPolicies are not enforced")
     assert (said["Ready"].status, said["Stalled"].status) == ("True", "False")
 
 
