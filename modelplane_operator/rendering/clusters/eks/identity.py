@@ -34,7 +34,7 @@ AUTOSCALER = "autoscaler"
 """The policy that is written for the role of the autoscaler alone."""
 POLICIES_OF = {
     "role-cluster": ("AmazonEKSClusterPolicy",),
-    # Not the CNI's: with that, whoever is a node may give any address to any machine of the account. A cluster that
+    # Not the CNI's: with that, a node may give any address to any machine of the account. A cluster that
     # was made before the CNI had a role keeps it, as what somebody else gave the role: the cloud cannot say whether
     # every pod of the CNI has been started since, and one that was not would have no permissions left.
     "role-node": ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly"),
