@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, EKSPool, Machine
 from modelplane_operator.api.clusters.provisioning import CredentialsValid, Stalled
-from modelplane_operator.kube.cloud import Account, Offer
+from modelplane_operator.kube.cloud import Account, Found, Offer
 from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
@@ -17,7 +17,7 @@ from modelplane_operator.planning.clouds.decide import REQUEUE_SOON
 from modelplane_operator.planning.clouds.preflight import PreflightResult, QuotaRequirement, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
-from modelplane_operator.rendering.clusters.eks.nodes import first_nodes, group_key, with_system
+from modelplane_operator.rendering.clusters.eks.nodes import CNI, first_nodes, group_key, with_system
 from modelplane_operator.rendering.clusters.eks.plan import Facts, zones_for
 from modelplane_operator.rendering.clusters.eks.storage import FILE_SYSTEM, NAME
 from modelplane_operator.rendering.clusters.problem import CannotMake
@@ -74,10 +74,27 @@ def plan(seen: Observed) -> Plan:
         offered = {one.instance_type: one.zones for one in facts.machines}
         found = seen.seen.found if seen.seen else ()
         nodes = {one.key: int(one.live["desiredSize"]) for one in found if one.live.get("desiredSize")}
-        wanted = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes))
+        cni = next((str(one.live["configurationValues"]) for one in found if one.key == CNI and one.live), "")
+        of_groups = template_keys(found)
+        wanted = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes, of_groups, cni))
         return towards(EKS, seen, account, wanted, _before(seen), facts=facts)
     except CannotMake as error:
         return refused(EKS, seen, Stalled.STALLED, str(error))
+
+
+def template_keys(found: Sequence[Found]) -> Mapping[str, str]:
+    """Return the key of the launch template that each node group has; empty for one that has none.
+
+    Nothing is said of a group whose template is not ours, or is gone.
+    """
+    keys = {one.id: one.key for one in found if one.kind == kinds.LAUNCH_TEMPLATE}
+    groups = [one for one in found if one.kind == kinds.NODEGROUP]
+    of_groups = {one.key: one.live.get("launchTemplate") for one in groups}
+    return {
+        group: keys[template["id"]] if template else ""
+        for group, template in of_groups.items()
+        if not template or template["id"] in keys
+    }
 
 
 def account_of(cluster: EKSCluster) -> Account:

@@ -67,13 +67,13 @@ def _all_there(cluster: EKSCluster) -> Inventory:
     """Each resource as it is wanted."""
     found: list[Found] = []
     for one in resources(cluster, Facts(ZONES, ARN, {})):
-        live = {name: one.parameters[name] for name in one.kept}
+        live = {name: one.parameters[name] for name in one.kept | one.fixed}
         outputs = {"arn": "arn", "securityGroup": "sg-1", "endpoint": "https://eks", "authority": "Y2E="}
         found.append(Found(one.key, one.kind, f"id-{one.key}", "Ready", UID, outputs, live))
     outputs = {found_one.key: {"id": found_one.id, **found_one.outputs} for found_one in found}
     said = {one.key: one.resolved(outputs) for one in resources(cluster, Facts(ZONES, ARN, {}))}
     alike = [
-        replace(one, live={name: known.parameters[name] for name in known.kept})
+        replace(one, live={name: known.parameters[name] for name in known.kept | known.fixed})
         for one in found
         if (known := said[one.key]) is not None
     ]

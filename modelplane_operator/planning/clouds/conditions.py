@@ -106,7 +106,7 @@ def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
         return ControlPlaneReady.CREATING.condition(now, message=_named([record] if record else []))
     if record.state == "Updating":
         return ControlPlaneReady.UPDATING.condition(now, message=record.message or "")
-    return ControlPlaneReady.AVAILABLE.condition(now)
+    return ControlPlaneReady.AVAILABLE.condition(now, message=_named([record]) if record.message else "")
 
 
 def _stalled(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:

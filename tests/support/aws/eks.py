@@ -15,6 +15,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
+from tests.support.aws.fences import policies_of, refuse_open_network, refuse_two_machines, refuse_unfenced_nodes
 from tests.support.aws.model import Refusal
 from tests.support.aws.tokens import ADMINISTRATOR
 from tests.support.clouds import ApiServer, nowhere
@@ -52,6 +53,9 @@ class Eks:
         """Of Kubernetes, that clusters may be of."""
         self.fail_next: set[str] = set()
         """The kinds of which the next is accepted, and then fails."""
+        self.takes_unfenced = False
+        """Whether clusters may be made as operators before made them: with pods that reach the metadata service, nodes
+        with the permissions of the CNI, and NetworkPolicies that nothing enforces."""
         self.issues: dict[str, tuple[str, str]] = {}
         """What is said of those that fail, by kind: code and message."""
 
@@ -128,8 +132,11 @@ class Eks:
         self._role(node_role)
         with _as("InvalidParameterException"):
             self._ec2.describe_subnets(subnet_ids=said["subnets"])
-        if "launch_template" in said and {"instance_types", "disk_size"} & said.keys():
-            raise Refusal("InvalidParameterException", "A launch template says the machine and its disk already")
+        template = self._template(said)
+        refuse_two_machines(template, said)
+        if not self.takes_unfenced:
+            accounts = {one.body["serviceAccount"] for key, one in self._alive().items() if key[0] == "identity"}
+            refuse_unfenced_nodes(template, said.get("ami_type", ""), policies_of(ACCOUNT, node_role), accounts)
         key = ("nodegroup", cluster_name, nodegroup_name)
         existing = self._same(key, said)
         if existing is None:
@@ -180,9 +187,20 @@ class Eks:
 
     def update_nodegroup_version(self, cluster_name: str, nodegroup_name: str, **said: Any) -> Any:
         thing = self._idle("nodegroup", cluster_name, nodegroup_name)
+        template, other = thing.body["launchTemplate"] or {}, said.get("launch_template") or {}
+        if other and other.get("id") != template.get("id"):
+            raise Refusal("InvalidParameterException", "You cannot specify a different launch template")
         after = {"version": said["version"]} if "version" in said else {}
-        after |= {"launchTemplate": said["launch_template"]} if "launch_template" in said else {}
         return self._update(thing, after, "VersionUpdate")
+
+    def _template(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return what the template that a node group names says; None where it names none."""
+        if "launch_template" not in said:
+            return None
+        with _as("InvalidParameterException"):
+            template = self._ec2.launch_templates[said["launch_template"]["id"]]
+        found: Mapping[str, Any] = template.get_version(int(said["launch_template"]["version"])).data
+        return found
 
     # Addons
 
@@ -195,10 +213,17 @@ class Eks:
                 "addonName": addon_name,
                 "clusterName": cluster_name,
                 "createdAt": self._clock(),
+                "configurationValues": said.get("configuration_values"),
                 "tags": said.get("tags", {}),
             }
+            if not self.takes_unfenced:
+                refuse_open_network(addon_name, said.get("configuration_values"))
             existing = self._make(key, body, said, "addon")
         return {"addon": self._shown(existing, "ACTIVE", "CREATE_FAILED")}
+
+    def update_addon(self, cluster_name: str, addon_name: str, **said: Any) -> Any:
+        thing = self._idle("addon", cluster_name, addon_name)
+        return self._update(thing, {"configurationValues": said["configuration_values"]}, "AddonUpdate")
 
     def describe_addon(self, cluster_name: str, addon_name: str) -> Any:
         return {"addon": self._shown(self._there("addon", cluster_name, addon_name), "ACTIVE", "CREATE_FAILED")}

@@ -60,6 +60,9 @@ class Gke:
             raise missing(f"{cluster.network}/{cluster.subnetwork}")
         if {"container.googleapis.com", "file.googleapis.com"} - self._state.services:
             raise Refused("PERMISSION_DENIED", 403, "SERVICE_DISABLED", "The API is disabled")
+        enforces = cluster.network_config.datapath_provider == types.DatapathProvider.ADVANCED_DATAPATH
+        if not (enforces or self._state.takes_unfenced):
+            raise Refused("INVALID_ARGUMENT", 400, "", "NetworkPolicies would not be enforced")
         ranges = {"pods", "services"}
         policy = cluster.ip_allocation_policy
         assert {policy.cluster_secondary_range_name, policy.services_secondary_range_name} == ranges

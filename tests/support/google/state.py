@@ -72,6 +72,8 @@ class State:
     """Types of machines and accelerators that no zone has."""
     services: set[str] = field(default_factory=set[str])
     clusters: dict[str, Any] = field(default_factory=dict[str, Any])
+    takes_unfenced: bool = False
+    """Whether clusters may be made as operators before made them, which Google takes and no operator is to ask for."""
 
     @property
     def left(self) -> list[str]:

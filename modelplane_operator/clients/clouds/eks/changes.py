@@ -216,7 +216,7 @@ def update(wanted: Wanted, found: Found, changed: Collection[str], token: str) -
     return _UPDATES[wanted.kind, name](wanted, found, changed, token)
 
 
-_ORDER = {"launchTemplate": 1, "version": 1}  # a node group is told apart first, and replaces its nodes last
+_ORDER = {"version": 1}  # a node group is told apart first, and replaces its nodes last
 Update = Callable[[Wanted, Found, Collection[str], str], Request]
 
 
@@ -262,6 +262,13 @@ def next_version(live: str, wanted: str) -> str:
     return f"{major}.{minor + 1}" if major == to_major and to_minor > minor + 1 else wanted
 
 
+def _addon(wanted: Wanted, _: Found, __: Collection[str], token: str) -> Request:
+    names = ("clusterName", "addonName", "configurationValues")
+    said = {name: wanted.parameters[name] for name in names}
+    # What somebody has set on its pods by hand is not what is asked for here, and stays.
+    return Request("eks", "update_addon", {**said, "resolveConflicts": "PRESERVE", _REQUEST: token})
+
+
 def _group_config(wanted: Wanted, found: Found, changed: Collection[str], token: str) -> Request:
     said = {**_of_group(wanted), _REQUEST: token}
     parameters, live = wanted.parameters, found.live
@@ -281,16 +288,9 @@ def _group_config(wanted: Wanted, found: Found, changed: Collection[str], token:
     return Request("eks", "update_nodegroup_config", said)
 
 
-def _group_version(wanted: Wanted, _: Found, changed: Collection[str], token: str) -> Request:
-    said = {**_of_group(wanted), _REQUEST: token}
-    return Request(
-        "eks",
-        "update_nodegroup_version",
-        said | {name: wanted.parameters[name] for name in _NODES.intersection(changed)},
-    )
-
-
-_NODES = frozenset({"version", "launchTemplate"})
+def _group_version(wanted: Wanted, _: Found, __: Collection[str], token: str) -> Request:
+    said = {**_of_group(wanted), "version": wanted.parameters["version"], _REQUEST: token}
+    return Request("eks", "update_nodegroup_version", said)
 
 
 def _of_group(wanted: Wanted) -> Parameters:
@@ -305,8 +305,9 @@ _UPDATES: Final[Mapping[tuple[str, str], Update]] = {
     (k.ROLE, "AssumeRolePolicyDocument"): _trust,
     (k.INLINE_POLICY, "PolicyDocument"): _inline,
     (k.CLUSTER, "version"): _cluster_version,
+    (k.ADDON, "configurationValues"): _addon,
     **dict.fromkeys(((k.NODEGROUP, one) for one in ("scaling", "labels", "taints")), _group_config),
-    **dict.fromkeys(((k.NODEGROUP, one) for one in _NODES), _group_version),
+    (k.NODEGROUP, "version"): _group_version,
 }
 
 

@@ -60,7 +60,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _UPDATES: Final[Mapping[str, tuple[str, ...]]] = {
     "ec2": ("modify_subnet_attribute", "modify_vpc_attribute", "replace_route"),
-    "eks": ("update_cluster_version", "update_nodegroup_config", "update_nodegroup_version"),
+    "eks": ("update_addon", "update_cluster_version", "update_nodegroup_config", "update_nodegroup_version"),
     "iam": ("update_assume_role_policy",),
 }
 _BY_DIRECTION: Final = tuple(

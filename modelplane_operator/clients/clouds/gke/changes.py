@@ -20,7 +20,19 @@ CLUSTER: Final = "modelplane-cluster"
 MANAGED_BY: Final = "modelplane-managed-by"
 RESOURCE: Final = "modelplane-resource"
 UID: Final = "modelplane-uid"
-SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+SCOPES: Final = tuple(
+    f"https://www.googleapis.com/auth/{one}"
+    for one in (
+        "devstorage.read_only",
+        "logging.write",
+        "monitoring",
+        "service.management.readonly",
+        "servicecontrol",
+        "trace.append",
+    )
+)
+"""For what tokens of nodes are good: what GKE gives nodes itself, to pull images and to write logs and metrics. What
+more the service account of the nodes may do, no token of a node does."""
 IMAGE: Final = "COS_CONTAINERD"
 OF_MASTER: Final = "-"
 """The version that the control plane has: a newer patch of the same minor one would be refused."""

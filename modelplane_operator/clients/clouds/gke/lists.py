@@ -18,7 +18,7 @@ from modelplane_operator.clients.clouds.gke.errors import of_operation
 from modelplane_operator.kube.cloud import Found, Owner, State
 from modelplane_operator.kube.errors import NotFound, NotSettled
 from modelplane_operator.kube.objects import entries
-from modelplane_operator.rendering.clusters.gke import SERVICES, cluster_name, minor, pool_key
+from modelplane_operator.rendering.clusters.gke import DATAPATH, SERVICES, cluster_name, minor, pool_key
 from modelplane_operator.rendering.clusters.gke import kinds as k
 
 TOLD: Final = timedelta(seconds=150)
@@ -159,9 +159,22 @@ async def clusters(look: Look) -> list[Found]:
         owner,
         outputs if item.endpoint and outputs["authority"] else {},
         {"version": minor(item.current_master_version)},
-        _said(item) or failed.get(f"/clusters/{look.cluster}", ""),
+        _said(item) or failed.get(f"/clusters/{look.cluster}", "") or _unenforced(item),
     )
     return [cluster, *(_pool(look, one, owner, failed) for one in item.node_pools)]
+
+
+def _unenforced(item: Any) -> str:
+    """Return that nothing enforces NetworkPolicies in the cluster; empty when something does.
+
+    It cannot be changed: clusters that were made before this was asked for are without.
+    """
+    if _name(item.network_config.datapath_provider) == DATAPATH or item.network_policy.enabled:
+        return ""
+    return (
+        "NetworkPolicies are not enforced, so that the fences around tenants keep nothing out: the cluster was made "
+        "without Dataplane V2; make another cluster, and delete this one"
+    )
 
 
 def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found:

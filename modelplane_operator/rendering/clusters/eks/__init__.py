@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import yaml
 
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.kube.cloud import Ref, Wanted
 from modelplane_operator.rendering.clusters.eks import kinds as k
 from modelplane_operator.rendering.clusters.eks.identity import attached_to, identity
 from modelplane_operator.rendering.clusters.eks.network import network
-from modelplane_operator.rendering.clusters.eks.nodes import BEFORE_NODES, efa, group_key, nodes
+from modelplane_operator.rendering.clusters.eks.nodes import BEFORE_NODES, CNI, CNI_IDENTITY, efa, group_key, nodes
 from modelplane_operator.rendering.clusters.eks.plan import Blueprint, Facts, blueprint, part_of
 from modelplane_operator.rendering.clusters.eks.storage import FILE_SYSTEM
 
 _NFS = 2049
+POLICIES: Final = "enableNetworkPolicy"
 _AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
 """Their pods need nodes, and the addon is degraded without."""
 
@@ -58,13 +63,29 @@ def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
     for key in (*BEFORE_NODES, *_AFTER_NODES):
         addon = {"clusterName": name, "addonName": key.removeprefix("addon-"), "resolveConflicts": "OVERWRITE"}
         later = (group_key("system"),) if key in _AFTER_NODES else ()
-        yield Wanted(key, k.ADDON, addon, needs=("cluster", *later))
-    accounts = {"efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
+        if key == CNI:
+            # Its pods begin once more when it changes, and then have the identity that is for them.
+            later, addon["configurationValues"] = (CNI_IDENTITY,), _with_policies(plan.facts.cni)
+        kept = frozenset(addon) & {"configurationValues"}
+        yield Wanted(key, k.ADDON, addon, needs=("cluster", *later), kept=kept)
+    accounts = {"cni": "aws-node", "efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
     for part, account in accounts.items():
         said = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
         key = f"pod-identity-{part}"
         needs = ("cluster", *attached_to(f"role-{part}"))
         yield Wanted(key, k.POD_IDENTITY, {**said, "roleArn": Ref(f"role-{part}", "arn")}, needs=needs)
+
+
+def _with_policies(values: str) -> str:
+    """Return configuration values of the CNI by which it enforces NetworkPolicies, and says else what these say.
+
+    Nobody enforces them on EKS unless it is asked to. What is right already stays as it is written.
+    """
+    parsed: Any = yaml.safe_load(values)  # EKS takes both YAML and JSON
+    settings: Mapping[str, Any] = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
+    if str(settings.get(POLICIES)).lower() == "true":
+        return values
+    return json.dumps({**settings, POLICIES: "true"})
 
 
 def _files(plan: Blueprint) -> Iterator[Wanted]:

@@ -25,6 +25,7 @@ _OF_PODS = ("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession")
 ROLES = {
     "role-cluster": ("eks.amazonaws.com", "sts:AssumeRole"),
     "role-node": ("ec2.amazonaws.com", "sts:AssumeRole"),
+    "role-cni": _OF_PODS,
     "role-efs-csi": _OF_PODS,
     "role-autoscaler": _OF_PODS,
 }
@@ -33,7 +34,11 @@ AUTOSCALER = "autoscaler"
 """The policy that is written for the role of the autoscaler alone."""
 POLICIES_OF = {
     "role-cluster": ("AmazonEKSClusterPolicy",),
-    "role-node": ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly"),
+    # Not the CNI's: with that, a node may give any address to any machine of the account. A cluster that
+    # was made before the CNI had a role keeps it, as what somebody else gave the role: the cloud cannot say whether
+    # every pod of the CNI has been started since, and one that was not would have no permissions left.
+    "role-node": ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly"),
+    "role-cni": ("AmazonEKS_CNI_Policy",),
     "role-efs-csi": ("service-role/AmazonEFSCSIDriverPolicy",),
 }
 """The policies that AWS keeps for each role."""

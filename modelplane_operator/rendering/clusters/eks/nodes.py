@@ -1,4 +1,8 @@
-"""The node groups of a cluster on EKS, and the launch templates of those that need one."""
+"""The node groups of a cluster on EKS, and the launch templates of those with accelerators.
+
+AWS never takes another template for a group. So a group keeps the one it was made with, or none: what this version asks
+for beyond that is for new groups.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,18 @@ from modelplane_operator.kube.cloud import Ref, Wanted
 from modelplane_operator.rendering.clusters.eks import kinds as k
 from modelplane_operator.rendering.clusters.eks.identity import attached_to
 from modelplane_operator.rendering.clusters.eks.network import OUT
-from modelplane_operator.rendering.clusters.eks.plan import Blueprint, Subnets
+from modelplane_operator.rendering.clusters.eks.plan import Blueprint
 
 SYSTEM = EKSPool(name="system", role="System", instance_type="m6i.xlarge", min_node_count=1, max_node_count=2)
 GPU_LABEL = f"{labels.PREFIX}gpu"
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}
-BEFORE_NODES = ("addon-vpc-cni", "addon-kube-proxy", "addon-eks-pod-identity-agent")
+CNI = "addon-vpc-cni"
+CNI_IDENTITY = "pod-identity-cni"
+BEFORE_NODES = (CNI, "addon-kube-proxy", "addon-eks-pod-identity-agent")
 """Without these, nodes come up and never get ready."""
+ROOT_DISK = "/dev/xvda"
+METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
+"""Only what runs in the node's own network reaches the metadata service, and with it the identity of the node."""
 EFA_GROUP = "efa-security-group"
 
 
@@ -34,11 +43,10 @@ def first_nodes(pool: EKSPool) -> int:
 
 def nodes(plan: Blueprint) -> Iterator[Wanted]:
     for pool in with_system(plan.pools):
-        subnets = plan.of_zones(pool.zones)
         template = _template(plan, pool)
         if template is not None:
             yield template
-        yield _group(plan, pool, subnets, template)
+        yield _group(plan, pool, template)
 
 
 def group_key(pool: str) -> str:
@@ -61,9 +69,9 @@ def efa(plan: Blueprint) -> Iterator[Wanted]:
         yield Wanted(f"{EFA_GROUP}-{direction}", k.RULE, rule)
 
 
-def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template: Wanted | None) -> Wanted:
+def _group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wanted:
     gpu = pool.role == "GPU" and pool.gpu
-    key = group_key(pool.name)
+    key, subnets = group_key(pool.name), plan.of_zones(pool.zones)
     said: dict[str, Any] = {
         "clusterName": plan.name(),
         "nodegroupName": _group_name(pool.name),
@@ -77,27 +85,67 @@ def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template:
         "taints": [GPU_TAINT] if gpu else [],
         "version": plan.cluster.spec.kubernetes_version,
     }
-    kept, fixed = {"scaling", "labels", "taints", "version"}, {"subnets", "amiType", "capacityType"}
+    machine: dict[str, Any] = {}
+    if not _is_of_template(pool):
+        machine["instanceTypes"] = [pool.instance_type]
     if template is None:
-        machine: Mapping[str, Any] = {"instanceTypes": [pool.instance_type], "diskSize": pool.disk_size_gb}
-        fixed |= machine.keys()
+        machine["diskSize"] = pool.disk_size_gb
     else:
-        machine = {"launchTemplate": {"id": Ref(template.key), "version": "1"}}
-        kept.add("launchTemplate")
+        machine["launchTemplate"] = _reference(plan, pool, template)
     ways = (OUT, *(f"private-route-table-association-{one.number}" for one in subnets))
-    needs = ("cluster", *attached_to("role-node"), *ways, *BEFORE_NODES)
-    parameters, held = {**said, **machine}, frozenset(kept)
-    return Wanted(key, k.NODEGROUP, parameters, needs, held, frozenset(fixed))
+    needs = ("cluster", *attached_to("role-node"), *ways, *BEFORE_NODES, CNI_IDENTITY)
+    kept = frozenset({"scaling", "labels", "taints", "version"})
+    fixed = frozenset({"subnets", "amiType", "capacityType", *machine})
+    return Wanted(key, k.NODEGROUP, {**said, **machine}, needs, kept, fixed)
+
+
+def _is_of_template(pool: EKSPool) -> bool:
+    """True if the machine type is in the pool's template, since what else is there depends on it."""
+    return pool.fabric == "EFA" or pool.capacity_block is not None
+
+
+def _reference(plan: Blueprint, pool: EKSPool, template: Wanted) -> Mapping[str, Any]:
+    """Return the template that a group is to have; by a name, which none has on AWS, where the spec asks for another
+    than the group has, so that this is reported."""
+    new, old = _contents(plan, pool)
+    keys = {_template_key(pool, new), _template_key(pool, old)}
+    if template.key in keys:
+        return {"id": Ref(template.key), "version": "1"}
+    return {"name": _template_name(plan, pool, new), "version": "1"}
 
 
 def _template(plan: Blueprint, pool: EKSPool) -> Wanted | None:
-    """Only for what a node group cannot say itself; another content is another template, so that one never changes."""
-    if pool.fabric != "EFA" and pool.capacity_block is None:
+    """Return the template that the pool's group has, or will be made with; None for a group without one.
+
+    Another content is another template, so that none ever changes.
+    """
+    existing = plan.facts.templates.get(group_key(pool.name))
+    if existing == "" or not (_is_of_template(pool) or pool.role == "GPU"):
         return None
+    new, old = _contents(plan, pool)
+    content = old if existing == _template_key(pool, old) else new
+    said = {"LaunchTemplateName": _template_name(plan, pool, content), "LaunchTemplateData": content}
+    return Wanted(existing or _template_key(pool, content), k.LAUNCH_TEMPLATE, said, needs=("cluster",))
+
+
+def _template_key(pool: EKSPool, content: Mapping[str, Any]) -> str:
+    return f"launch-template-{pool.name}-{_digest(content)}"
+
+
+def _template_name(plan: Blueprint, pool: EKSPool, content: Mapping[str, Any]) -> str:
+    return plan.name("lt", pool.name, _digest(content))
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
+
+
+def _contents(plan: Blueprint, pool: EKSPool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return what templates of the pool say, and what they said before they kept pods from the metadata service."""
     volume = {"VolumeSize": pool.disk_size_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
     content: dict[str, Any] = {
-        "InstanceType": pool.instance_type,
-        "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": volume}],
+        **({"InstanceType": pool.instance_type} if _is_of_template(pool) else {}),
+        "BlockDeviceMappings": [{"DeviceName": ROOT_DISK, "Ebs": volume}],
     }
     if pool.capacity_block is not None:
         reservation = {"CapacityReservationId": pool.capacity_block.capacity_reservation_id}
@@ -108,10 +156,7 @@ def _template(plan: Blueprint, pool: EKSPool) -> Wanted | None:
         }
     if pool.fabric == "EFA":
         content["NetworkInterfaces"] = [*_cards(plan.facts.cards.get(pool.instance_type, 1))]
-    digest = hashlib.sha256(repr(content).encode()).hexdigest()[:8]
-    name = plan.name("lt", pool.name, digest)
-    key = f"launch-template-{pool.name}-{digest}"
-    return Wanted(key, k.LAUNCH_TEMPLATE, {"LaunchTemplateName": name, "LaunchTemplateData": content})
+    return {**content, "MetadataOptions": METADATA}, content
 
 
 def _cards(count: int) -> Iterator[dict[str, Any]]:

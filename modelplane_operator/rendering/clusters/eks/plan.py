@@ -30,6 +30,11 @@ class Facts:
     nodes: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many nodes the autoscaler has chosen, by the key of their group. AWS drains those above a lower bound,
     whatever runs there, so that a bound is never below that."""
+    templates: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The key of the launch template that each node group on AWS has, by the key of the group; empty for a group that
+    was made without a template. A group keeps what it was made with."""
+    cni: str = ""
+    """The configuration values that the addon vpc-cni has on AWS, as text; empty for none."""
 
     @property
     def partition(self) -> str:

@@ -25,6 +25,7 @@ SYSTEM: Final = GKEPool(
 """A regional cluster has its own pods' nodes in three zones, so that one can fail."""
 CHANNEL: Final = "REGULAR"
 """Which releases of GKE a cluster follows."""
+DATAPATH: Final = "ADVANCED_DATAPATH"
 ZONES: Final = 3  # that GKE spreads a pool over which names none
 GPU_LABEL: Final = f"{labels.PREFIX}gpu"
 CLAIMED: Final = "cloud.google.com/gke-nvidia-gpu-dra-driver"
@@ -126,6 +127,8 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
             },
             "initial_cluster_version": version,
             "release_channel": {"channel": CHANNEL},
+            # By which NetworkPolicies are enforced. It is chosen when a cluster is made, and never after.
+            "network_config": {"datapath_provider": DATAPATH},
             "workload_identity_config": {"workload_pool": f"{facts.project}.svc.id.goog"},
             "addons_config": {"gcp_filestore_csi_driver_config": {"enabled": True}},
             "node_pools": [_made(system)],

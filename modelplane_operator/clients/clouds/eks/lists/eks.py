@@ -90,7 +90,14 @@ async def _groups(look: Look) -> list[Found]:
 async def _addons(look: Look) -> list[Found]:
     listed = await look.all("eks", "list_addons", "addons", clusterName=look.name)
     return [
-        found(item, k.ADDON, SEPARATOR.join((look.name, name)), _STATES[item["status"]], message=_health(item))
+        found(
+            item,
+            k.ADDON,
+            SEPARATOR.join((look.name, name)),
+            _STATES[item["status"]],
+            live={"configurationValues": item.get("configurationValues") or ""},
+            message=_health(item),
+        )
         for name, item in await _described(look, listed, "describe_addon", "addonName", "addon")
     ]
 
