@@ -296,7 +296,7 @@ def picks(hub: Hub) -> None:
     policies = "envoyextensionpolicies.gateway.envoyproxy.io"
     hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA, ranks=2)]))
     wait_for(hub, Permission("create", policies, names.remote_namespace(TEAM)))
-    change(hub, "md/picked", {"serving": {"picker": "None"}})
+    change(hub, "md/picked", {"template": {"spec": {"serving": {"picker": "None"}}}})
     wait_for(hub, Permission("delete", policies, names.remote_namespace(TEAM)))
 
 
