@@ -20,7 +20,6 @@ from modelplane_operator.kube.resources import (
     ENVOY_EXTENSION_POLICY,
     HTTP_ROUTE,
     HTTP_ROUTE_FILTER,
-    INFERENCE_POOL,
     LEADER_WORKER_SET,
     LIMIT_RANGE,
     NAMESPACE,
@@ -78,7 +77,6 @@ CHILDREN = (
     SERVICE_ACCOUNT,
     ROLE,
     ROLE_BINDING,
-    INFERENCE_POOL,  # of earlier versions
     HTTP_ROUTE_FILTER,
     ENVOY_EXTENSION_POLICY,
     HTTP_ROUTE,
@@ -117,7 +115,7 @@ WATCHED_REMOTELY = (
     *(Watched(kind, ours=True, bare=True) for kind in (NAMESPACE, *TOLD_APART)),
     *(
         Watched(kind, ours=True, bare=True, spare=True)
-        for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER, INFERENCE_POOL)
+        for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER)
     ),
 )
 """What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;

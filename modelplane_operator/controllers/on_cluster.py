@@ -18,7 +18,6 @@ from modelplane_operator.kube.resources import (
     ENVOY_PROXY,
     GATEWAY,
     HTTP_ROUTE,
-    INFERENCE_POOL,
     JOB,
     LEADER_WORKER_SET,
     NAMESPACE,
@@ -43,7 +42,7 @@ APIS: Mapping[str, ResourceType] = {
 }
 """What a cluster may serve, by the names that its status has for them, and a type that tells."""
 
-OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE)
+OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, HTTP_ROUTE)
 """What must be gone before a cluster is let go, where its owner is a model's."""
 MODELS = frozenset({"ModelReplica", "ModelCache"})
 SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))

@@ -16,7 +16,6 @@ from modelplane_operator.kube.resources import (
     DAEMON_SET,
     DEPLOYMENT,
     HTTP_ROUTE,
-    INFERENCE_POOL,
     JOB,
     LEADER_WORKER_SET,
     PERSISTENT_VOLUME_CLAIM,
@@ -47,7 +46,6 @@ LOOKED_FOR = (
     ROLE,
     ROLE_BINDING,
     RESOURCE_CLAIM_TEMPLATE,
-    INFERENCE_POOL,
     HTTP_ROUTE,
 )
 """What others may have there. What belongs to anything else, a custom resource for one, counts for its owner."""
