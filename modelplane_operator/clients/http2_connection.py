@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, cast
 
@@ -16,7 +15,7 @@ from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.http2_frames import Code, Frame, Frames, FrameType, ProtocolError, Setting
 from modelplane_operator.clients.http2_liveness import Liveness
-from modelplane_operator.clients.http2_stream import STREAM_WINDOW, Stream
+from modelplane_operator.clients.http2_stream import STREAM_WINDOW, HeaderBlock, Stream
 from modelplane_operator.clients.limits import KIB, Bucket, Share
 from modelplane_operator.clients.transport import BrokenOff, Dead, NotHttp, Unprocessed
 
@@ -47,17 +46,6 @@ class NotSpoken(Exception):  # noqa: N818 - a finding is named for what was foun
     """The server does not speak HTTP/2."""
 
 
-@dataclass(slots=True)
-class _Block:
-    """Headers of which there is more to come."""
-
-    id: int
-    stream: Stream | None
-    ends: bool
-    content: bytearray = field(default_factory=bytearray)
-    parts: int = 0
-
-
 class Http2Connection(asyncio.Protocol):
     """The frames of one connection, and whose they are."""
 
@@ -75,7 +63,9 @@ class Http2Connection(asyncio.Protocol):
         self._share, self._on_change, self._on_broken = share, on_change, on_broken
         self._transport: asyncio.Transport | None = None
         self._frames = Frames()
-        self._block: _Block | None = None
+        self._rest: Iterator[Frame] | None = None
+        """What has come, and waits for its turn."""
+        self._block: HeaderBlock | None = None
         self._next = 1
         self._largest = 16 * KIB
         self._room = self._first_room = http2.FIRST_WINDOW
@@ -156,6 +146,7 @@ class Http2Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End it at once: a farewell would wait for the other side's, which may be long gone."""
+        self._rest = None
         self._liveness.stop()
         if self._transport is not None:
             self._transport.abort()
@@ -176,10 +167,10 @@ class Http2Connection(asyncio.Protocol):
         self._read(self._frames.read(data))
 
     def _read(self, frames: Iterator[Frame]) -> None:
-        """Take some frames; the rest of them, and what comes after, when others have had their turn."""
+        """Take some frames, and of a connection that has ended all; the rest when others have had their turn."""
         count = 0
         try:
-            for frame in islice(frames, FRAMES_AT_ONCE):
+            for frame in islice(frames, FRAMES_AT_ONCE if self._transport is not None else None):
                 count += 1
                 self._received(frame)
         except ProtocolError as error:
@@ -189,15 +180,22 @@ class Http2Connection(asyncio.Protocol):
         wait = self._share.charge((1 + count) * OF_A_FRAME) if self._share is not None else 0.0
         if self._transport is not None and (count == FRAMES_AT_ONCE or wait > A_PAUSE):
             self._transport.pause_reading()
-            self._loop.call_later(max(wait, 0.0), self._resume, frames)
+            self._rest = frames if count == FRAMES_AT_ONCE else None
+            self._loop.call_later(max(wait, 0.0), self._resume)
 
-    def _resume(self, frames: Iterator[Frame]) -> None:
+    def _resume(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-            self._read(frames)
+        self._read_rest()
+
+    def _read_rest(self) -> None:
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            self._read(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._read_rest()  # an answer may be whole that the server has closed behind
         self.closed.set_result(None)
         self._fail(exc or ConnectionResetError())
 
@@ -256,7 +254,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _headers(self, frame: Frame) -> None:
         if frame.kind == FrameType.HEADERS:
-            self._block = _Block(frame.stream, self._stream(frame), bool(frame.flags & http2.END_STREAM))
+            self._block = HeaderBlock(frame.stream, self._stream(frame), bool(frame.flags & http2.END_STREAM))
         block = self._block
         if block is None or block.id != frame.stream:
             raise ProtocolError("a header block has no beginning")
@@ -268,7 +266,7 @@ class Http2Connection(asyncio.Protocol):
             self._block = None
             self._answer(block)
 
-    def _answer(self, block: _Block) -> None:
+    def _answer(self, block: HeaderBlock) -> None:
         stream, fields = block.stream, http2_headers.read_block(bytes(block.content))
         if stream is None:
             self._idle_talk()

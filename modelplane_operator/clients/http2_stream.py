@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from modelplane_operator.clients import http2_frames as http2
@@ -156,3 +157,14 @@ class Stream:
             return cast(Inflating, self._inflating).decompress(packed, INFLATED)
         except zlib.error as error:
             raise BrokenOff from error
+
+
+@dataclass(slots=True)
+class HeaderBlock:
+    """Headers of which there is more to come."""
+
+    id: int
+    stream: Stream | None
+    ends: bool
+    content: bytearray = field(default_factory=bytearray)
+    parts: int = 0

@@ -276,6 +276,22 @@ async def test_frames_that_come_together_are_taken_in_turns_and_in_their_order()
         assert await kube.get(CONFIG_MAP, KEY) == orjson.loads(content)
 
 
+async def test_an_answer_is_whole_that_the_server_closes_behind() -> None:
+    """It has come, and most of it waits for its turn, when the connection ends."""
+    content = orjson.dumps({**OBJECT, "data": {"x": "y" * 100 * 3 * FRAMES_AT_ONCE}})
+
+    async def talk(peer: Peer) -> None:
+        asked, _ = await peer.asked()
+        parts = [content[at : at + 100] for at in range(0, len(content), 100)]
+        ends = [http2.END_STREAM if part is parts[-1] else 0 for part in parts]
+        peer.begin(asked)
+        peer.send(*(data(part, flags=end, stream=asked) for part, end in zip(parts, ends, strict=True)))
+        peer.writer.close()
+
+    async with talking(talk) as access, connect(access) as kube:
+        assert await kube.get(CONFIG_MAP, KEY) == orjson.loads(content)
+
+
 async def test_whoever_reads_slowly_waits_alone() -> None:
     sent = 0
 
