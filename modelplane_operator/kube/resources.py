@@ -124,7 +124,6 @@ REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "Refe
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
 VLLM_RUNTIME: Final = ResourceType("production-stack.vllm.ai/v1alpha1", "VLLMRuntime", "vllmruntimes")
 INGRESS: Final = ResourceType("networking.k8s.io/v1", "Ingress", "ingresses")
-INFERENCE_POOL: Final = ResourceType("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
 IP_ADDRESS_POOL: Final = ResourceType("metallb.io/v1beta1", "IPAddressPool", "ipaddresspools")
 L2_ADVERTISEMENT: Final = ResourceType("metallb.io/v1beta1", "L2Advertisement", "l2advertisements")
 
@@ -180,7 +179,6 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         BACKEND_TLS_POLICY,
         VLLM_RUNTIME,
         INGRESS,
-        INFERENCE_POOL,
         IP_ADDRESS_POOL,
         L2_ADVERTISEMENT,
     )

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import permissions
-from modelplane_operator.kube.cloud import Endpoint, Quota, Reservation, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Quota, Reservation
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
-from modelplane_operator.rendering.clusters.eks.plan import Facts
+from modelplane_operator.rendering.clusters.eks import kinds, quotas
+from tests.support.aws.clusters import FABRIC, eks_cluster
 from tests.support.aws.server import Fault
-from tests.support.aws.world import AwsWorld, aws_world
+from tests.support.aws.world import AwsWorld
 from tests.support.cloud_life import OWNER, Life
 from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.manifests import Manifest
@@ -25,7 +24,6 @@ from tests.support.manifests import Manifest
 pytestmark = pytest.mark.processes
 
 TRIES = 5
-FACTS = Facts(("us-west-2a", "us-west-2b"), "arn:aws:iam::123456789012:role/modelplane", {"p5.48xlarge": 2})
 PLAIN: Manifest = {
     "name": "l4",
     "role": "GPU",
@@ -35,47 +33,10 @@ PLAIN: Manifest = {
     "gpu": {"acceleratorType": "nvidia-l4"},
     "zones": ["us-west-2a"],
 }
-FABRIC: Manifest = {
-    "name": "h100",
-    "role": "GPU",
-    "instanceType": "p5.48xlarge",
-    "gpu": {"acceleratorType": "nvidia-h100"},
-    "zones": ["us-west-2b"],
-    "fabric": "EFA",
-}
-
-
-@pytest.fixture(scope="module")
-def _aws() -> Iterator[AwsWorld]:
-    with aws_world() as world:
-        yield world
-
-
-@pytest.fixture
-def aws(_aws: AwsWorld) -> AwsWorld:
-    _aws.reset()
-    return _aws
-
-
-def _wanted(*pools: Manifest, version: str = "1.36") -> tuple[Wanted, ...]:
-    cluster = EKSCluster.parse(
-        {
-            "apiVersion": EKSCluster.definition.api_version,
-            "kind": "EKSCluster",
-            "metadata": {"name": OWNER.cluster, "namespace": "modelplane-system", "uid": OWNER.uid},
-            "spec": {
-                "region": "us-west-2",
-                "kubernetesVersion": version,
-                "nodePools": [*pools],
-                "networking": {"subnetCidrs": ["10.0.0.0/20", "10.0.16.0/20"]},
-            },
-        }
-    )
-    return resources(cluster, FACTS)
 
 
 def _made(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
-    life = aws.live(_wanted(*(pools or (PLAIN,))), pace=PACE)
+    life = aws.live(eks_cluster(*(pools or (PLAIN,))), pace=PACE)
     life.until_settled(HOURS)
     return life
 
@@ -100,7 +61,7 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
 )
 def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld, stride: int, first: int) -> None:
     """Before calls, after them, and around reports: it lives long enough to announce a call and make it, no longer."""
-    life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
+    life = aws.live(eks_cluster(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
 
     life.until_settled(HOURS)
 
@@ -114,7 +75,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
 )
 def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
     aws.server.faults = dict.fromkeys(range(1, 10_000, 2), fault)
-    life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)
+    life = aws.live(eks_cluster(PLAIN, FABRIC), pace=PACE)
 
     life.until_settled(HOURS)
 
@@ -124,7 +85,7 @@ def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
 
 def test_a_version_is_reached_one_by_one_and_nodes_follow_at_once(aws: AwsWorld) -> None:
     life = _made(aws)
-    life.wanted = _wanted(PLAIN, version="1.38")
+    life.wanted = eks_cluster(PLAIN, version="1.38")
 
     life.until_settled(HOURS)
 
@@ -137,7 +98,7 @@ def test_a_version_is_reached_one_by_one_and_nodes_follow_at_once(aws: AwsWorld)
 
 def test_a_pool_changes_its_bounds_and_keeps_what_the_autoscaler_chose(aws: AwsWorld) -> None:
     life = _made(aws)
-    life.wanted = _wanted({**PLAIN, "minNodeCount": 2, "maxNodeCount": 9})
+    life.wanted = eks_cluster({**PLAIN, "minNodeCount": 2, "maxNodeCount": 9})
 
     life.until_settled(HOURS)
 
@@ -149,7 +110,7 @@ def test_a_pool_changes_its_bounds_and_keeps_what_the_autoscaler_chose(aws: AwsW
 def test_a_pool_that_is_removed_goes_alone_and_another_comes(aws: AwsWorld) -> None:
     life = _made(aws, PLAIN, FABRIC)
     before = {one.key: one.id for one in aws.listed().found}
-    life.wanted = _wanted(PLAIN)
+    life.wanted = eks_cluster(PLAIN)
 
     life.until_settled(HOURS)
 
@@ -163,7 +124,7 @@ def test_a_pool_that_is_removed_goes_alone_and_another_comes(aws: AwsWorld) -> N
 def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) -> None:
     life = _made(aws)
     calls = aws.server.changes
-    life.wanted = _wanted({**PLAIN, "instanceType": "g6.48xlarge", "zones": ["us-west-2b"]})
+    life.wanted = eks_cluster({**PLAIN, "instanceType": "g6.48xlarge", "zones": ["us-west-2b"]})
 
     decision = life.turn()
 
@@ -177,7 +138,7 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) ->
 
 
 def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
-    life = aws.live(_wanted(PLAIN), pace=PACE)
+    life = aws.live(eks_cluster(PLAIN), pace=PACE)
     aws.server.eks.fail_next = {"nodegroup"}
     words = "Could not launch On-Demand Instances. VcpuLimitExceeded"
     aws.server.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
@@ -218,7 +179,7 @@ def test_two_clusters_in_one_account_know_nothing_of_each_other(aws: AwsWorld) -
 
 
 def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> None:
-    wanted = _wanted(PLAIN)
+    wanted = eks_cluster(PLAIN)
     name = next(one.parameters["RoleName"] for one in wanted if one.key == "role-node")
     aws.iam("create_role", RoleName=name, AssumeRolePolicyDocument="{}")
     life = aws.live(wanted, pace=PACE)
@@ -336,9 +297,9 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
     life = _made(aws, PLAIN, FABRIC)
     trust = next(one for one in life.wanted if one.key == "role-cluster").parameters["AssumeRolePolicyDocument"]
     aws.iam("update_assume_role_policy", RoleName=aws.id_of("role-node"), PolicyDocument=json.dumps(trust))
-    life.wanted = _wanted({**PLAIN, "maxNodeCount": 9}, FABRIC, version="1.37")
+    life.wanted = eks_cluster({**PLAIN, "maxNodeCount": 9}, FABRIC, version="1.37")
     life.until_settled(HOURS)
-    life.wanted = _wanted(PLAIN, version="1.37")  # without a fabric its security group goes, and its rules before
+    life.wanted = eks_cluster(PLAIN, version="1.37")  # without a fabric its security group goes, and its rules before
     life.until_settled(HOURS)
     life.terminating = True
     life.until_settled(HOURS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
@@ -11,27 +11,26 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.kube.cloud import Ref, Wanted
 from modelplane_operator.planning.clouds.conditions import judged
 from modelplane_operator.planning.clouds.preflight import PreflightResult
 from modelplane_operator.planning.eks_cluster import template_keys
 from modelplane_operator.planning.gke_cluster import GKE
-from modelplane_operator.rendering.clusters import eks, gke
+from modelplane_operator.rendering.clusters import gke
 from modelplane_operator.rendering.clusters.eks import kinds
 from modelplane_operator.rendering.clusters.eks.nodes import CNI, CNI_IDENTITY
 from modelplane_operator.rendering.clusters.eks.plan import Facts
-from tests.support.aws.world import AwsWorld, aws_world
+from tests.support.aws.clusters import FABRIC, FACTS, eks_cluster
+from tests.support.aws.world import AwsWorld
 from tests.support.cloud_life import OWNER, Life
 from tests.support.cloud_world import HOURS, PACE, CloudWorld, ended, one_of_each
 from tests.support.google.server import PROJECT
-from tests.support.google.world import GoogleWorld, google_world
+from tests.support.google.world import GoogleWorld
 from tests.support.manifests import Manifest
 
 pytestmark = pytest.mark.processes
 
-FACTS = Facts(("us-west-2a", "us-west-2b"), "arn:aws:iam::123456789012:role/modelplane", {"p5.48xlarge": 2})
 L4: Manifest = {
     "name": "l4",
     "role": "GPU",
@@ -39,56 +38,8 @@ L4: Manifest = {
     "gpu": {"acceleratorType": "nvidia-l4"},
     "zones": ["us-west-2a"],
 }
-H100: Manifest = {
-    "name": "h100",
-    "role": "GPU",
-    "instanceType": "p5.48xlarge",
-    "gpu": {"acceleratorType": "nvidia-h100"},
-    "zones": ["us-west-2b"],
-    "fabric": "EFA",
-}
 CNI_POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
 OF_THE_CNI = {CNI_IDENTITY, "role-cni", "role-cni-AmazonEKS_CNI_Policy"}
-
-
-@pytest.fixture(scope="module")
-def _aws() -> Iterator[AwsWorld]:
-    with aws_world() as world:
-        yield world
-
-
-@pytest.fixture
-def aws(_aws: AwsWorld) -> AwsWorld:
-    _aws.reset()
-    return _aws
-
-
-@pytest.fixture(scope="module")
-def _google() -> Iterator[GoogleWorld]:
-    with google_world() as world:
-        yield world
-
-
-@pytest.fixture
-def google(_google: GoogleWorld) -> GoogleWorld:
-    _google.reset()
-    return _google
-
-
-def _on_eks(*pools: Manifest, facts: Facts = FACTS) -> tuple[Wanted, ...]:
-    cluster = EKSCluster.parse(
-        {
-            "apiVersion": EKSCluster.definition.api_version,
-            "kind": "EKSCluster",
-            "metadata": {"name": OWNER.cluster, "namespace": "modelplane-system", "uid": OWNER.uid},
-            "spec": {
-                "region": "us-west-2",
-                "nodePools": [*pools],
-                "networking": {"subnetCidrs": ["10.0.0.0/20", "10.0.16.0/20"]},
-            },
-        }
-    )
-    return eks.resources(cluster, facts)
 
 
 def _on_gke() -> tuple[Wanted, ...]:
@@ -106,7 +57,7 @@ def _on_gke() -> tuple[Wanted, ...]:
     return gke.resources(cluster, gke.Facts(PROJECT))
 
 
-def _without(wanted: tuple[Wanted, ...], *parameters: str, keys: set[str] = frozenset()) -> tuple[Wanted, ...]:  # type: ignore[assignment]
+def _without(wanted: tuple[Wanted, ...], *parameters: str, keys: Collection[str] = ()) -> tuple[Wanted, ...]:
     """Return the same without these parameters, and without the resources of these keys."""
 
     def cut(one: Wanted) -> Wanted:
@@ -136,9 +87,9 @@ def _with_old_templates(wanted: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
 
 
 def _made_before(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
-    """Have a cluster made as operators before made it: L4 without a template, H100 with one of another content."""
+    """Have a cluster made as operators before made it: L4 without a template, FABRIC with one of another content."""
     plain = replace(FACTS, templates={"nodegroup-l4": ""})
-    wanted = _with_old_templates(_without(_on_eks(*pools, facts=plain), "configurationValues", keys=OF_THE_CNI))
+    wanted = _with_old_templates(_without(eks_cluster(*pools, facts=plain), "configurationValues", keys=OF_THE_CNI))
     aws.server.eks.takes_unfenced = True
     life = aws.live(wanted, pace=PACE)
     life.until_settled(HOURS)
@@ -164,7 +115,7 @@ def _policies_of_nodes(aws: AwsWorld) -> set[str]:
 
 
 def test_a_new_cluster_on_eks_has_its_fences_and_nodes_without_the_permissions_of_the_cni(aws: AwsWorld) -> None:
-    life = aws.live(_on_eks(L4, H100), pace=PACE)
+    life = aws.live(eks_cluster(L4, FABRIC), pace=PACE)
     life.until_settled(HOURS)
 
     one_of_each(life)
@@ -173,9 +124,9 @@ def test_a_new_cluster_on_eks_has_its_fences_and_nodes_without_the_permissions_o
 
 
 def test_a_cluster_on_eks_that_was_made_before_keeps_its_nodes_and_gets_fences(aws: AwsWorld) -> None:
-    life = _made_before(aws, L4, H100)
+    life = _made_before(aws, L4, FABRIC)
     before = _groups(aws)
-    life.wanted = _on_eks(L4, H100, facts=_facts(aws))
+    life.wanted = eks_cluster(L4, FABRIC, facts=_facts(aws))
 
     life.until_settled(HOURS)
 
@@ -192,7 +143,7 @@ def test_a_cluster_on_eks_that_was_made_before_keeps_its_nodes_and_gets_fences(a
 def test_a_pool_that_comes_to_a_cluster_that_was_made_before_is_as_on_a_new_one(aws: AwsWorld) -> None:
     life = _made_before(aws, L4)
     other = {**L4, "name": "other"}
-    life.wanted = _on_eks(L4, other, facts=_facts(aws))
+    life.wanted = eks_cluster(L4, other, facts=_facts(aws))
 
     life.until_settled(HOURS)
 
@@ -201,13 +152,13 @@ def test_a_pool_that_comes_to_a_cluster_that_was_made_before_is_as_on_a_new_one(
     assert "launchTemplate" in _groups(aws)["nodegroup-other"]
 
 
-@pytest.mark.parametrize("pool", [L4, H100], ids=["plain", "fabric"])
+@pytest.mark.parametrize("pool", [L4, FABRIC], ids=["plain", "fabric"])
 def test_a_group_whose_template_would_be_another_says_so_and_keeps_it(aws: AwsWorld, pool: Manifest) -> None:
     """AWS never takes another template for a group, and a group without its template makes no nodes."""
-    life = aws.live(_on_eks(pool), pace=PACE)
+    life = aws.live(eks_cluster(pool), pace=PACE)
     life.until_settled(HOURS)
     before, calls = _groups(aws), aws.server.changes
-    life.wanted = _on_eks({**pool, "diskSizeGb": 500}, facts=_facts(aws))
+    life.wanted = eks_cluster({**pool, "diskSizeGb": 500}, facts=_facts(aws))
 
     decision = life.turn()
 
@@ -227,14 +178,14 @@ def test_a_group_whose_template_would_be_another_says_so_and_keeps_it(aws: AwsWo
     ],
 )
 def test_what_somebody_has_set_for_the_cni_stays_beside_it(values: str, expected: Manifest) -> None:
-    addon = next(one for one in _on_eks(L4, facts=replace(FACTS, cni=values)) if one.key == CNI)
+    addon = next(one for one in eks_cluster(L4, facts=replace(FACTS, cni=values)) if one.key == CNI)
 
     assert json.loads(addon.parameters["configurationValues"]) == expected
 
 
 def test_what_is_right_for_the_cni_stays_as_it_is_written() -> None:
     values = "enableNetworkPolicy: true\nenv: {WARM_IP_TARGET: '5'}"
-    addon = next(one for one in _on_eks(L4, facts=replace(FACTS, cni=values)) if one.key == CNI)
+    addon = next(one for one in eks_cluster(L4, facts=replace(FACTS, cni=values)) if one.key == CNI)
 
     assert addon.parameters["configurationValues"] == values
 
@@ -263,13 +214,13 @@ def _is_refused(life: Life[Any], words: str) -> bool:
 def test_the_stand_in_for_eks_refuses_a_cluster_without_its_fences(
     aws: AwsWorld, change: Callable[[tuple[Wanted, ...]], tuple[Wanted, ...]], words: str
 ) -> None:
-    assert _is_refused(aws.live(change(_on_eks(L4)), pace=PACE), words)
+    assert _is_refused(aws.live(change(eks_cluster(L4)), pace=PACE), words)
 
 
 def test_the_stand_in_for_eks_refuses_nodes_with_the_permissions_of_the_cni(aws: AwsWorld) -> None:
     policy = Wanted("extra", kinds.ROLE_POLICY, {"RoleName": Ref("role-node"), "PolicyArn": CNI_POLICY})
 
-    assert _is_refused(aws.live((*_on_eks(L4), policy), pace=PACE), "permissions of the CNI")
+    assert _is_refused(aws.live((*eks_cluster(L4), policy), pace=PACE), "permissions of the CNI")
 
 
 def test_the_stand_in_for_gke_refuses_a_cluster_without_its_fences(google: GoogleWorld) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from modelplane_operator.rendering.clusters.gke import SERVICES, Facts, quotas, 
 from tests.support.cloud_life import OWNER, Life
 from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.google.server import PROJECT, Fault
-from tests.support.google.world import GoogleWorld, google_world
+from tests.support.google.world import GoogleWorld
 from tests.support.manifests import Manifest
 
 pytestmark = pytest.mark.processes
@@ -40,18 +40,6 @@ A100: Manifest = {
     "gpu": {"acceleratorType": "nvidia-tesla-a100", "acceleratorCount": 8},
     "zones": ["us-central1-a"],
 }
-
-
-@pytest.fixture(scope="module")
-def _google() -> Iterator[GoogleWorld]:
-    with google_world() as world:
-        yield world
-
-
-@pytest.fixture
-def google(_google: GoogleWorld) -> GoogleWorld:
-    _google.reset()
-    return _google
 
 
 def _wanted(*pools: Manifest, version: str = "1.35", zones: tuple[str, ...] = ()) -> tuple[Wanted, ...]:
