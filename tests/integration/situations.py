@@ -91,18 +91,6 @@ def gang(nodes: int) -> Make:
     return make
 
 
-def disaggregated(*args: str) -> Make:
-    def make(space: str, name: str) -> Sequence[Manifest]:
-        engines: list[Manifest] = []
-        for phase in ("Prefill", "Decode"):
-            one = engine(name=phase.lower(), phase=phase)
-            one["members"][0]["template"]["spec"]["containers"][0]["args"] = ["--model=org/model", *args]
-            engines.append(one)
-        return [deployment(space, name, engines=engines, serving={"mode": "PrefillDecode"})]
-
-    return make
-
-
 def of(kind: Callable[..., Manifest], *args: Any, **more: Any) -> Make:
     return lambda space, name: [kind(space, name, *args, **more)]
 
@@ -349,11 +337,6 @@ SITUATIONS: Mapping[str, Situation] = {
     "slow": Situation(
         running(startup_seconds=900),
         ("no answer on port 8000 at /health since", "kubectl logs -n modelplane-"),
-        runs=True,
-    ),
-    "no-cache-transfer": Situation(
-        disaggregated(),
-        ("does not serve inferencepools", "install the Inference Extension there, or use mode Unified"),
         runs=True,
     ),
     # Services ---
