@@ -95,10 +95,14 @@ def marked_failed(secret: Manifest) -> Manifest:
     """
     release = _payload(secret)
     info = {**_part(release, "info"), "status": "failed", "description": "Helm ended before it was done"}
-    packed = base64.b64encode(gzip.compress(orjson.dumps({**release, "info": info})))
-    metadata, said = secret["metadata"], labels_of(secret)
+    try:
+        said = orjson.dumps({**release, "info": info})
+    except orjson.JSONEncodeError as error:  # it reads what is nested deeper than it writes
+        raise ServerFault(f"Secret {key_of(secret)} is nested deeper than records of Helm's are") from error
+    packed = base64.b64encode(gzip.compress(said))
+    metadata, known = secret["metadata"], labels_of(secret)
     # The number, because Helm gives a revision the labels of the one before.
-    marks = {**said, "status": "failed", labels.INTERRUPTED: said.get("version", "")}
+    marks = {**known, "status": "failed", labels.INTERRUPTED: known.get("version", "")}
     return {
         **secret,
         "metadata": {**metadata, "labels": marks},
