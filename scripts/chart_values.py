@@ -90,6 +90,7 @@ TYPES: Mapping[str, Schema] = {
     "admission.writers.users": listed(STRING),
     "admission.writers.groups": listed(STRING),
     "networkPolicy.from": listed(OBJECT),
+    "networkPolicy.admissionFrom": listed(OBJECT),
     "networkPolicy.egress": listed(OBJECT),
     "networkPolicy.hubGateway.private": objects("cidr", only=("cidr", "except")),
     "networkPolicy.hubGateway.egress": listed(OBJECT),

@@ -221,7 +221,7 @@ ALL = (
     r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/mp",
     *("podAnnotations.a=b", "podLabels.c=d", "admission.routes=OwnPrefix", "admission.writers.users={root}"),
     *("networkPolicy.from[0].podSelector.matchLabels.app=prometheus", "serviceMonitor.enabled=true"),
-    "clusterSharing.enabled=true",
+    *("networkPolicy.admissionFrom[0].ipBlock.cidr=10.0.0.2/32", "clusterSharing.enabled=true"),
     *("serviceMonitor.labels.release=prometheus", "prometheusRule.enabled=true", "settings.lease-duration=30"),
 )
 

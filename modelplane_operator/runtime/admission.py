@@ -26,7 +26,7 @@ from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
-from modelplane_operator.planning.admission.certificates import asking, in_use, known, rotation
+from modelplane_operator.planning.admission.certificates import Shown, asking, in_use, known, rotation
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
 from modelplane_operator.planning.answers.documents import QUESTION
 from modelplane_operator.planning.answers.questions import BUSY, QuestionAnswer, QuestionError
@@ -54,16 +54,15 @@ class Webhook:
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
     _shown: int | None = field(default=None, init=False)
     _running: int = field(default=0, init=False)
-    _paths: tuple[bytes, ...] | None = field(default=None, init=False)
-    """Of all certificates; None until they are read anew."""
+    paths: tuple[bytes, ...] | None = field(default=None, init=False)
+    """Of all certificates; None until they are read again."""
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
 
-    def is_asked_at(self, path: str) -> bool:
-        """Whether it is an API server that asks there, which alone knows where."""
-        if self._paths is None:
-            self._paths = tuple(one.path.encode() for one in known(self._secrets()))
-        return any(hmac.compare_digest(path.encode(errors="replace"), one) for one in self._paths)
+    async def read_paths(self) -> tuple[bytes, ...]:
+        """Return where API servers ask, as the watch knows it."""
+        self.paths = tuple(one.path.encode() for one in known(self._secrets()))
+        return self.paths
 
     async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
         """What the review says; nothing when it cannot, and of what is on its way out or the operator's own.
@@ -114,20 +113,22 @@ class Webhook:
                 return await one.answers(request, self.clients)
         raise QuestionError("nobody here answers questions", BUSY)
 
-    def show(self) -> None:
-        """Show the certificate whose turn it is to whoever connects from now on."""
-        shown = in_use(known(self._secrets()), self.clients.now())
-        if shown is None or shown.number == self._shown:
-            return
+    def to_show(self) -> Shown | None:
+        """Return the certificate whose turn it is, if it is not shown yet."""
+        found = in_use(known(self._secrets()), self.clients.now())
+        return found if found is not None and found.number != self._shown else None
+
+    def show(self, certificate: Shown) -> None:
+        """Show a certificate to all that connect from now on; on the loop that makes the handshakes."""
         with tempfile.NamedTemporaryFile() as file:  # which nobody else may read
-            Path(file.name).write_text(shown.certificate + shown.key, encoding="ascii")
+            Path(file.name).write_text(certificate.certificate + certificate.key, encoding="ascii")
             try:
                 self.tls.load_cert_chain(file.name)
             except ssl.SSLError as error:
-                log.warning("certificate not usable", secret=str(shown.secret), error=error.reason)
+                log.warning("certificate not usable", secret=str(certificate.secret), error=error.reason)
                 return
-        self._shown = shown.number
-        log.info("admission certificate shown", secret=str(shown.secret))
+        self._shown = certificate.number
+        log.info("admission certificate shown", secret=str(certificate.secret))
 
     def _secrets(self) -> tuple[Manifest, ...]:
         seen = self.clients.hub.find(SECRET)
@@ -135,7 +136,7 @@ class Webhook:
 
     def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
         """Some Secret has changed."""
-        self._paths = None
+        self.paths = None
         self._news.set()
 
     # Leading ---------------------------------------------------------------------------------------------------------
@@ -179,6 +180,11 @@ class Webhook:
     def _note(self, secret: Manifest) -> None:
         if (seen := self.clients.hub.find(SECRET)) is not None:
             seen.written(secret)
+
+
+def is_asked_at(path: str, paths: Iterable[bytes]) -> bool:
+    """Return whether it is an API server that asks there, which alone knows where."""
+    return any(hmac.compare_digest(path.encode(errors="replace"), one) for one in paths)
 
 
 def is_question(review: Any) -> bool:

@@ -14,9 +14,9 @@ from kopf._cogs.structs.reviews import WebhookClientConfig, WebhookFn
 from kopf._core.engines.admission import WebhookError
 from kopf._core.reactor.inventory import ResourceMemories
 
-from modelplane_operator.runtime.admission import PATIENCE, Webhook, is_question
+from modelplane_operator.runtime.admission import PATIENCE, Webhook, is_asked_at, is_question
 from modelplane_operator.runtime.loop import Controller
-from modelplane_operator.runtime.probes import answering
+from modelplane_operator.runtime.own_thread import answering_apart, run_in
 
 LARGEST: Final = 8 << 20  # of a request: an object as it is and as it was, 3 MiB at most each
 CERTIFICATE_SECONDS: Final = 5.0
@@ -62,21 +62,32 @@ def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookCli
     """A server whose certificate changes while it listens: Kopf's own would close, and open another one."""
 
     async def serve(review: WebhookFn) -> AsyncGenerator[WebhookClientConfig]:
+        here = asyncio.get_running_loop()
+
         async def answer(request: web.Request) -> web.Response:
-            if not webhook.is_asked_at(request.path):
-                raise web.HTTPNotFound  # before anything is read
+            if (paths := webhook.paths) is None:
+                paths = await run_in(here, webhook.read_paths())
+            if request.method != "POST" or not is_asked_at(request.path, paths):
+                # Before anything is read; and whoever tries again has to begin with a handshake.
+                raise web.HTTPNotFound(headers={"Connection": "close"})
             try:
                 asked = json.loads(await request.read())
-                return web.json_response(await (webhook.answer(asked) if is_question(asked) else review(asked)))
+                said = await run_in(here, webhook.answer(asked) if is_question(asked) else _reviewed(review, asked))
+                return web.json_response(said)
             except (WebhookError, json.JSONDecodeError, RecursionError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
 
         app = web.Application(client_max_size=LARGEST)
-        app.router.add_post("/{any:.*}", answer)
-        async with answering(app, webhook.listen, grace=PATIENCE, tls=webhook.tls):
+        app.router.add_route("*", "/{any:.*}", answer)
+        async with answering_apart(app, webhook.listen, grace=PATIENCE, tls=webhook.tls) as there:
             yield WebhookClientConfig()
             while True:
-                webhook.show()
+                if (shown := webhook.to_show()) is not None:
+                    there.call_soon_threadsafe(webhook.show, shown)
                 await asyncio.sleep(CERTIFICATE_SECONDS)
 
     return serve
+
+
+async def _reviewed(review: WebhookFn, asked: Any) -> Any:
+    return await review(asked)
