@@ -71,7 +71,8 @@ async def test_one_address_begins_so_many_handshakes_a_second() -> None:
 
 
 async def test_handshakes_that_nobody_ends_keep_no_other_address_out(port: Port) -> None:
-    waiting = [await asyncio.open_connection("127.0.0.1", port.number, local_addr=(HOSTILE, 0)) for _ in range(UNDER_WAY + 20)]
+    where = ("127.0.0.1", port.number)
+    waiting = [await asyncio.open_connection(*where, local_addr=(HOSTILE, 0)) for _ in range(UNDER_WAY + 20)]
     refused = 0
     for reader, _ in waiting:
         try:
