@@ -57,7 +57,7 @@ One of the reasons in the third stands there, and [the last table](#by-reason) s
 BY_STATUS = """\
 ## By status of a request
 
-A request passes the hub gateway (Traefik or Envoy Gateway), then its cluster's gateway (Envoy Gateway), then the engine.
+A request passes the hub gateway (Traefik or Envoy Gateway), the gateway of a cluster (Envoy Gateway), and the engine.
 Requests to a provider pass the hub gateway alone.
 `modelplane ask NAME "Hi"` asks as a client does, and `modelplane logs NAME` shows what has reached the engine.
 A gateway's own answer has one line of text, or nothing; anything longer is the engine's or the key service's.
