@@ -391,7 +391,7 @@ async def test_a_stack_serves_on_a_cluster_with_nothing_and_leaves_nothing(worke
     noted_helm(tmp_path)
     (tmp_path / "mirror").mkdir()
     fill(tmp_path / "mirror")
-    for chart, version in (("gateway-helm", "v1.8.1"), ("lws", "v0.8.0")):
+    for chart, version in (("gateway-helm", "v1.9.1"), ("lws", "v0.8.0")):
         pack(tmp_path / "mirror", chart, version, stand_in(chart))
     access = read_kubeconfig(worker)
     async with connect(access) as kube:
