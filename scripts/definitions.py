@@ -17,7 +17,8 @@ SOURCES = {
     "hub": ("sigs.k8s.io/gateway-api@v1.5.1", "config/crd/standard"),
     "cluster": ("sigs.k8s.io/gateway-api-inference-extension@v1.0.1", "config/crd/bases"),
 }
-"""Where they go, and the module, and the folder in it, that they come from."""
+"""Where they go, and the module, and the folder in it, that they come from. Those of clusters are for stacks that name
+`ai-gateway`."""
 
 
 def main() -> None:

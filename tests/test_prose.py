@@ -122,7 +122,14 @@ COMMANDS = [
 ]
 KUBERNETES = {
     *("all", "clusterrole", "configmap", "crd", "deployment", "job", "lease", "namespace", "node", "nodes", "pod"),
-    *("envoyproxy", "httproute", "resourceclaimtemplate", "clusterroles", "clusterrolebindings"),
+    *(
+        "envoyproxy",
+        "envoyextensionpolicies",
+        "httproute",
+        "resourceclaimtemplate",
+        "clusterroles",
+        "clusterrolebindings",
+    ),
     "mutatingwebhookconfigurations",
     *("pods", "pvc", "resourceslices", "rolebinding", "secret", "secrets", "service", "validatingwebhookconfiguration"),
 }

@@ -152,6 +152,12 @@ class ModelAccepted(ConditionType):
         STEP,
     )
     INVALID_ENGINE = "InvalidEngine", "False", "An engine cannot run as it is asked for; the message says why.", WARNING
+    NOT_SERVED = (
+        "NotServed",
+        "False",
+        "The cluster does not serve the operator a kind that the replica needs; the message names it.",
+        WARNING,
+    )
     SOURCE_NOT_FOUND = "SourceNotFound", "False", "The namespace lacks a Secret or ConfigMap of an engine.", WARNING
     ACCEPTED = "Accepted", "True", "Every engine has its workload."
 

@@ -30,7 +30,11 @@ class Pin:
 
 
 GATEWAY_API: Final = Pin(
-    "Gateway API", "v1.5.1", "", "Envoy Gateway 1.8 is compiled with it", "that of Envoy Gateway 1.8"
+    "Gateway API",
+    "v1.5.1",
+    "",
+    "of the hub; 1.6.1 exists, and is what Envoy Gateway 1.9 brings to clusters that have none",
+    "not said",
 )
 CERT_MANAGER: Final = Pin(
     "cert-manager",
@@ -41,10 +45,10 @@ CERT_MANAGER: Final = Pin(
 )
 ENVOY_GATEWAY: Final = Pin(
     "gateway-helm",
-    "v1.8.1",
-    "by 2026-06-10",
-    "1.9.1 is what the local fleet runs, but Helm upgrades no definitions of 1.8; 1.8.4 (2026-08-28) was not run here",
-    "over since 2026-11-08; Kubernetes 1.32 to 1.35",
+    "v1.9.1",
+    "2026-08-28",
+    "what the local fleet runs; 1.9.2 exists and was not run here",
+    "2027-02-14; Kubernetes 1.33 to 1.36",
 )
 AI_GATEWAY: Final = Pin(
     "ai-gateway-helm, ai-gateway-crds-helm",

@@ -38,6 +38,11 @@ _WAIT = "Wait: it goes on by itself."
 _HELM = Remedy("Correct what Helm's words in the message name; it is tried again after a while.", "serving-stack.md")
 _CACHE = "model-cache.md#troubleshooting"
 _MUTUAL_TLS = "hub-gateway.md#between-the-hub-gateway-and-clusters"
+_PICKER = "serving-stack.md#when-an-endpoint-picker-does-not-answer"
+_PODS_OF_PICKER = (
+    "kubectl describe pods --namespace modelplane-NAMESPACE --selector modelplane.ai/picker=REPLICA, and kubectl logs "
+    "of the same."
+)
 _ABANDON = "Bring the way there back, or let go of what is there with the annotation modelplane.ai/abandon=true."
 
 REMEDIES: Mapping[ConditionType, Remedy] = {
@@ -100,6 +105,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelAccepted.DEPLOYING: Remedy(_WAIT),
     replicas.ModelAccepted.MODEL_CACHE_HYDRATING: Remedy("Wait; the ModelCache says how far it is.", "model-cache.md"),
     replicas.ModelAccepted.INVALID_ENGINE: Remedy("Correct the engine in the ModelDeployment, as the message says."),
+    replicas.ModelAccepted.NOT_SERVED: Remedy(
+        "On the replica's cluster, install what the message names, or apply examples/access/own-software.yaml again. "
+        "Which of the two, tells: kubectl get crd KIND, with the kind that the message names.",
+        "permissions.md#on-workload-clusters",
+    ),
     replicas.ModelAccepted.SOURCE_NOT_FOUND: Remedy(
         "Create the Secret or ConfigMap that the message names, in the namespace of the ModelDeployment."
     ),
@@ -118,15 +128,22 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     replicas.ModelReady.NOT_ANSWERING: Remedy("Read the engine's log, by the command in the message."),
     replicas.ModelReady.ROUTE_REFUSED: Remedy("Correct what the gateway's words in the message name."),
-    replicas.ModelReady.PICKER_NOT_READY: Remedy(
-        "Wait; if it lasts, look at the picker's pods, which the message names."
-    ),
+    replicas.ModelReady.PICKER_NOT_READY: Remedy(f"Wait; if it lasts, on the cluster: {_PODS_OF_PICKER}", _PICKER),
     replicas.PickerReady.NOT_ASKED: Remedy(
-        "Mend what the gateway says of the EnvoyExtensionPolicy on the cluster; it needs Envoy Gateway 1.8 or newer.",
-        "serving-stack.md",
+        "Mend what the gateway says, on the cluster: kubectl describe envoyextensionpolicies REPLICA "
+        "--namespace modelplane-NAMESPACE; it needs Envoy Gateway 1.8 or newer.",
+        _PICKER,
     ),
-    replicas.PickerReady.STARTING: Remedy("Wait; requests are answered meanwhile, but in mode PrefillDecode."),
-    replicas.PickerReady.AWAY: Remedy("Look at the picker's pods on the cluster; requests are answered meanwhile."),
+    replicas.PickerReady.STARTING: Remedy(
+        "Wait; requests are answered meanwhile, but in mode PrefillDecode. If it lasts, on the cluster: "
+        f"{_PODS_OF_PICKER}",
+        _PICKER,
+    ),
+    replicas.PickerReady.AWAY: Remedy(
+        f"Look at the picker's pods, on the cluster: {_PODS_OF_PICKER} Requests are answered meanwhile, but in mode "
+        "PrefillDecode.",
+        _PICKER,
+    ),
     replicas.ModelReady.CLUSTER_UNREACHABLE: Remedy(
         "Mend the way to the cluster; failover moves the replica, where the deployment asks for it.", "scheduling.md"
     ),

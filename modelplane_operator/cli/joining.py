@@ -16,7 +16,7 @@ import yaml
 from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.hub import ask
-from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.options import Candidate, Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Exit, Format, No, console, structured, table, text
 from modelplane_operator.clients.access import write_kubeconfig
 from modelplane_operator.clients.asking import may
@@ -58,8 +58,8 @@ class Finding:
     remedy: str
 
 
-def check(context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
-    """Whether the cluster of a context can become a workload cluster, and what is missing."""
+def check(context: Candidate = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
+    """Whether a cluster can become a workload cluster, and what is missing: that of --context, and not the hub."""
     findings = ask(hub(kubeconfig, context), _findings)
     good = all(one.ok for one in findings)
     if output.is_structured:

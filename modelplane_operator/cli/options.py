@@ -22,6 +22,12 @@ Namespace: TypeAlias = Annotated[
     str | None, typer.Option("-n", "--namespace", help="Its namespace; otherwise that of the context.")
 ]
 Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="The context of the hub in the kubeconfig.")]
+Candidate: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--context", help="The context, in the kubeconfig, of the cluster to check; otherwise the current one."
+    ),
+]
 Kubeconfig: TypeAlias = Annotated[
     Path | None, typer.Option("--kubeconfig", help="The kubeconfig; otherwise KUBECONFIG, or ~/.kube/config.")
 ]

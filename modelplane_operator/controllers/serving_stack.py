@@ -33,7 +33,7 @@ from modelplane_operator.planning.charts import ObservedCharts
 from modelplane_operator.planning.serving_stack import CHILDREN, ClusterState, Observed, homes, plan
 from modelplane_operator.rendering.beside import holder
 from modelplane_operator.rendering.serving_stack import ClusterSoftware, parts, render_namespaces
-from modelplane_operator.rendering.stack_charts import GPU_DRIVER, NAMESPACES, optional_charts
+from modelplane_operator.rendering.stack_charts import GPU_DRIVER, NAMESPACES, asks_ai_gateway, optional_charts
 from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
@@ -59,7 +59,7 @@ RECORDS = Watched(SECRET, bare=True)
 def controller(
     definitions: tuple[Manifest, ...], helm: Helm, fabrics: Fabrics, known: Connections | None = None
 ) -> Controller[ServingStack, Observed]:
-    """`definitions` are those of the kinds that the stack needs and no chart brings.
+    """`definitions` are those of the kinds that the AI gateway needs and no chart brings.
 
     `fabrics`: what is kept of nodes; `known` says what is wrong with kubeconfigs.
     """
@@ -115,6 +115,7 @@ async def _observe_state(
     children = tuple(applied(remote, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
     charts = await look(remote, uid, wanted, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
+    needed = () if terminating or not asks_ai_gateway(stack.spec) else definitions
     others = dict[str, str]() if terminating else await _others(stack, remote, charts, clients)
     existing = ClusterSoftware(charts.releases, others)
     has_driver = GPU_DRIVER in others or any(
@@ -125,7 +126,7 @@ async def _observe_state(
         charts=charts,
         children=children,
         taken=frozenset() if terminating else await _taken(stack, remote, clients, children, existing),
-        definitions=() if terminating else await ours(remote, clients, definitions),
+        definitions=await ours(remote, clients, needed),
         balancers=await _balancers(remote, clients, children) if terminating else (),
         no_devices=lacking,
         has_devices=bool(having),

@@ -68,7 +68,7 @@ class ClusterState:
     taken: frozenset[str] = frozenset()
     """Namespaces that are somebody else's, and in which we install all the same."""
     definitions: tuple[Manifest, ...] = ()
-    """Those of the kinds that no chart brings, but for those that somebody else has made."""
+    """Those of the kinds that the AI gateway needs and no chart brings, but for those that somebody else has made."""
     balancers: tuple[str, ...] = ()
     """Load balancers of the gateway; looked for when the gateway is to go."""
     no_devices: tuple[str, ...] = ()

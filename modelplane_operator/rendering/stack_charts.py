@@ -77,14 +77,18 @@ class StackChart:
         return Key(self.namespace, f"mp-{self.chart}")
 
 
+def asks_ai_gateway(spec: ServingStackSpec) -> bool:
+    """Return whether Envoy Gateway asks the AI gateway: a stack that only has kept it may have no routes of its."""
+    return any(one.name == AI_GATEWAY and one.enabled for one in spec.components)
+
+
 def _envoy_values(spec: ServingStackSpec) -> Manifest:
-    extended = any(one.name == AI_GATEWAY and one.enabled for one in spec.components)
     return {
         "deployment": {"pod": {"tolerations": LOST}},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True},
-                **({"extensionManager": _ai_gateway()} if extended else {}),
+                **({"extensionManager": _ai_gateway()} if asks_ai_gateway(spec) else {}),
             }
         },
     }
@@ -110,6 +114,7 @@ def _ai_gateway() -> Manifest:
         },
         "service": {"fqdn": {"hostname": service, "port": 1063}},
         "maxMessageSize": f"{_XDS_MEBIBYTES}Mi",
+        # Where a cluster does not know the kind, Envoy Gateway 1.8 changes no route: so its definition comes along.
         "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
     }
 

@@ -151,7 +151,7 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
     assert component(stack, "node-feature-discovery")["version"] == "0.18.3"
     (definition,) = DEFINITIONS
-    assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is not None
+    assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is None, "no part needs it"
     config = await platform.kube.get(CONFIG_MAP, Key("node-feature-discovery", "mp-node-feature-discovery"))
     assert (
         config["data"]["values"]
@@ -199,6 +199,22 @@ async def test_what_the_cluster_has_from_somebody_else_is_left_out_until_it_is_a
     platform.restart()
     await platform.step()
     assert component(await platform.live(), "leader-worker-set")["state"] == "Deployed", "what is ours stays ours"
+
+
+async def test_definitions_that_the_ai_gateway_needs_come_with_it_and_stay(platform: Platform) -> None:
+    await platform.installed()
+    (definition,) = DEFINITIONS
+    await platform.ask(components=[{"name": "ai-gateway-crds"}, {"name": "ai-gateway"}])
+
+    def runs(stack: Manifest) -> bool:
+        return any((one["name"], one["state"]) == ("ai-gateway", "Deployed") for one in stack["status"]["components"])
+
+    await platform.until(runs, "the AI gateway")
+    assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is not None
+
+    await platform.ask(components=[{"name": name, "enabled": False} for name in ("ai-gateway-crds", "ai-gateway")])
+    await platform.until(lambda stack: "ai-gateway" not in str(stack["status"]["components"]), "it to go")
+    assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is not None
 
 
 async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: Platform) -> None:
@@ -375,7 +391,7 @@ async def test_a_stack_serves_on_a_cluster_with_nothing_and_leaves_nothing(worke
     noted_helm(tmp_path)
     (tmp_path / "mirror").mkdir()
     fill(tmp_path / "mirror")
-    for chart, version in (("gateway-helm", "v1.8.1"), ("lws", "v0.8.0")):
+    for chart, version in (("gateway-helm", "v1.9.1"), ("lws", "v0.8.0")):
         pack(tmp_path / "mirror", chart, version, stand_in(chart))
     access = read_kubeconfig(worker)
     async with connect(access) as kube:

@@ -725,6 +725,16 @@ def test_a_secret_that_is_missing_has_a_reason_of_its_own() -> None:
     assert decided["Ready"][2].startswith("Namespace ml-team has no Secret hf")
 
 
+@pytest.mark.parametrize(
+    ("one", "kind"), [(split(), EXTENSION_POLICIES), (subject(stages=2), LEADER_WORKER_SETS)], ids=["split", "gang"]
+)
+def test_what_a_cluster_does_not_serve_is_no_mistake_of_the_engines(one: ModelReplica, kind: str) -> None:
+    decided = told(plan(seen(one)))
+
+    assert decided["ModelAccepted"][1] == decided["Ready"][1] == "NotServed"
+    assert kind in decided["ModelAccepted"][2]
+
+
 def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
     waiting = plan(replace(seen(), held="The weights of ModelCache qwen are not on cluster a yet"))
 

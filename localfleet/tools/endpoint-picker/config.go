@@ -18,6 +18,7 @@ var (
 	deciders = []string{"prefix-based-pd-decider", "always-disagg-pd-decider"}
 	others   = []string{
 		"approx-prefix-cache-producer", "single-profile-handler", "disagg-profile-handler", "disagg-headers-handler",
+		"metrics-data-source",
 	}
 	parserTypes = []string{"openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser"}
 )
@@ -50,6 +51,7 @@ type config struct {
 
 	byName             map[string]plugin
 	parsers            []string
+	metricsPath        string
 	block, longest     int
 	capacity           int
 	learns, split      bool
@@ -65,7 +67,7 @@ func readConfig(f flags) (*config, error) {
 			return nil, err
 		}
 	}
-	c := &config{byName: map[string]plugin{}, block: smallestBlock, longest: 131072, capacity: 31250}
+	c := &config{byName: map[string]plugin{}, block: smallestBlock, longest: 131072, capacity: 31250, metricsPath: "/metrics"}
 	if len(text) == 0 {
 		return nil, fmt.Errorf("there is neither --config-file nor --config-text") // the real one has a default
 	}
@@ -143,6 +145,10 @@ func (c *config) readParameters() error {
 			c.block = max(smallestBlock, number(one, "blockSizeTokens", smallestBlock))
 			c.longest = number(one, "maxPrefixTokensToMatch", c.longest)
 			c.capacity = number(one, "lruCapacityPerServer", c.capacity)
+		case "metrics-data-source":
+			if path, said := one.Parameters["path"].(string); said {
+				c.metricsPath = path
+			}
 		case "prefix-based-pd-decider":
 			c.uncached = number(one, "nonCachedTokens", 0)
 		case "disagg-headers-handler":

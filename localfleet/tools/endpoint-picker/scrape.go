@@ -37,7 +37,7 @@ func (s *store) scrape(one *server) {
 		if !there {
 			wanted = names["vllm"]
 		}
-		if found, err := read(client, "http://"+one.address+"/metrics", wanted); err == nil {
+		if found, err := read(client, "http://"+one.address+s.metricsPath, wanted); err == nil {
 			s.Lock()
 			one.metrics = found
 			s.Unlock()

@@ -31,6 +31,8 @@ type store struct {
 	listing  map[string]object // the pods of a list that is just being read
 	servers  map[string]*server
 	requests int
+
+	metricsPath string
 }
 
 func newStore(c *config, f flags) *store {
@@ -41,7 +43,7 @@ func newStore(c *config, f flags) *store {
 	}
 	return &store{
 		refresh: f.refresh, capacity: c.capacity, selector: selector, ports: f.targets, pods: map[string]object{},
-		servers: map[string]*server{},
+		servers: map[string]*server{}, metricsPath: c.metricsPath,
 	}
 }
 

@@ -15,7 +15,7 @@ from modelplane_operator.planning.model_replica.referenced import keeps, missing
 from modelplane_operator.planning.model_replica.status import Problem, judged
 from modelplane_operator.planning.model_replica.teardown import teardown
 from modelplane_operator.planning.plan import Apply, Plan, Step, prune
-from modelplane_operator.rendering.model_replica import CannotRender, render_model_replica, sources
+from modelplane_operator.rendering.model_replica import NOT_SERVED, CannotRender, render_model_replica, sources
 
 __all__ = ["ClusterState", "Observed", "plan"]
 
@@ -34,7 +34,8 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     rendered = render_model_replica(seen.replica, whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
-        return Plan(status=judged(seen, engines(seen, ()), Problem(ModelAccepted.INVALID_ENGINE, rendered.message)))
+        why = ModelAccepted.NOT_SERVED if rendered.cause in NOT_SERVED else ModelAccepted.INVALID_ENGINE
+        return Plan(status=judged(seen, engines(seen, ()), Problem(why, rendered.message)))
     found = engines(seen, rendered)
     cluster = seen.replica.spec.cluster_name
     held = "" if any(type_of(child) in WORKLOADS for child in seen.children) else seen.held

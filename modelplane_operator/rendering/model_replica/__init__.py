@@ -24,7 +24,7 @@ from modelplane_operator.rendering.model_replica.gang import render_gang
 from modelplane_operator.rendering.model_replica.monitors import render_monitors
 from modelplane_operator.rendering.model_replica.part import Part, misheard, part_of, unheard, untransferred
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle
-from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
+from modelplane_operator.rendering.model_replica.problem import NOT_SERVED, CannotRender, Cause
 from modelplane_operator.rendering.model_replica.revision import REVISION
 from modelplane_operator.rendering.model_replica.routing import (
     render_path_filter,
@@ -37,6 +37,7 @@ __all__ = [
     "BUDGETS",
     "EXTENSION_POLICIES",
     "LEADER_WORKER_SETS",
+    "NOT_SERVED",
     "POD_MONITORS",
     "REVISION",
     "ROUTE_FILTERS",

@@ -17,7 +17,7 @@ from modelplane_operator.kube.resources import ENVOY_EXTENSION_POLICY
 from modelplane_operator.rendering.envoy_policies import ASKED
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE, spread
-from modelplane_operator.rendering.model_replica.part import ports, runs_sglang
+from modelplane_operator.rendering.model_replica.part import metrics_path, ports, runs_sglang
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
 GRPC_PORT = 9002
@@ -212,6 +212,10 @@ _PROBES: Manifest = {
 def picker_config(replica: ModelReplica) -> str:
     """The picker's configuration: JSON, which is YAML too, and reads the same whatever wrote it."""
     config = _split(replica) if replica.spec.is_split else _unified()
+    if (path := metrics_path(replica)) != "/metrics":
+        # Declared by its type, it takes the place of the one that the picker makes by itself.
+        source = {"type": "metrics-data-source", "parameters": {"path": path}}
+        config = {**config, "plugins": [*config["plugins"], source]}
     return json.dumps(config, indent=2) + "\n"
 
 

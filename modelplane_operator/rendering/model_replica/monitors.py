@@ -6,6 +6,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.model_replica.endpoint_picker import METRICS_PORT_NAME
+from modelplane_operator.rendering.model_replica.part import metrics_path
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME
 from modelplane_operator.rendering.owned import on_cluster
 
@@ -14,8 +15,8 @@ def render_monitors(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, .
     """Return one for the pods that answer requests, and one for the picker before them, if there is one."""
     name, picker = replica.metadata.name, names.picker(replica.metadata.name)
     return (
-        _monitor(replica, name, {labels.SERVING: name}, PORT_NAME),
-        *([_monitor(replica, picker, {labels.PICKER_APP: picker}, METRICS_PORT_NAME)] if picked else []),
+        _monitor(replica, name, {labels.SERVING: name}, PORT_NAME, metrics_path(replica)),
+        *([_monitor(replica, picker, {labels.PICKER_APP: picker}, METRICS_PORT_NAME, "/metrics")] if picked else []),
     )
 
 
@@ -23,14 +24,14 @@ def render_monitors(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, .
 _LIMITS = {"sampleLimit": 20_000, "labelLimit": 64, "labelValueLengthLimit": 4096}
 
 
-def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: str) -> Manifest:
+def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: str, path: str) -> Manifest:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
         "metadata": on_cluster(replica, name),
         "spec": {
             "selector": {"matchLabels": selected},
-            "podMetricsEndpoints": [{"port": port, "path": "/metrics", "followRedirects": False}],
+            "podMetricsEndpoints": [{"port": port, "path": path, "followRedirects": False}],
             **_LIMITS,
             "podTargetLabels": [labels.DEPLOYMENT, labels.WORKLOAD],
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_deployment import DeployedEngine
@@ -72,6 +73,17 @@ def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED
 
 _METRICS_OF: Mapping[str, str] = {"triton": "triton-tensorrt-llm"}
 """What the picker calls the metrics of an engine, where that is not the engine's name."""
+
+
+_METRICS: Final = "/metrics"
+_METRICS_AT: Mapping[str, str] = {"trtllm-serve": "/prometheus/metrics"}
+"""Where Prometheus and the picker find the metrics of an engine, if elsewhere."""
+
+
+def metrics_path(replica: ModelReplica) -> str:
+    """Return where the metrics of a replica's engines are; where these differ, the usual path."""
+    paths = {_METRICS_AT.get(engine.type or "", _METRICS) for engine in replica.spec.engines}
+    return paths.pop() if len(paths) == 1 else _METRICS
 
 
 def runs_sglang(engine: PlacedEngine | DeployedEngine) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Cause(StrEnum):
@@ -12,6 +13,10 @@ class Cause(StrEnum):
     NO_POD = "PodMissing"
     DECODE_PORT = "DecodePortUnusable"
     TOO_MUCH_TO_COPY = "TooMuchToCopy"
+
+
+NOT_SERVED: Final = frozenset({Cause.NO_PICKER, Cause.NO_LEADER_WORKER_SET})
+"""What the cluster lacks, and no change of the engines mends."""
 
 
 @dataclass(frozen=True, slots=True)

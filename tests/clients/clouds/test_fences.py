@@ -223,10 +223,19 @@ def test_the_stand_in_for_eks_refuses_nodes_with_the_permissions_of_the_cni(aws:
     assert _is_refused(aws.live((*eks_cluster(L4), policy), pace=PACE), "permissions of the CNI")
 
 
-def test_the_stand_in_for_gke_refuses_a_cluster_without_its_fences(google: GoogleWorld) -> None:
-    life = google.live(_without(_on_gke(), "network_config"), pace=PACE)
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        ("network_config", "NetworkPolicies would not be enforced"),
+        ("workload_identity_config", "GKE_METADATA needs a workload pool"),
+    ],
+)
+def test_the_stand_in_for_gke_refuses_a_cluster_without_its_fences(
+    google: GoogleWorld, without: str, words: str
+) -> None:
+    life = google.live(_without(_on_gke(), without), pace=PACE)
 
-    assert _is_refused(life, "NetworkPolicies would not be enforced")
+    assert _is_refused(life, words)
 
 
 def test_a_cluster_on_gke_that_was_made_before_stays_and_says_that_its_fences_are_not_enforced(

@@ -203,6 +203,11 @@ class Gke:
         if not pool.locations:
             pool.locations = [f"{cluster.location or 'us-central1'}-{zone}" for zone in "abc"]
         assert pool.config.labels["modelplane.ai/pool"]
+        hidden = pool.config.workload_metadata_config.mode == types.WorkloadMetadataConfig.Mode.GKE_METADATA
+        if hidden and not cluster.workload_identity_config.workload_pool:
+            raise Refused("INVALID_ARGUMENT", 400, "", "GKE_METADATA needs a workload pool of the cluster")
+        if not (hidden or self._state.takes_unfenced):
+            raise Refused("INVALID_ARGUMENT", 400, "", "Pods would get the tokens of nodes")
 
     def _operation(self, kind: str, target: str, takes: str, finish: Callable[[], None], error: str = "") -> Any:
         begun = self._state.begin(kind, target, takes, finish, error)

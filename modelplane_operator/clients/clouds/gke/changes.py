@@ -139,6 +139,8 @@ def _pool(owner: Owner, said: Mapping[str, Any]) -> dict[str, Any]:
             "disk_size_gb": said["disk_size_gb"],
             "image_type": IMAGE,
             "oauth_scopes": [*SCOPES],
+            # Pods that may reach the metadata service get no token of the node there. The cluster has a workload pool.
+            "workload_metadata_config": {"mode": "GKE_METADATA"},
             "labels": said["labels"],
             "accelerators": accelerators,
             "resource_labels": tags(owner, f"nodepool-{said['labels'][labels.POOL]}"),
