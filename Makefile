@@ -121,8 +121,8 @@ chart: setup crds  ## Lint and package the Helm chart into dist/
 	$$helm lint charts/modelplane-operator && $$helm package charts/modelplane-operator --destination dist
 
 release: DIGESTS ?= written
-release: image-files crds  ## All of a release, made twice and compared, with checksums, into dist/ (DIGESTS=none: without)
-	@$(BIN)/python -m scripts.release --helm build/image/helm --digests $(DIGESTS) \
+release: image-files crds  ## All of a release, made twice and compared, into dist/ (DIGESTS=none; SIGNING_KEY=file: docs/releases.md)
+	@$(BIN)/python -m scripts.release --helm build/image/helm --digests $(DIGESTS) $(if $(SIGNING_KEY),--key $(SIGNING_KEY)) \
 		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 
 lock:  ## Resolve the dependencies again and write requirements.txt

@@ -1,4 +1,4 @@
-"""Make a release: sdist, wheel, chart, a bill of materials, checksums, and the image where one can be built.
+"""Make a release: sdist, wheel, chart, bill of materials, provenance, checksums, and the image where one can be built.
 
 Everything but the image is made twice, and the release fails when the two differ by a byte. SOURCE_DATE_EPOCH is the
 time that archives carry; without it, that of the commit.
@@ -27,7 +27,7 @@ import yaml
 
 from modelplane_operator import __version__
 from modelplane_operator.rendering.digests import DIGESTS
-from scripts import digests, image, licences
+from scripts import digests, image, licences, signing
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts/modelplane-operator"
@@ -44,14 +44,17 @@ def main() -> None:
     parser.add_argument("--helm", type=Path, required=True, help="the helm that packages the chart")
     parser.add_argument("--go", type=Path, help="the go that reads what is in helm")
     parser.add_argument("--digests", choices=("written", "none"), default="written", help="none: do without them")
+    parser.add_argument("--key", type=Path, help="a private key to sign with: docs/releases.md")
     asked = parser.parse_args()
     try:
-        release(asked.folder, asked.helm, asked.go, without_digests=asked.digests == "none")
-    except (ReleaseError, image.ImageError) as error:
+        release(asked.folder, asked.helm, asked.go, key=asked.key, without_digests=asked.digests == "none")
+    except (ReleaseError, image.ImageError, signing.SigningError) as error:
         sys.exit(f"release: {error}")
 
 
-def release(folder: Path, helm: Path, go: Path | None, *, without_digests: bool = False) -> None:
+def release(
+    folder: Path, helm: Path, go: Path | None, *, key: Path | None = None, without_digests: bool = False
+) -> None:
     """Put all of it into a folder that is new or empty."""
     same_versions()
     digests_written(without_digests=without_digests)
@@ -62,7 +65,9 @@ def release(folder: Path, helm: Path, go: Path | None, *, without_digests: bool 
         (folder / name).write_bytes(content)
     if saved := image_archive(folder):
         print(f"{saved.name} is no part of the comparison: builders write their own times")
-    write_checksums(folder, [*files, *([saved.name] if saved else [])])
+    write_checksums(folder, names := [*files, *([saved.name] if saved else [])])
+    attested = signing.attest(folder, [*names, CHECKSUMS], ROOT, key)
+    print(f"signed, with its provenance in {attested[0]}" if key else f"not signed; its provenance is {attested[0]}")
     for line in (folder / CHECKSUMS).read_text().splitlines():
         print(f"  {line}")
 

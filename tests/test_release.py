@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import re
@@ -14,7 +16,7 @@ import pytest
 
 from modelplane_operator import __version__
 from modelplane_operator.clients.clouds.eks import permissions
-from scripts import digests, image, image_root, licences, release
+from scripts import digests, image, image_root, licences, release, signing
 from tests.support.manifests import ROOT
 
 
@@ -54,6 +56,7 @@ def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: py
         f"modelplane-operator-chart-{__version__}.tgz",
         f"modelplane-operator-crds-{__version__}.yaml",
         f"modelplane-operator-{__version__}.cdx.json",
+        f"modelplane-operator-{__version__}.provenance.json",
         "SHA256SUMS",
     }
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, capture_output=True, check=True)
@@ -76,6 +79,66 @@ def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: py
     named = {part["name"] for part in parts}
     assert {"kopf", "aiohttp", "helm.sh/helm/v3", "k8s.io/client-go"} <= named
     assert all(part["hashes"] for part in parts if part["purl"].startswith("pkg:pypi/"))
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A private key as docs/releases.md says that one is made."""
+    file = tmp_path / "release.key"
+    command = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", file]
+    subprocess.run(command, capture_output=True, check=True)
+    return file
+
+
+def verified(public: Path, content: bytes, signature: str, folder: Path) -> bool:
+    """Whether OpenSSL takes a signature as cosign makes it: of the SHA-256, in ASN.1, in base 64."""
+    (folder / "content").write_bytes(content)
+    (folder / "signature").write_bytes(base64.b64decode(signature))
+    command = ["openssl", "dgst", "-sha256", "-verify", public, "-signature", "signature", "content"]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.processes
+def test_a_release_is_signed_and_its_provenance_names_every_file(tmp_path: Path, key: Path) -> None:
+    dist, public = tmp_path / "dist", tmp_path / "release.pub"
+    dist.mkdir()
+    files = {"a.whl": b"wheel", "SHA256SUMS": b"sums"}
+    for name, content in files.items():
+        (dist / name).write_bytes(content)
+    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], capture_output=True, check=True)
+    provenance, *signatures = signing.attest(dist, [*files], ROOT, key)
+
+    assert set(signatures) == {"a.whl.sig", "SHA256SUMS.sig", f"{provenance}.sig"}
+    for name in (*files, provenance):
+        content, signature = (dist / name).read_bytes(), (dist / f"{name}.sig").read_text()
+        assert verified(public, content, signature, tmp_path)
+        assert not verified(public, content + b"x", signature, tmp_path)
+    said = json.loads((dist / provenance).read_text())
+    payload = base64.b64decode(said["payload"])
+    signed = f"DSSEv1 {len(said['payloadType'])} {said['payloadType']} {len(payload)} ".encode() + payload
+    assert verified(public, signed, said["signatures"][0]["sig"], tmp_path)
+    statement = json.loads(payload)
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert {one["name"]: one["digest"]["sha256"] for one in statement["subject"]} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items()
+    }
+    parameters = statement["predicate"]["buildDefinition"]["externalParameters"]
+    assert re.fullmatch("[0-9a-f]{40}", parameters["source"]["digest"]["gitCommit"])
+
+
+@pytest.mark.processes
+def test_what_cannot_sign_is_named(tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, locked = tmp_path / "rsa.key", tmp_path / "locked.key"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-out", other], capture_output=True, check=True)
+    lock = ["openssl", "pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:hush"]
+    subprocess.run(lock, capture_output=True, check=True)
+    for file, words in ((tmp_path / "none", "cannot be read: No such"), (other, "curve P-256"), (locked, "password")):
+        with pytest.raises(signing.SigningError, match=words):
+            signing.attest(tmp_path, [], ROOT, file)
+    with pytest.raises(signing.SigningError, match="no checkout of git"):
+        signing.attest(tmp_path, [], tmp_path, key)
+    monkeypatch.setenv(signing.PASSWORD, "hush")
+    assert signing.attest(tmp_path, [], ROOT, locked)
 
 
 def test_nothing_is_released_that_lacks_a_digest_unless_somebody_says_so(
