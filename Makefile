@@ -137,6 +137,9 @@ digests: setup  ## Ask the registries for the digests of images, charts and the 
 digests-check: setup  ## Fail when a digest is missing: for whoever publishes a release
 	$(BIN)/python -m scripts.digests --check
 
+audit: image-files  ## List known vulnerabilities of the Go modules in Helm, charts and images
+	@$(BIN)/python -m scripts.audit --helm build/image/helm --go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
+
 clean:  ## Remove what was built here (the cache of built binaries stays)
 	rm -rf .venv .venv-e2e build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
@@ -160,4 +163,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-slow test-all test-faults check check-but-types fmt lint type crds golden bench image image-push image-files chart release lock clean
+.PHONY: audit help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-slow test-all test-faults check check-but-types fmt lint type crds golden bench image image-push image-files chart release lock clean

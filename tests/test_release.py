@@ -16,7 +16,7 @@ import pytest
 
 from modelplane_operator import __version__
 from modelplane_operator.clients.clouds.eks import permissions
-from scripts import digests, image, image_root, licences, release, signing
+from scripts import audit, digests, image, image_root, licences, release, signing
 from tests.support.manifests import ROOT
 
 
@@ -139,6 +139,38 @@ def test_what_cannot_sign_is_named(tmp_path: Path, key: Path, monkeypatch: pytes
         signing.attest(tmp_path, [], tmp_path, key)
     monkeypatch.setenv(signing.PASSWORD, "hush")
     assert signing.attest(tmp_path, [], ROOT, locked)
+
+
+@pytest.mark.parametrize(
+    ("version", "fixed"),
+    [
+        ("1.9.0", None),
+        ("2.0.0-rc.1", None),
+        ("2.0.0", "2.3.1"),
+        ("2.3.0", "2.3.1"),
+        ("2.3.1", None),
+        ("2.10.0", None),
+        ("3.0.0", ""),
+        ("3.1.0+build", ""),
+    ],
+)
+def test_versions_between_two_events_are_affected(version: str, fixed: str | None) -> None:
+    events = [{"introduced": "3.0.0"}, {"introduced": "2.0.0"}, {"fixed": "2.3.1"}]
+    assert audit.mended(events, version) == fixed
+
+
+def test_known_vulnerabilities_are_listed_by_module(tmp_path: Path) -> None:
+    def advisory(number: str, name: str, **more: str) -> None:
+        affected = [{"package": {"name": name}, "ranges": [{"events": [{"introduced": "0"}, {"fixed": "1.2.0"}]}]}]
+        (tmp_path / f"{number}.json").write_text(json.dumps({"id": number, "affected": affected, **more}))
+
+    advisory("GO-1", "example.com/a", summary="It leaks.")
+    advisory("GO-2", "example.com/b")
+    advisory("GO-3", "example.com/a", withdrawn="2026-01-01")
+    used = [audit.Module("example.com/a", "1.1.9", "Helm"), audit.Module("example.com/a", "1.2.0", "a chart")]
+
+    (found,) = audit.known(used, tmp_path)
+    assert (found.number, found.module, found.summary, found.fixed) == ("GO-1", used[0], "It leaks.", "1.2.0")
 
 
 def test_nothing_is_released_that_lacks_a_digest_unless_somebody_says_so(
