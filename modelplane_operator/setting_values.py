@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -99,6 +100,16 @@ def address(text: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) >= 2**16:
         raise ValueError("it must be HOST:PORT, or :PORT for all addresses")
     return host.strip("[]"), int(port)
+
+
+def authorities(text: str) -> Path:
+    """Return a file that has certificates of authorities; raises ValueError."""
+    try:
+        ssl.create_default_context(cafile=text)
+    except (OSError, ssl.SSLError) as error:  # an SSLError, which is an OSError, has words of OpenSSL's
+        reason = "it has no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ValueError(f"it must be a file with certificates: {reason}") from None
+    return Path(text)
 
 
 def places(text: str) -> tuple[str, ...]:

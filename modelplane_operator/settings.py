@@ -75,6 +75,11 @@ class Settings:
     )
     admission_listen: tuple[str, int] | None = _option(None, values.address, "HOST:PORT of the webhook (default: none)")
     admission_name: str = _option(names.ADMISSION_SERVICE, str, "by which API servers reach it")
+    admission_clients: Path | None = _option(
+        None,
+        values.authorities,
+        "a FILE of certificates: API servers have to show one that these have signed (default: none is asked for)",
+    )
     http_api_servers: str = _option(
         "refused",
         values.one_of("refused", "allowed"),

@@ -201,11 +201,15 @@ def webhook(
     name: str,
     clients: Clients,
     controllers: Iterable[Controller[Any, Any]],
+    authorities: Path | None = None,
 ) -> Webhook | None:
-    """None where nobody is to be answered."""
+    """None where nobody is to be answered. `authorities`: who signs the certificates of API servers."""
     if listen is None:
         return None
     made = Webhook(listen, name, clients, tuple(one for one in controllers if one.review))
+    if authorities is not None:
+        made.tls.load_verify_locations(authorities)
+        made.tls.verify_mode = ssl.CERT_REQUIRED
     if (secrets := clients.hub.find(SECRET)) is not None:
         secrets.subscribe(made.heard)
     return made

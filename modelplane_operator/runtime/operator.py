@@ -245,7 +245,9 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
             helm.forget(connection.name)
 
     fleet.on_open(opened)
-    on_write = webhook(settings.admission_listen, settings.admission_name, clients, controllers)
+    on_write = webhook(
+        settings.admission_listen, settings.admission_name, clients, controllers, settings.admission_clients
+    )
     operator = Operator(
         settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, share
     )
