@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -265,3 +266,82 @@ async def test_of_the_secrets_beside_it_the_account_makes_and_deletes_those_of_g
         assert "makes and deletes no other" in await refusal(by_default, *CREATE, stdin=trap), kind
     assert await refusal(by_default, *drop(ours)) == ""
     await by_default.kubectl("delete", "secret", ours, f"-n{NAMESPACE}")
+
+
+def asking(name: str, group: str, namespace: str) -> Manifest:
+    """A webhook's configuration: what is written of a group is sent to a Service."""
+    service = {"name": "theirs", "namespace": namespace, "path": "/a", "port": 443}
+    hook = {
+        "name": "admission.modelplane.ai",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": service, "caBundle": ""},
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "rules": [{"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["*"]}],
+    }
+    return {**webhook(name), "webhooks": [hook]}
+
+
+OWN, METALLBS = "modelplane-operator", "metallb-webhook-configuration"
+EVERYTHING = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rules": EVERYTHING},
+        {"failurePolicy": "Fail"},
+        {"clientConfig": {"url": "https://thief.example.com/"}},
+        {"clientConfig": {"service": {"name": "thief", "namespace": NAMESPACE, "path": "/a"}}},
+        {"clientConfig": {"service": {"name": "theirs", "namespace": NAMESPACE, "path": "/a", "port": 8443}}},
+        {"matchConditions": [{"name": "none", "expression": "false"}]},
+        {"namespaceSelector": {"matchLabels": {"a": "b"}}},
+        {"timeoutSeconds": 30},
+        {"name": "thief.modelplane.ai"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_of_its_webhooks_configuration_it_writes_whom_to_trust_and_the_path_and_no_more(
+    by_default: Api, change: Manifest
+) -> None:
+    text = yaml.safe_dump(asking(OWN, "modelplane.ai", NAMESPACE))
+    await by_default.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    stored = yaml.safe_load(await by_default.kubectl("get", "validatingwebhookconfiguration", OWN, "-oyaml"))
+    (hook,) = stored["webhooks"]
+
+    async def replaced(hooks: list[Manifest], **metadata: object) -> str:
+        changed = {**stored, "webhooks": hooks, "metadata": {**stored["metadata"], **metadata}}
+        return await refusal(by_default, "replace", "--dry-run=server", "-f-", stdin=yaml.safe_dump(changed))
+
+    held = "changes no more of its webhook's configuration"
+    assert held in await replaced([{**hook, **change}])
+    assert held in await replaced([hook, {**hook, "name": "thief.modelplane.ai", "rules": EVERYTHING}])
+    assert held in await replaced([])
+    assert held in await replaced([hook], finalizers=["example.com/kept"])
+    access = yaml.safe_load(by_default.server.kubeconfig.read_text())["clusters"][0]["cluster"]
+    service = {**hook["clientConfig"]["service"], "path": "/b"}
+    ours = {"service": service, "caBundle": access["certificate-authority-data"]}
+    assert await replaced([{**hook, "clientConfig": ours}]) == "", "that is the operator's to write"
+
+
+async def test_metallbs_webhook_is_asked_of_metallbs_kinds_alone(with_everything: Api) -> None:
+    speaker = "--as=system:serviceaccount:metallb-system:mp-metallb-controller"
+    for group, namespace, taken in (
+        ("metallb.io", "metallb-system", True),
+        ("*", "metallb-system", False),
+        ("", "metallb-system", False),
+        ("metallb.io", "named", False),
+    ):
+        text = yaml.safe_dump(asking(METALLBS, group, namespace))
+        assert ("makes no" in await refusal(with_everything, *CREATE, stdin=text)) is not taken, (group, namespace)
+    # The operator may make a program that runs as MetalLB's.
+    text = yaml.safe_dump(asking(METALLBS, "metallb.io", "metallb-system"))
+    await with_everything.kubectl("apply", "-f-", stdin=text)
+    given = ("--clusterrole=modelplane-operator-hub-gateway", "--serviceaccount=metallb-system:mp-metallb-controller")
+    await with_everything.kubectl("create", "clusterrolebinding", "metallbs", *given)
+    rules = f'[{{"op": "replace", "path": "/webhooks/0/rules", "value": {json.dumps(EVERYTHING)}}}]'
+    patch = ("patch", "validatingwebhookconfiguration", METALLBS, "--type=json", "--dry-run=server", f"-p={rules}")
+    with pytest.raises(AssertionError, match="makes no"):
+        await with_everything.kubectl(*patch, speaker)
+    await with_everything.kubectl("delete", "clusterrolebinding", "metallbs")
+    await with_everything.kubectl("delete", "-f-", stdin=text)
