@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 import yaml
 
+from localfleet import binaries
+from modelplane_operator.api import labels
 from tests.support.api import Api
 from tests.support.chart import NAMESPACE, permissions
 from tests.support.manifests import Manifest
@@ -195,6 +197,23 @@ def held(kind: str, name: str = "trap", **more: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
 
 
+def converted(group: str, namespace: str) -> Manifest:
+    """A kind whose objects a Service converts."""
+    found, service = definition(group), {"name": "thief", "namespace": namespace, "path": "/"}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    return {**found, "spec": {**found["spec"], "conversion": {"strategy": "Webhook", "webhook": webhook}}}
+
+
+async def test_no_kind_that_it_makes_or_changes_is_converted_by_a_thief(with_everything: Api) -> None:
+    for group, namespace, refused in (
+        ("gateway.envoyproxy.io", "metallb-system", True),
+        ("metallb.io", "named", True),
+        ("metallb.io", "metallb-system", False),
+    ):
+        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(converted(group, namespace)))
+        assert ("makes no customresourcedefinitions" in said) is refused, (group, namespace, said)
+
+
 def program(kind: str, namespace: str, account: str) -> Manifest:
     pod: Manifest = {"containers": [{"name": "c", "image": "example.com/thief"}], "restartPolicy": "Always"}
     template = {"metadata": {"labels": {"app": "trap"}}, "spec": {**pod, "serviceAccountName": account}}
@@ -345,3 +364,226 @@ async def test_metallbs_webhook_is_asked_of_metallbs_kinds_alone(with_everything
         await with_everything.kubectl(*patch, speaker)
     await with_everything.kubectl("delete", "clusterrolebinding", "metallbs")
     await with_everything.kubectl("delete", "-f-", stdin=text)
+
+
+OURS = {labels.OWNER_UID: "7f9c24e8", labels.OWNER_KIND: "ModelEndpoint"}
+NAMED = "qwen-0123456789"
+APPLY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+
+
+def service(name: str, where: str, marks: Manifest | None = OURS, **spec: object) -> Manifest:
+    found = _named("v1", "Service", name)
+    metadata = {**found["metadata"], "namespace": where, "labels": dict(marks or {})}
+    ports = [{"name": "http", "port": 80, "targetPort": 80}]
+    return {**found, "metadata": metadata, "spec": {"clusterIP": "None", "ports": ports, **spec}}
+
+
+def endpoints(of: str, where: str, marks: Manifest = OURS, name: str = "") -> Manifest:
+    found = _named("discovery.k8s.io/v1", "EndpointSlice", name or f"{of}-ipv4")
+    metadata = {**found["metadata"], "namespace": where, "labels": {**marks, labels.SERVICE_NAME: of}}
+    thief = [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}]
+    return {**found, "metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": thief}
+
+
+def routed(name: str, where: str, marks: Manifest = OURS, kind: str = "HTTPRoute") -> Manifest:
+    found = _named("gateway.networking.k8s.io/v1", kind, name)
+    spec: Manifest = {"parentRefs": [{"name": "a"}]}
+    if kind == "Gateway":
+        spec = {"gatewayClassName": "a", "listeners": [{"name": "a", "port": 80, "protocol": "HTTP"}]}
+    return {**found, "metadata": {**found["metadata"], "namespace": where, "labels": dict(marks)}, "spec": spec}
+
+
+def middleware(name: str, where: str, marks: Manifest = OURS) -> Manifest:
+    found = _named("traefik.io/v1alpha1", "Middleware", name)
+    return {**found, "metadata": {**found["metadata"], "namespace": where, "labels": dict(marks)}, "spec": {}}
+
+
+@pytest.fixture(scope="module")
+async def routing(hub: Api) -> Api:
+    """The hub with the kinds of routes."""
+    programs = binaries.ensure("gateway-api-crds", "traefik-crds")
+    await hub.define(programs["gateway-api-crds"], programs["traefik-crds"] / "01-traefik-crd.yml")
+    return hub
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        (service(NAMED, "named"), ""),
+        (service(NAMED, NAMESPACE), ""),
+        (service(NAMED, "named", None), "do not carry its label"),
+        (service("kube-dns", "kube-system"), "where no tenant is"),
+        (service(NAMED, "named", clusterIP=""), "no address and no pods"),
+        (service(NAMED, "named", externalIPs=["192.0.2.1"]), "no address and no pods"),
+        (service(NAMED, "named", type="LoadBalancer", clusterIP=""), "no address and no pods"),
+        (service(NAMED, "named", type="ExternalName", clusterIP="", externalName="a.example.com"), "no address"),
+        (service(NAMED, "named", selector={"app": "theirs"}), "no address and no pods"),
+        (endpoints(NAMED, "named"), ""),
+        (endpoints(NAMED, "named", {}), "do not carry its label"),
+        (endpoints("theirs", "named"), "those of its own Services"),
+        (endpoints("theirs", "named", name=f"{NAMED}-ipv4"), "those of its own Services"),
+        (endpoints("kubernetes", "default"), "those of its own Services"),
+        (endpoints("kube-dns", "kube-system"), "where no tenant is"),
+        (routed(NAMED, "named"), ""),
+        (routed(NAMED, "named", {}), "do not carry its label"),
+        (routed(NAMED, "kube-public"), "where no tenant is"),
+        (routed("modelplane", NAMESPACE, kind="Gateway"), ""),
+        (routed("modelplane", "named", kind="Gateway"), "no Gateways but the hub's own"),
+        (middleware(NAMED, "named"), ""),
+        (middleware(NAMED, "named", {}), "do not carry its label"),
+    ],
+    ids=lambda one: f"{one['kind']}-{one['metadata']['name']}" if isinstance(one, dict) else one,
+)
+async def test_of_what_leads_requests_it_makes_its_own_where_tenants_are(
+    routing: Api, by_default: Api, manifest: Manifest, why: str
+) -> None:
+    said = await refusal(by_default, *APPLY, stdin=yaml.safe_dump(manifest))
+
+    assert said == "" if not why else why in said, said
+
+
+async def test_with_named_namespaces_it_makes_nothing_in_others(routing: Api, with_names: Api) -> None:
+    for where, why in (("named", ""), (NAMESPACE, ""), ("unnamed", "where no tenant is"), ("default", "no tenant")):
+        for one in (service(NAMED, where), endpoints(NAMED, where), routed(NAMED, where), middleware(NAMED, where)):
+            said = await refusal(with_names, *APPLY, stdin=yaml.safe_dump(one))
+            assert said == "" if not why else why in said, (one, said)
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        service("dns", "kube-system", None),
+        service("theirs", "named", None),
+        endpoints("theirs", "named", {}),
+        routed("theirs", "named", {}),
+        middleware("theirs", "named", {}),
+    ],
+    ids=lambda one: f"{one['kind']} {one['metadata']['namespace']}",
+)
+async def test_what_leads_requests_and_is_not_its_own_it_neither_changes_nor_takes_nor_deletes(
+    routing: Api, by_default: Api, theirs: Manifest
+) -> None:
+    text = yaml.safe_dump(theirs)
+    await by_default.kubectl("apply", "-f-", stdin=text)
+    taken = {**theirs, "metadata": {**theirs["metadata"], "labels": {**theirs["metadata"]["labels"], **OURS}}}
+    tried = [
+        (("label", "--overwrite", "--dry-run=server", "-f-", "a=b"), text),
+        (APPLY, yaml.safe_dump(taken)),
+        (("delete", "--dry-run=server", "--wait=false", "-f-"), text),
+    ]
+
+    for arguments, stdin in tried:
+        assert "do not carry its label" in await refusal(by_default, *arguments, stdin=stdin), arguments
+    await by_default.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump(taken))
+    freed = ("label", "--dry-run=server", "-f-", f"{labels.OWNER_UID}-")
+    assert "do not carry its label" in await refusal(by_default, *freed, stdin=text), "nor frees it of the label"
+    await by_default.kubectl("delete", "-f-", stdin=text)
+
+
+async def test_the_hubs_api_server_keeps_its_own_address(by_default: Api) -> None:
+    said = await refusal(by_default, "label", "service", "kubernetes", "-ndefault", "--dry-run=server", "a=b")
+
+    assert "do not carry its label" in said
+
+
+async def test_no_service_gets_the_address_of_another_one_by_its_status(routing: Api, with_everything: Api) -> None:
+    balanced = service("theirs", "named", None, type="LoadBalancer", clusterIP="")
+    await with_everything.kubectl("apply", "-f-", stdin=yaml.safe_dump(balanced))
+    stored = yaml.safe_load(await with_everything.kubectl("get", "service", "theirs", "-nnamed", "-oyaml"))
+    stolen = yaml.safe_dump({**stored, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}})
+
+    said = await refusal(with_everything, "replace", "--subresource=status", "--dry-run=server", "-f-", stdin=stolen)
+
+    assert "writes no status of services" in said
+    await with_everything.kubectl("delete", "service", "theirs", "-nnamed")
+
+
+async def test_of_what_users_write_it_changes_its_finalizer_alone(by_default: Api) -> None:
+    group = "modelplane.ai/v1alpha1"
+    changed = {"mutualTLS": "Never", "endpoints": [{"weight": 7, "selector": {"matchLabels": {"a": "b"}}}]}
+    theirs: list[Manifest] = [
+        {
+            **_named(group, "InferenceGateway", "default"),
+            "spec": {"backend": "Traefik", "traefik": {"version": "40.0.0"}},
+        },
+        {**_named(group, "ModelService", "chat"), "spec": {"endpoints": [{"selector": {"matchLabels": {"a": "b"}}}]}},
+    ]
+    for manifest in theirs:
+        text = yaml.safe_dump(manifest)
+        await by_default.kubectl("apply", "-nnamed", "-f-", stdin=text)
+        what = (f"{manifest['kind']}.v1alpha1.modelplane.ai", manifest["metadata"]["name"], "-nnamed", "--type=merge")
+        for change, taken in (
+            ({"metadata": {"finalizers": [labels.FINALIZER]}}, True),
+            ({"metadata": {"finalizers": ["example.com/kept"]}}, False),
+            ({"metadata": {"labels": OURS}}, False),
+            (
+                {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"}]}},
+                False,
+            ),
+            ({"spec": changed}, False),
+        ):
+            said = await refusal(by_default, "patch", *what, "--dry-run=server", f"-p={json.dumps(change)}")
+            assert ("changes its own finalizer" in said) is not taken, (what, change, said)
+            assert not taken or said == ""
+        await by_default.kubectl("delete", "-nnamed", "-f-", stdin=text)
+
+
+def patched(name: str, change: Manifest) -> tuple[str, ...]:
+    return ("patch", "secret", name, f"-n{NAMESPACE}", "--type=merge", "--dry-run=server", f"-p={json.dumps(change)}")
+
+
+async def test_helms_records_of_our_own_release_are_not_its_to_write(by_default: Api) -> None:
+    record = "sh.helm.release.v1.modelplane.v7"
+    manifest = held("helm.sh/release.v1", record)
+    marks = {"owner": "helm", "name": "modelplane", "status": "deployed", "version": "7"}
+    manifest["metadata"] |= {"namespace": NAMESPACE, "labels": marks}
+    await by_default.kubectl("apply", "-f-", stdin=yaml.safe_dump({**manifest, "data": {"release": "QQ=="}}))
+
+    for change in (
+        {"data": {"release": "Qg=="}},
+        {"metadata": {"labels": {"status": "failed"}}},
+        {"metadata": {"labels": {"owner": None}}},
+        {"metadata": {"finalizers": [labels.FINALIZER]}},
+    ):
+        assert "no record of Helm's" in await refusal(by_default, *patched(record, change)), change
+    drop = ("delete", "secret", record, f"-n{NAMESPACE}", "--dry-run=server", "--wait=false")
+    assert "no record of Helm's" in await refusal(by_default, *drop)
+    # Helm takes what has its label, of whatever type.
+    forged = held("kubernetes.io/tls", "modelplane-gateway-x")
+    forged["metadata"] |= {"namespace": NAMESPACE, "labels": marks}
+    forged["data"] = {"tls.crt": "", "tls.key": "", "release": "Qg=="}
+    assert "no record of Helm's" in await refusal(by_default, *CREATE, stdin=yaml.safe_dump(forged))
+    await by_default.kubectl("delete", "secret", record, f"-n{NAMESPACE}")
+
+
+async def test_of_others_secrets_beside_it_it_changes_its_finalizer_and_the_content_of_what_it_holds(
+    by_default: Api,
+) -> None:
+    ours = {"metadata": {"finalizers": [labels.FINALIZER]}}
+    other, more = {"data": {"key": "Qg=="}}, {"data": {"more": "Qg=="}}
+    refused = "changes of others' Secrets"
+
+    assert refused in await refusal(by_default, *patched("openai", other))
+    for change in (
+        {"metadata": {"finalizers": ["example.com/kept"]}},
+        {"metadata": {"labels": OURS}},
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"immutable": True},
+    ):
+        assert refused in await refusal(by_default, *patched("openai", change)), change
+    assert "no record of Helm's" in await refusal(
+        by_default, *patched("openai", {"metadata": {"labels": {"owner": "helm"}}})
+    )
+    assert await refusal(by_default, *patched("openai", ours)) == ""
+    await by_default.kubectl(*(one for one in patched("openai", ours) if one != "--dry-run=server"))
+    assert await refusal(by_default, *patched("openai", other)) == "", "a token is renewed in it"
+    assert refused in await refusal(by_default, *patched("openai", more))
+    assert refused in await refusal(by_default, *patched("openai", {"data": {"key": None}}))
+    let_go = {"metadata": {"finalizers": None}}
+    await by_default.kubectl(*(one for one in patched("openai", let_go) if one != "--dry-run=server"))
+    token = ("create", "secret", "generic", "token", f"-n{NAMESPACE}", "--type=bootstrap.kubernetes.io/token")
+    await by_default.kubectl(*token, "--from-literal=token-id=a")
+    await by_default.kubectl(*(one for one in patched("token", ours) if one != "--dry-run=server"))
+    assert refused in await refusal(by_default, *patched("token", {"data": {"token-id": "Qg=="}}))
+    await by_default.kubectl(*(one for one in patched("token", let_go) if one != "--dry-run=server"))
+    await by_default.kubectl("delete", "secret", "token", f"-n{NAMESPACE}")
