@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -587,3 +588,18 @@ async def test_of_others_secrets_beside_it_it_changes_its_finalizer_and_the_cont
     assert refused in await refusal(by_default, *patched("token", {"data": {"token-id": "Qg=="}}))
     await by_default.kubectl(*(one for one in patched("token", let_go) if one != "--dry-run=server"))
     await by_default.kubectl("delete", "secret", "token", f"-n{NAMESPACE}")
+
+
+async def test_the_api_server_counts_what_the_policies_refuse(by_default: Api) -> None:
+    """By the labels that the alert ModelplaneAccountRefused asks for."""
+    assert "no record of Helm's" in await refusal(
+        by_default, *patched("openai", {"metadata": {"labels": {"owner": "helm"}}})
+    )
+
+    told = await by_default.kubectl("get", "--raw", "/metrics")
+    (counted,) = re.findall(
+        r"^apiserver_validating_admission_policy_check_total\{(.*policy=\"modelplane-operator-secrets\".*)\} ",
+        told,
+        re.M,
+    )
+    assert 'enforcement_action="deny"' in counted
