@@ -36,7 +36,7 @@ KUBERNETES = {
         *("policy", "policy_binding", "error_type", "enforcement_action"),
     }
 }
-"""What API servers tell: tests/test_power.py asks one."""
+"""What API servers tell: tests/test_power_secrets.py asks one."""
 
 
 @cache
