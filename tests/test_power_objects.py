@@ -10,10 +10,13 @@ import yaml
 
 from localfleet import binaries
 from modelplane_operator.api import labels
+from modelplane_operator.clients.kube import BEFORE_ALL
 from tests.support.api import Api
 from tests.support.chart import NAMESPACE
-from tests.support.manifests import Manifest
+from tests.support.manifests import ROOT, Manifest
 from tests.support.power import (
+    VALUES,
+    Hub,
     by_default,
     giving,
     hub,
@@ -28,6 +31,11 @@ pytestmark = pytest.mark.fleet
 OURS = {labels.OWNER_UID: "7f9c24e8", labels.OWNER_KIND: "ModelEndpoint"}
 NAMED = "qwen-0123456789"
 APPLY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+
+ON_HUB = ("gateway_relay", "inference_gateway", "llm_inference", "model_deployment", "model_endpoint", "model_service")
+"""Whose objects are on the hub."""
+ENGINES = ("inference-large", "inference-small")
+"""Where LLMInferences are there."""
 
 
 def service(name: str, where: str, marks: Manifest | None = OURS, **spec: object) -> Manifest:
@@ -139,6 +147,20 @@ async def test_what_leads_requests_and_is_not_its_own_it_neither_changes_nor_tak
     await by_default.kubectl("delete", "-f-", stdin=text)
 
 
+async def test_of_an_object_in_its_way_it_learns_that_it_is_there(by_default: Api) -> None:
+    """And not that a policy refuses it: of the first it says whose it is, and leaves it alone."""
+    theirs = service(NAMED, "named", None)
+    await by_default.kubectl("apply", "-f-", stdin=yaml.safe_dump(theirs))
+    wanted = service(NAMED, "named")
+    wanted["metadata"]["resourceVersion"] = BEFORE_ALL  # as the operator says that there is to be none
+
+    said = await refusal(by_default, *APPLY, stdin=yaml.safe_dump(wanted))
+
+    assert "conflict" in said.lower()
+    assert "do not carry its label" not in said
+    await by_default.kubectl("delete", "service", NAMED, "-nnamed")
+
+
 async def test_the_hubs_api_server_keeps_its_own_address(by_default: Api) -> None:
     said = await refusal(by_default, "label", "service", "kubernetes", "-ndefault", "--dry-run=server", "a=b")
 
@@ -185,3 +207,25 @@ async def test_of_what_users_write_it_changes_its_finalizer_alone(by_default: Ap
             assert ("changes its own finalizer" in said) is not taken, (what, change, said)
             assert not taken or said == ""
         await by_default.kubectl("delete", "-nnamed", "-f-", stdin=text)
+
+
+async def test_whatever_is_rendered_for_the_hub_it_may_make(routing: Api, giving: Hub) -> None:
+    """By the expected outputs of the renderers, but for kinds that are not here: MetalLB's, and VLLMRuntimes."""
+    await routing.define(binaries.ensure("envoy-gateway-crds")["envoy-gateway-crds"])
+    rendered = [
+        one
+        for folder in ON_HUB
+        for path in sorted((ROOT / "tests/rendering/golden" / folder).glob("*.out.yaml"))
+        for one in yaml.safe_load_all(path.read_text())
+        if one
+        and one.get("kind") not in (None, "IPAddressPool", "L2Advertisement", "VLLMRuntime")
+        and (one["kind"] != "Ingress" or one["metadata"]["namespace"] in ENGINES)
+    ]
+    homes = {*ENGINES} | {one["metadata"].get("namespace", "default") for one in rendered} - {"default"}
+    for name in homes:
+        home = yaml.safe_dump(plain("v1", "Namespace", name))
+        await routing.kubectl("apply", "--server-side", "-f-", stdin=home)
+    api = await giving.given(*VALUES, f"llmInferences.onHub.ml-team={{{','.join(ENGINES)}}}")
+
+    assert len({one["kind"] for one in rendered}) > 15
+    assert await refusal(api, *APPLY, stdin=yaml.safe_dump_all(rendered)) == ""
