@@ -95,7 +95,14 @@ ROWS: Mapping[str, Sequence[Panel]] = {
         Panel(
             "Whether models answer", "ops", {"{{kind}} {{outcome}}": rate("modelplane_checks_total", "kind", "outcome")}
         ),
-        Panel("Events", "ops", {"{{outcome}}": rate("modelplane_events_total", "outcome")}),
+        Panel(
+            "Events; a webhook that was altered",
+            "ops",
+            {
+                "{{outcome}}": rate("modelplane_events_total", "outcome"),
+                "altered": "max(modelplane_webhook_altered)",
+            },
+        ),
     ),
     "Models": (
         Panel(

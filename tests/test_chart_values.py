@@ -98,15 +98,17 @@ async def test_pods_share_the_clusters_where_that_is_asked_for_and_there_are_som
 
 
 async def test_a_name_of_ones_own_holds_everywhere() -> None:
-    """But where the operator, API servers or gateways look for something by its name."""
+    """But where the operator, API servers, gateways or alerts look for something by its name."""
     others = ("hubGateway.envoyGateway=true", "llmInferences.onHub.a={b}", "prometheusRule.enabled=true")
     usual, renamed = await rendered(*others), await rendered(*others, *RENAMED)
     fixed = {"modelplane-operator", "modelplane-operator-admission"}  # the webhook's configuration and its Service
+    policies = {f"modelplane-operator-{of}" for of in ("account", "objects", "secrets", "webhooks")}
 
     assert len(renamed) == len(usual)
     left = [one for one in renamed if one["metadata"]["name"].startswith("modelplane-operator")]
-    assert {one["metadata"]["name"] for one in left} == fixed
-    assert {one["kind"] for one in left} == {"Service", "ValidatingWebhookConfiguration"}
+    assert {one["metadata"]["name"] for one in left} == fixed | policies
+    kinds = {one["kind"] for one in left if one["metadata"]["name"] in fixed}
+    assert kinds == {"Service", "ValidatingWebhookConfiguration"}
     assert "system:serviceaccount:modelplane-system:modelplane-operator" not in yaml.safe_dump_all(renamed)
     accounts = {one["metadata"]["name"] for one in renamed if one["kind"] == "ServiceAccount"}
     assert accounts == {"models-account", "modelplane-keys", "traefik"}

@@ -1,80 +1,31 @@
 """What a stolen token of the operator's account gives on the hub, with the chart's permissions on a real API server."""
 
+# ruff: noqa: F401, F811 - fixtures
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
 
 import pytest
 import yaml
 
 from tests.support.api import Api
-from tests.support.chart import NAMESPACE, permissions
+from tests.support.chart import NAMESPACE
 from tests.support.manifests import Manifest
-from tests.support.policies import obeyed
+from tests.support.power import (
+    CREATE,
+    HOMES,
+    OPERATOR,
+    by_default,
+    giving,
+    held,
+    hub,
+    plain,
+    refusal,
+    with_everything,
+    with_names,
+)
 
 pytestmark = pytest.mark.fleet
-
-OPERATOR = f"--as=system:serviceaccount:{NAMESPACE}:modelplane-operator"
-CREATE = ("create", "--dry-run=server", "-f", "-")
-VALUES = ("hubGateway.envoyGateway=true", "hubGateway.metallb=true")
-HOMES = (NAMESPACE, "traefik-system", "envoy-gateway-system", "metallb-system", "named", "unnamed")
-
-
-@pytest.fixture(scope="module")
-async def hub(api: Api) -> Api:
-    for name in HOMES:
-        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(home))
-        await api.kubectl("create", "secret", "generic", "openai", f"-n{name}", "--from-literal=key=canary")
-    return api
-
-
-@dataclass(slots=True)
-class Hub:
-    """The hub, and what it permits the chart's account: that stays while the next test asks for the same."""
-
-    api: Api
-    granted: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-
-    async def given(self, *values: str) -> Api:
-        """The hub while the account has the permissions that go with these values of the chart."""
-        if values not in self.granted:
-            for text in self.granted.values():
-                await self.api.kubectl("delete", "-f", "-", stdin=text)
-            rendered = yaml.safe_dump_all(one for one in await permissions(*values) if one["kind"] != "Namespace")
-            await self.api.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
-            await obeyed(self.api)
-            self.granted = {values: rendered}
-        return self.api
-
-
-@pytest.fixture(scope="module")
-def giving(hub: Api) -> Hub:
-    return Hub(hub)
-
-
-@pytest.fixture
-async def by_default(giving: Hub) -> Api:
-    return await giving.given()
-
-
-@pytest.fixture
-async def with_names(giving: Hub) -> Api:
-    return await giving.given("tenantNamespaces={named}")
-
-
-@pytest.fixture
-async def with_everything(giving: Hub) -> Api:
-    return await giving.given(*VALUES)
-
-
-async def refusal(api: Api, *arguments: str, stdin: str = "") -> str:
-    """Why the operator's account may not do that; empty when it may."""
-    try:
-        await api.kubectl(*arguments, OPERATOR, **({"stdin": stdin} if stdin else {}))
-    except AssertionError as error:
-        return str(error)
-    return ""
 
 
 async def may(api: Api, asked: dict[str, str]) -> bool:
@@ -148,24 +99,20 @@ def definition(group: str) -> Manifest:
 
 def role(name: str) -> Manifest:
     rules = [{"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}]
-    return {**_named("rbac.authorization.k8s.io/v1", "ClusterRole", name), "rules": rules}
+    return {**plain("rbac.authorization.k8s.io/v1", "ClusterRole", name), "rules": rules}
 
 
 def binding(name: str) -> Manifest:
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "mp-metallb:controller"}
-    return {**_named("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name), "roleRef": reference}
+    return {**plain("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name), "roleRef": reference}
 
 
 def webhook(name: str) -> Manifest:
-    return {**_named("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", name), "webhooks": []}
+    return {**plain("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", name), "webhooks": []}
 
 
 def namespace(name: str) -> Manifest:
-    return _named("v1", "Namespace", name)
-
-
-def _named(api_version: str, kind: str, name: str) -> Manifest:
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}
+    return plain("v1", "Namespace", name)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +135,21 @@ async def test_what_is_made_everywhere_is_made_by_its_name(
     assert "orbidden" not in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(ours)), "it may be there"
 
 
-def held(kind: str, name: str = "trap", **more: str) -> Manifest:
-    """A Secret of that type where Traefik's chart goes."""
-    metadata = {"name": name, "namespace": "traefik-system", **({"annotations": more} if more else {})}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+def converted(group: str, namespace: str) -> Manifest:
+    """A kind whose objects a Service converts."""
+    found, service = definition(group), {"name": "thief", "namespace": namespace, "path": "/"}
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}
+    return {**found, "spec": {**found["spec"], "conversion": {"strategy": "Webhook", "webhook": webhook}}}
+
+
+async def test_no_kind_that_it_makes_or_changes_is_converted_by_a_thief(with_everything: Api) -> None:
+    for group, namespace, refused in (
+        ("gateway.envoyproxy.io", "metallb-system", True),
+        ("metallb.io", "named", True),
+        ("metallb.io", "metallb-system", False),
+    ):
+        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(converted(group, namespace)))
+        assert ("makes no customresourcedefinitions" in said) is refused, (group, namespace, said)
 
 
 def program(kind: str, namespace: str, account: str) -> Manifest:
@@ -244,24 +202,80 @@ async def test_what_is_there_everywhere_is_changed_and_deleted_by_its_name(
     await with_everything.kubectl("delete", "-f", "-", stdin=text)
 
 
-async def test_of_the_secrets_beside_it_the_account_makes_and_deletes_those_of_gateways_alone(by_default: Api) -> None:
-    def beside(name: str, kind: str = "kubernetes.io/tls", **more: str) -> str:
-        manifest = held(kind, name, **more)
-        keys = {"data": {"tls.crt": "", "tls.key": ""}}
-        return yaml.safe_dump({**manifest, **keys, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}})
+def asking(name: str, group: str, namespace: str) -> Manifest:
+    """A webhook's configuration: what is written of a group is sent to a Service."""
+    service = {"name": "theirs", "namespace": namespace, "path": "/a", "port": 443}
+    hook = {
+        "name": "admission.modelplane.ai",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": service, "caBundle": ""},
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
+        "rules": [{"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["*"]}],
+    }
+    return {**webhook(name), "webhooks": [hook]}
 
-    def drop(name: str) -> tuple[str, ...]:
-        return ("delete", "--dry-run=server", "secret", name, f"-n{NAMESPACE}", "--wait=false")
 
-    ours = "modelplane-gateway-authority-1"
-    await by_default.kubectl("create", "secret", "generic", ours, f"-n{NAMESPACE}")
-    assert "makes and deletes no other" in await refusal(by_default, *CREATE, stdin=beside("trap"))
-    assert "makes and deletes no other" in await refusal(by_default, *drop("openai"))
-    assert await refusal(by_default, *CREATE, stdin=beside("modelplane-gateway-certificate")) == ""
-    # Kubernetes would write a token of the operator's into it, which never ends.
-    eternal = {"kubernetes.io/service-account.name": "modelplane-operator"}
-    for kind, notes in (("kubernetes.io/service-account-token", eternal), ("Opaque", {})):
-        trap = beside("modelplane-gateway-x", kind, **notes)
-        assert "makes and deletes no other" in await refusal(by_default, *CREATE, stdin=trap), kind
-    assert await refusal(by_default, *drop(ours)) == ""
-    await by_default.kubectl("delete", "secret", ours, f"-n{NAMESPACE}")
+OWN, METALLBS = "modelplane-operator", "metallb-webhook-configuration"
+EVERYTHING = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rules": EVERYTHING},
+        {"failurePolicy": "Fail"},
+        {"clientConfig": {"url": "https://thief.example.com/"}},
+        {"clientConfig": {"service": {"name": "thief", "namespace": NAMESPACE, "path": "/a"}}},
+        {"clientConfig": {"service": {"name": "theirs", "namespace": NAMESPACE, "path": "/a", "port": 8443}}},
+        {"matchConditions": [{"name": "none", "expression": "false"}]},
+        {"namespaceSelector": {"matchLabels": {"a": "b"}}},
+        {"timeoutSeconds": 30},
+        {"name": "thief.modelplane.ai"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_of_its_webhooks_configuration_it_writes_whom_to_trust_and_the_path_and_no_more(
+    by_default: Api, change: Manifest
+) -> None:
+    text = yaml.safe_dump(asking(OWN, "modelplane.ai", NAMESPACE))
+    await by_default.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    stored = yaml.safe_load(await by_default.kubectl("get", "validatingwebhookconfiguration", OWN, "-oyaml"))
+    (hook,) = stored["webhooks"]
+
+    async def replaced(hooks: list[Manifest], **metadata: object) -> str:
+        changed = {**stored, "webhooks": hooks, "metadata": {**stored["metadata"], **metadata}}
+        return await refusal(by_default, "replace", "--dry-run=server", "-f-", stdin=yaml.safe_dump(changed))
+
+    held = "changes no more of its webhook's configuration"
+    assert held in await replaced([{**hook, **change}])
+    assert held in await replaced([hook, {**hook, "name": "thief.modelplane.ai", "rules": EVERYTHING}])
+    assert held in await replaced([])
+    assert held in await replaced([hook], finalizers=["example.com/kept"])
+    access = yaml.safe_load(by_default.server.kubeconfig.read_text())["clusters"][0]["cluster"]
+    service = {**hook["clientConfig"]["service"], "path": "/b"}
+    ours = {"service": service, "caBundle": access["certificate-authority-data"]}
+    assert await replaced([{**hook, "clientConfig": ours}]) == "", "that is the operator's to write"
+
+
+async def test_metallbs_webhook_is_asked_of_metallbs_kinds_alone(with_everything: Api) -> None:
+    speaker = "--as=system:serviceaccount:metallb-system:mp-metallb-controller"
+    for group, namespace, taken in (
+        ("metallb.io", "metallb-system", True),
+        ("*", "metallb-system", False),
+        ("", "metallb-system", False),
+        ("metallb.io", "named", False),
+    ):
+        text = yaml.safe_dump(asking(METALLBS, group, namespace))
+        assert ("makes no" in await refusal(with_everything, *CREATE, stdin=text)) is not taken, (group, namespace)
+    # The operator may make a program that runs as MetalLB's.
+    text = yaml.safe_dump(asking(METALLBS, "metallb.io", "metallb-system"))
+    await with_everything.kubectl("apply", "-f-", stdin=text)
+    given = ("--clusterrole=modelplane-operator-hub-gateway", "--serviceaccount=metallb-system:mp-metallb-controller")
+    await with_everything.kubectl("create", "clusterrolebinding", "metallbs", *given)
+    rules = f'[{{"op": "replace", "path": "/webhooks/0/rules", "value": {json.dumps(EVERYTHING)}}}]'
+    patch = ("patch", "validatingwebhookconfiguration", METALLBS, "--type=json", "--dry-run=server", f"-p={rules}")
+    with pytest.raises(AssertionError, match="makes no"):
+        await with_everything.kubectl(*patch, speaker)
+    await with_everything.kubectl("delete", "clusterrolebinding", "metallbs")
+    await with_everything.kubectl("delete", "-f-", stdin=text)

@@ -87,7 +87,9 @@ async def cluster(api: Api) -> AsyncIterator[Cluster]:
 
 
 async def policies(*values: str) -> list[Manifest]:
-    return [one for one in await rendered(*values) if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    """All but those about the operator's account, which hold it to objects with its label: tests/test_power.py."""
+    chosen = await rendered(*values, "accountPolicy.enabled=false")
+    return [one for one in chosen if one["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
 @pytest.fixture(scope="module")
@@ -259,13 +261,12 @@ async def test_no_status_leads_to_the_cluster_of_another_tenant(guarded: Cluster
 
 async def test_whom_the_values_name_may_write_all_of_it(cluster: Cluster) -> None:
     named = f"admission.writers.users={{{TENANT}}}"
-    account = "accountPolicy.enabled=false"  # that one is about the operator alone
-    for policy in await policies(named, account):
+    for policy in await policies(named):
         if policy["metadata"]["name"].endswith(("-hints", "-in-use")):
             continue  # those refuse nobody anything, and these are for everybody
         conditions = [one["expression"] for one in policy["spec"].get("matchConditions", ())]
         assert not conditions or f'"{TENANT}"' in conditions[0]
-    kinds = {one["metadata"]["name"] for one in await policies("admission.enabled=false", account)}
+    kinds = {one["metadata"]["name"] for one in await policies("admission.enabled=false")}
     assert kinds == {f"modelplane-{of}-in-use" for of in ("inferenceclusters", "inferenceclasses", "infrastructure")}
 
 

@@ -27,6 +27,7 @@ from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
 from modelplane_operator.planning.admission.certificates import Shown, asking, in_use, known, rotation
+from modelplane_operator.planning.admission.configuration import altered
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
 from modelplane_operator.planning.answers.documents import QUESTION
 from modelplane_operator.planning.answers.questions import BUSY, QuestionAnswer, QuestionError
@@ -52,6 +53,8 @@ class Webhook:
     controllers: tuple[Controller[Any, Any], ...]
     """Those with a review."""
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
+    altered: tuple[str, ...] = field(default=(), init=False)
+    """What somebody else has said in its configuration, as the leader last read it."""
     _shown: int | None = field(default=None, init=False)
     _running: int = field(default=0, init=False)
     paths: tuple[bytes, ...] | None = field(default=None, init=False)
@@ -143,6 +146,7 @@ class Webhook:
 
     async def keep_trusted(self) -> None:
         """Make certificates in time, and have API servers trust them; for the leader."""
+        self.altered = ()  # of an earlier time as the leader
         while True:
             try:
                 await self._rotate()
@@ -160,7 +164,9 @@ class Webhook:
         kube = self.clients.hub.kube
         configuration = await kube.find(VALIDATING_WEBHOOK, CONFIGURATION)
         if configuration is None:
+            self._look({})
             return  # nobody is to ask
+        self._look(configuration)
         wanted = rotation(self._secrets(), self.name, self.clients.now())
         if wanted.make is not None:
             data = secret_data(wanted.make.certificate, None)
@@ -176,6 +182,13 @@ class Webhook:
         for one in wanted.drop:
             self.clients.may_write()
             await kube.delete(SECRET, one.secret, uid=one.uid)
+
+    def _look(self, configuration: Manifest) -> None:
+        """Take note of what the operator may not mend, as it may write no more there than whom to trust and where."""
+        groups = {QUESTION.group, *(one.type.group for one in self.controllers)}
+        before, self.altered = self.altered, altered(configuration, groups, self.name)
+        if self.altered and self.altered != before:
+            log.error("webhook configuration altered", found="; ".join(self.altered))
 
     def _note(self, secret: Manifest) -> None:
         if (seen := self.clients.hub.find(SECRET)) is not None:

@@ -121,6 +121,9 @@ class State(Collector):
         if sharing := operator.sharing:
             yield _gauge("modelplane_clusters_held", "Clusters on which this operator works.", sharing.count)
             yield _gauge("modelplane_clusters_shared", "Clusters that operators share.", len(sharing.clusters))
+        if (webhook := operator.webhook) and operator.lease.held:
+            altered = bool(webhook.altered)
+            yield _gauge("modelplane_webhook_altered", "Whether its configuration is not as the chart has it.", altered)
         yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", operator.ready)
         yield _gauge(
             "modelplane_loop_lag_seconds", "Worst delay of the event loop within a minute.", operator.loop_probe.worst

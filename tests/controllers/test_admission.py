@@ -406,6 +406,24 @@ def _shown(operator: Process, number: int) -> Any:
     return found
 
 
+async def test_who_leads_tells_that_somebody_has_changed_what_the_webhook_is_sent(stage: Stage) -> None:
+    configuration = await stage.kube.get(VALIDATING_WEBHOOK, CONFIGURATION)
+
+    async def tells(hooks: list[Manifest], altered: float) -> None:
+        live = await stage.kube.get(VALIDATING_WEBHOOK, CONFIGURATION)
+        await stage.kube.replace({**live, "webhooks": hooks})
+        news = ("create", "secret", "generic", f"news-{altered:.0f}", f"-n{names.SYSTEM_NAMESPACE}")
+        await stage.api.kubectl(*news)  # which has the leader look at once
+        told = stage.operator.value
+        await eventually(lambda: told("modelplane_webhook_altered"), lambda said: said == altered, "the leader to tell")
+
+    (first, *others), rules = configuration["webhooks"], [{"operations": ["CREATE"], "resources": ["leases"]}]
+    foreign = [{**one, "apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"]} for one in rules]
+    await tells([{**first, "rules": [*first["rules"], *foreign]}, *others], 1.0)
+    await tells([first, *others], 0.0)
+    assert await stage.standby.value("modelplane_webhook_altered") is None
+
+
 async def test_an_operator_that_hangs_delays_nobody_by_more_than_two_seconds(stage: Stage) -> None:
     stage.operator.signal(signal.SIGSTOP)
     try:

@@ -15,6 +15,7 @@ from modelplane_operator.api import (
     ModelEndpoint,
     ModelService,
     labels,
+    names,
 )
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.planning.admission import (
@@ -27,6 +28,7 @@ from modelplane_operator.planning.admission import (
     model_endpoint,
     model_service,
 )
+from modelplane_operator.planning.admission.configuration import altered
 from modelplane_operator.planning.admission.verdict import MOST, NOTHING, Verdict
 from modelplane_operator.planning.model_deployment import plan
 from modelplane_operator.planning.selection import Neighbours
@@ -333,6 +335,41 @@ def test_where_the_webhook_is_asked_changes_with_what_is_shown() -> None:
         assert asked is not None
         assert asked["webhooks"][0]["clientConfig"]["url"] == f"https://a{path}"
     assert older.path != newer.path
+
+
+GROUPS = {"modelplane.ai", "inference.devopstoolkit.ai"}
+SERVICE = {"name": "modelplane-operator-admission", "namespace": "modelplane-system"}
+
+
+def hook(name: str, *rules: tuple[str, str], failing: str = "Ignore", **client: object) -> Manifest:
+    asked = [{"apiGroups": [group], "resources": [resource]} for group, resource in rules]
+    config = client or {"service": SERVICE}
+    return {"name": name, "clientConfig": config, "failurePolicy": failing, "rules": asked}
+
+
+@pytest.mark.parametrize(
+    ("hooks", "told"),
+    [
+        ([hook("a", ("modelplane.ai", "modelcaches"), ("inference.devopstoolkit.ai", "llminferences"))], ()),
+        ([hook("q", ("modelplane.ai", "questions"), failing="Fail")], ()),
+        ([], ()),
+        ([hook("a", ("*", "*/*"))], ("webhook a is sent what is written of *",)),
+        ([hook("a", ("", "secrets"))], ("webhook a is sent what is written of the core group",)),
+        ([hook("a", url="https://thief.example.com/")], ("webhook a leads to thief.example.com",)),
+        (
+            [hook("a", service={**SERVICE, "namespace": "thief"})],
+            ("webhook a leads to modelplane-operator-admission.thief.svc",),
+        ),
+        (
+            [hook("a", ("modelplane.ai", "modelcaches"), failing="Fail")],
+            ("webhook a refuses writes while nobody answers",),
+        ),
+    ],
+)
+def test_what_the_chart_has_not_said_in_the_webhooks_configuration_is_told(
+    hooks: list[Manifest], told: tuple[str, ...]
+) -> None:
+    assert altered({"webhooks": hooks}, GROUPS, names.ADMISSION_SERVICE) == told
 
 
 def test_of_an_llm_inference_is_told_what_its_gpus_need_and_what_would_come_of_its_deployment() -> None:

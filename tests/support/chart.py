@@ -44,8 +44,5 @@ async def permissions(*values: str) -> list[Manifest]:
         one
         for one in await rendered(*values)
         if one["kind"] in kinds
-        or (
-            one["kind"] in policies
-            and one["metadata"]["name"] in {"modelplane-operator-account", "modelplane-operator-secrets"}
-        )
+        or (one["kind"] in policies and one["metadata"]["name"].startswith("modelplane-operator-"))
     ]
