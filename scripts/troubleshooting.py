@@ -71,7 +71,6 @@ STATUSES = (
         ("a body without `model`, or that is no JSON, on [a path that it parses](models.md#what-a-picker-changes)"),
         "the request; `serving.picker: None` goes without",
     ),
-    ("", "the cluster's gateway", "a header whose name has an underscore", "the client"),
     ("", "the engine", "what it says itself", "the body of the answer"),
     (
         "401",

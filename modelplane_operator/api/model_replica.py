@@ -210,6 +210,7 @@ class PickerReady(ConditionType):
         WARNING,
     )
     PICKING = "Picking", "True", "It does."
+    NOT_NEEDED = "NotNeeded", "True", "Requests go to the pods without an endpoint picker, as the deployment asks."
 
 
 class CacheTransfer(ConditionType):

@@ -20,7 +20,9 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
     """How clients of a Gateway, or of the listener that the target names, are treated.
 
     Whoever is idle goes soon: a listener that is replaced, and a pod that ends, wait for connections (`DRAIN`).
+    A slash that is escaped is one, as in names of models; by default clients would be led to a path of the cluster's.
     """
+    headers = {"withUnderscoresAction": "DropHeader", **more.pop("headers", {})}
     return {
         "apiVersion": _VERSION,
         "kind": "ClientTrafficPolicy",
@@ -29,6 +31,8 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
             "targetRefs": [target],
             "timeout": {"http": {"idleTimeout": "120s"}},
             "tcpKeepalive": _KEPT_ALIVE,
+            "headers": headers,
+            "path": {"escapedSlashesAction": "UnescapeAndForward"},
             **more,
         },
     }

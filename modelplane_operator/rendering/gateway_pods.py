@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from modelplane_operator.api import names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
 from modelplane_operator.kube.objects import Manifest, section
-from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE, spread
+from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE, apart
 
 # Each cloud heeds its own, and passes over the others'.
 INTERNAL: Final[Mapping[str, str]] = {
@@ -49,7 +49,7 @@ def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> 
     mine = {f"gateway.envoyproxy.io/{key}": value for key, value in owner.items()}
     deployment = {
         "replicas": pods.replicas or REPLICAS,
-        "pod": {"tolerations": LOST, "topologySpreadConstraints": spread(mine)},
+        "pod": {"tolerations": LOST, "affinity": apart(mine)},
         **({"container": {"resources": resources}} if resources else {}),
         "patch": {"type": "StrategicMerge", "value": _PATCH},
     }
@@ -85,7 +85,7 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
         "ports": {name: {"transport": transport} for name in ("web", "websecure")},
         "podDisruptionBudget": {"enabled": True, **_BUDGET},
         "tolerations": LOST,
-        "topologySpreadConstraints": spread({"app.kubernetes.io/name": "traefik"}),
+        "affinity": apart({"app.kubernetes.io/name": "traefik"}),
         **({"resources": resources} if resources else {}),
     }
 

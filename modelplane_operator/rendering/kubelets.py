@@ -17,7 +17,20 @@ LOST: Final[list[Manifest]] = [
 PROBE_GRACE: Final[Manifest] = {"terminationGracePeriodSeconds": 10}
 
 
+def apart(pods: Mapping[str, str]) -> Manifest:
+    """Return the affinity that puts pods with these labels on different nodes and zones where it can.
+
+    By topologySpreadConstraints they would be spread over nodes alone that have the labels of both: over none, where
+    nodes have no zone.
+    """
+    terms = [
+        {"weight": weight, "podAffinityTerm": {"labelSelector": {"matchLabels": {**pods}}, "topologyKey": key}}
+        for key, weight in ((labels.HOSTNAME, 100), (labels.ZONE, 50))
+    ]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 def spread(pods: Mapping[str, str]) -> list[Manifest]:
-    """Return what puts pods with these labels on different nodes and zones where it can: one lost takes no other."""
+    """Return what did that before, for pods that are not to change yet."""
     wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {**pods}}}
     return [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]

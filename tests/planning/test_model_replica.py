@@ -318,7 +318,8 @@ def test_requests_pass_a_picker_by_while_none_answers_and_come_back() -> None:
     assert is_picked(decided) is False
     assert dead["ModelReady"] == ("True", "Serving", "")
     assert dead["PickerReady"] == ("False", "Away", f"{why}; requests are spread over the pods without it")
-    assert dead["Ready"] == ("False", "Away", f"{why}; pod picker-pod epp: crash loop, exit code unknown")
+    spread = "requests are spread over the pods without it"
+    assert dead["Ready"] == ("True", "Available", f"{why}; {spread}; pod picker-pod epp: crash loop, exit code unknown")
     assert is_picked(well) is True
     assert told(well)["PickerReady"] == ("True", "Picking", "")
     assert told(well)["Ready"] == ("True", "Available", "")
@@ -395,6 +396,14 @@ def test_a_replica_with_one_pod_has_nothing_to_pick_from() -> None:
     assert "EnvoyExtensionPolicy" not in {each["kind"] for each in applied(decided)}
 
 
+def test_a_replica_that_does_without_its_picker_says_so() -> None:
+    one = copies_of(2)
+    one = after(one, seen(one, *children(one, serves=PICKED), pods=[pod(one), picker_pod(one)], serves=PICKED))
+
+    decided = plan(seen(one, *children(one), pods=[pod(one)]))
+    assert told(decided)["PickerReady"] == ("True", "NotNeeded", "")
+
+
 @pytest.mark.parametrize("one", [copies_of(2), split()], ids=["copies", "split"])
 def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_in_its_words(one: ModelReplica) -> None:
     refused = {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no", "observedGeneration": 1}
@@ -411,6 +420,9 @@ def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_in_its_words(one: M
     assert (state, reason) == ("False", "NotAsked")
     assert "does not ask the endpoint picker: Invalid: no" in words
     assert is_picked(decided) is one.spec.is_split
+    # One without pods it refuses to ask, too.
+    podless = told(plan(seen(one, *behind, pods=[pod(one)], serves=PICKED)))
+    assert podless["PickerReady"][:2] == ("False", "Starting")
 
 
 def test_the_picker_goes_when_the_last_engine_has_ended() -> None:

@@ -88,21 +88,28 @@ subjects:
 {{- end }}
 {{- end }}
 
-{{/* Over nodes and zones, or as the values say. Called with (list $ SELECTOR). */}}
+{{/* On different nodes and zones where there are as many, or as the values say. Called with (list $ SELECTOR). */}}
 {{- define "operator.spread" -}}
 {{- $root := index . 0 }}{{ $selector := index . 1 }}
 {{- with $root.Values.topologySpreadConstraints }}
-{{- toYaml . }}
-{{- else }}
-{{- range $index, $key := tuple "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-{{- if $index }}
-{{ end }}- topologyKey: {{ $key }}
-  maxSkew: 1
-  whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels:
-      {{- include $selector $root | nindent 6 }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if $root.Values.affinity }}
+affinity:
+  {{- toYaml $root.Values.affinity | nindent 2 }}
+{{- else if not $root.Values.topologySpreadConstraints }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      {{- range $key, $weight := dict "kubernetes.io/hostname" 100 "topology.kubernetes.io/zone" 50 }}
+      - weight: {{ $weight }}
+        podAffinityTerm:
+          topologyKey: {{ $key }}
+          labelSelector:
+            matchLabels:
+              {{- include $selector $root | nindent 14 }}
+      {{- end }}
 {{- end }}
 {{- end }}
 

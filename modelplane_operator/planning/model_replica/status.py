@@ -67,17 +67,19 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
             answers = reason.condition(now, message=detour)
         else:
             answers = ModelReady.SERVING.condition(now)
-    lacks = _sentence(words, *(engine.lacks for engine in engines), unpicked, detour)
+    needed = unpicked if seen.replica.spec.is_split else ""
+    lacks = _sentence(words, *(engine.lacks for engine in engines), needed, detour)
     if problem:
         why = problem.reason.condition(now)
     elif absent or answers.status != "True":
         why = accepted if absent else answers
-    elif unpicked:
+    elif needed:
         why = _unpicked_reason(seen).condition(now)
     else:
         why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
     cordoned = seen.nodes.cordoned(seen.pods)
-    whole = Ready.AVAILABLE.condition(now, message=cordoned)
+    # Without its picker a replica serves all the same, in mode Unified.
+    whole = Ready.AVAILABLE.condition(now, message=_sentence(cordoned, _spread(seen, unpicked), unpicked and ill))
     if lacks:
         whole = not_ready(KIND, why, _sentence(lacks, ill, cordoned))
     return status(
@@ -98,15 +100,25 @@ def _transfer(seen: Observed) -> tuple[Condition, ...]:
 
 def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
     if seen.picker_policy is None:
-        return ()
-    spread = "" if seen.replica.spec.is_split else "; requests are spread over the pods without it"
-    message = f"{unpicked}{spread}" if unpicked else ""
-    return ((_unpicked_reason(seen) if unpicked else PickerReady.PICKING).condition(seen.now, message=message),)
+        had = any(each.type == PickerReady.__name__ for each in seen.replica.conditions)
+        return (PickerReady.NOT_NEEDED.condition(seen.now),) if had else ()
+    reason = _unpicked_reason(seen) if unpicked else PickerReady.PICKING
+    return (reason.condition(seen.now, message=_spread(seen, unpicked)),)
+
+
+def _spread(seen: Observed, unpicked: str) -> str:
+    """Return what becomes of requests that no picker is asked about; empty when one is."""
+    if not unpicked or seen.replica.spec.is_split:
+        return unpicked
+    return f"{unpicked}; requests are spread over the pods without it"
 
 
 def _unpicked_reason(seen: Observed) -> PickerReady:
-    """Return why no picker answers: nobody asks it, it has answered before, or is on its way for the first time."""
-    if seen.picker_refusal:
+    """Return why no picker answers: nobody asks it, it has answered before, or is on its way for the first time.
+
+    The gateway refuses to ask one that has no pods, too.
+    """
+    if seen.picker_refusal and seen.picker_answers:
         return PickerReady.NOT_ASKED
     had = {PickerReady.AWAY.reason, PickerReady.PICKING.reason}
     return PickerReady.AWAY if any(each.reason in had for each in seen.replica.conditions) else PickerReady.STARTING
@@ -176,7 +188,7 @@ def _unrouted(seen: Observed) -> str:
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if seen.picker_refusal:
+    if seen.picker_refusal and seen.picker_answers:
         return f"the cluster's gateway does not ask the endpoint picker: {seen.picker_refusal}"
     if seen.picker_policy is None or seen.picker_answers:
         return ""

@@ -16,7 +16,7 @@ from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.resources import ENVOY_EXTENSION_POLICY
 from modelplane_operator.rendering.envoy_policies import ASKED
 from modelplane_operator.rendering.images import TESTED, Images
-from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE, spread
+from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE, apart
 from modelplane_operator.rendering.model_replica.part import metrics_path, ports, runs_sglang
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
@@ -149,7 +149,7 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
                     },
                     "terminationGracePeriodSeconds": 60,
                     "tolerations": LOST,
-                    "topologySpreadConstraints": spread({labels.PICKER_APP: name}),
+                    "affinity": apart({labels.PICKER_APP: name}),
                     "volumes": [{"name": "config", "configMap": {"name": name}}],
                     "containers": [
                         {

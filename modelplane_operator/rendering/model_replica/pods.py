@@ -11,7 +11,7 @@ from modelplane_operator.api.engines import EngineHealth
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.pods import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.rendering.kubelets import PROBE_GRACE, spread
+from modelplane_operator.rendering.kubelets import PROBE_GRACE, apart, spread
 from modelplane_operator.rendering.model_replica.arguments import has_flag, is_sglang
 from modelplane_operator.rendering.model_replica.claims import pod_claims
 from modelplane_operator.rendering.model_replica.draining import drain_by_load
@@ -83,7 +83,8 @@ def render_pod(
         },
         "spec": {
             "nodeSelector": {labels.POOL: member.node_pool_name},
-            **({"topologySpreadConstraints": spread({labels.WORKLOAD: name})} if is_spread else {}),
+            **({"topologySpreadConstraints": spread({labels.WORKLOAD: name})} if is_spread and revision < 4 else {}),
+            **({"affinity": apart({labels.WORKLOAD: name})} if is_spread and revision >= 4 else {}),
             **(_together(name, member.topology_key) if member.topology_key else {}),
             "tolerations": [GPU_TOLERATION, *(toleration.to_manifest() for toleration in pod.tolerations)],
             **({"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}),
