@@ -208,7 +208,7 @@ def _served_name(replica: ModelReplica, engine: PlacedEngine, container: Contain
 def _environment(
     replica: ModelReplica, member: PlacedMember, container: Container, part: Part, *, serves: bool
 ) -> Sequence[Manifest]:
-    """Ours for gangs, then the user's, which may refer to it, then what the part adds.
+    """Ours for gangs, then the user's, which may refer to it, then what the part adds, and that no devices are given.
 
     A name that stands twice would be refused. As in Kubernetes, the last value counts, where it stands: a variable may
     refer to those before it.
@@ -222,10 +222,11 @@ def _environment(
     ours = GANG_ENV if member.role != "Standalone" else ()
     kept_alive = KEEP_ALIVE if replica.spec.pod_revision >= 2 else ()
     added = (*kept_alive, *part.env) if serves else ()
+    no_devices = NO_DEVICES if replica.spec.pod_revision >= 4 else ()
     return [
         *(variable for variable in ours if variable["name"] not in users),
         *users.values(),
-        *(variable for variable in added if variable["name"] not in users),
+        *(variable for variable in (*added, *no_devices) if variable["name"] not in users),
     ]
 
 
@@ -234,6 +235,14 @@ def _environment(
 KEEP_ALIVE: tuple[Manifest, ...] = (
     {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "120"},
     {"name": "SGLANG_TIMEOUT_KEEP_ALIVE", "value": "120"},
+)
+
+# By what an image says, as those with CUDA do, a node's runtime gives a container all devices there. Claims are met by
+# CDI: drivers put their own values over these. What means nothing differs by runtime: Habana's takes `void` for all.
+NO_DEVICES: tuple[Manifest, ...] = (
+    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+    {"name": "AMD_VISIBLE_DEVICES", "value": "none"},
+    {"name": "HABANA_VISIBLE_DEVICES", "value": "none"},
 )
 
 # The controller of gangs sets the variables on the right in every pod.
