@@ -33,6 +33,7 @@ GATEWAY_AUTHORITY: Final = "modelplane-gateway-authority"
 ADMISSION_CERTIFICATE: Final = "modelplane-admission-certificate"
 ADMISSION_WEBHOOK: Final = "modelplane-operator"  # its configuration
 ADMISSION_SERVICE: Final = f"modelplane-operator-admission.{SYSTEM_NAMESPACE}.svc"
+GATEWAY_KEY_PATHS: Final = "modelplane-gateway-key-paths"  # the Secret that signs where the key service is asked
 GATEWAY_CERTIFICATE: Final = "modelplane-gateway-certificate"  # a gateway's own, on the hub and on every cluster
 
 _PICKER = "-epp"

@@ -86,10 +86,12 @@ class Observed:
     """What there is in its namespace, for a service that selects no endpoint."""
     replicas: Mapping[Key, Manifest] = field(default_factory=dict[Key, Manifest])
     """Those that the endpoints lead to."""
+    signing: str = field(default="", repr=False)
+    """What signs where the key service is asked; empty while that is not there."""
 
     @property
     def door(self) -> HubGateway:
-        return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
+        return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "", self.signing)
 
 
 @dataclass(frozen=True, slots=True)
