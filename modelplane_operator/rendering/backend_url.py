@@ -92,8 +92,12 @@ class Reach:
     """Addresses of the hub's nodes, of which many are public."""
 
     def allows(self, host: Address | str) -> bool:
-        """Whether the settings let endpoints lead there whatever the rules say."""
-        return any(_covers(entry, host) for entry in self.allowed)
+        """Whether the settings let endpoints lead there whatever the rules say.
+
+        A network that is wider than the gateway's own machine does not mean that: what listens there trusts it.
+        """
+        own = not isinstance(host, str) and any(map(_on_own_machine, (host, *_carried(host))))
+        return any(_covers(entry, host) for entry in self.allowed if not own or is_own(entry))
 
     def of_users(
         self, services: Iterable[Network], pods: Iterable[Network], nodes: frozenset[Address] = frozenset()
@@ -130,6 +134,11 @@ METADATA = (
 # Addresses that carry another one: what counts is the one inside.
 _CARRIERS = (ip_network("64:ff9b::/96"), ip_network("::/96"), ip_network("::ffff:0:0:0/96"))
 _THIS_NETWORK = ip_network("0.0.0.0/8")
+_OWN = (
+    ip_network("127.0.0.0/8"),
+    _THIS_NETWORK,
+    *map(ip_network, ("::/127", "::127.0.0.0/104", "::ffff:127.0.0.0/104")),
+)
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#\\\s]*)(?P<rest>([/?#][!-~]*)?)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(:(?P<port>[^:]*))?")
@@ -265,8 +274,21 @@ def _inward(address: Address, reach: Reach) -> str:
     return f"{words}: the operator's setting allow-endpoints would have to name it" if words else ""
 
 
+def is_own(place: str) -> bool:
+    """True if a name, a `.suffix` or a network is of the gateway's own machine."""
+    try:
+        network = ip_network(place)
+    except ValueError:
+        return f".{place.strip('.')}".endswith(".localhost")
+    return any(network.version == own.version and network.subnet_of(own) for own in _OWN)  # pyright: ignore[reportArgumentType] - of one version
+
+
+def _on_own_machine(address: Address) -> bool:
+    return address.is_loopback or address.is_unspecified or address in _THIS_NETWORK
+
+
 def _special(address: Address) -> str:
-    if address.is_loopback or address.is_unspecified or address in _THIS_NETWORK:
+    if _on_own_machine(address):
         return "the gateway's own machine"
     if address.is_link_local:
         return "link-local, which is where a cloud's metadata is"
