@@ -143,6 +143,29 @@ def test_guards_of_both_gateways_are_told_by_whether_they_ask_at_a_signed_path()
     assert not has_unsigned([{"spec": {"stripPrefix": {}}}, {"spec": {"cors": {}}}], signing)
 
 
+def test_traefik_takes_no_service_of_another_namespace_for_the_guard_of_one() -> None:
+    """It joins namespace and name by a dash. A tenant whose namespace begins as another's tries names until the rest is
+    alike: what it has to find again is the digest, and 40 bits are found in hours."""
+    long = "x" * 52  # so that the last characters of a service's name stand in the digest alone
+    guards = {
+        key: traefik.render_guard(
+            CHAT.model_copy(
+                update={"metadata": CHAT.metadata.model_copy(update={"namespace": key[0], "name": key[1]})}
+            ),
+            "/keys/a",
+            ["a"],
+            ("keys.example.com", 8081),
+        )[0]["metadata"]["name"]
+        for key in (("team-b", long), ("team", f"b-{long}"))
+    }
+    known = {f"{namespace}-{name}" for (namespace, _), name in guards.items()}
+    digests_of = {one.rpartition("-")[2] for one in known}
+
+    assert len(known) == len(digests_of) == 2
+    assert all(len(one) == 32 and int(one, 16) for one in digests_of)
+    assert all(len(name) <= 63 for name in guards.values())
+
+
 def test_a_secret_that_holds_too_much_holds_no_key_and_is_not_decoded() -> None:
     many = {"data": {str(number): "a2V5" for number in range(MOST)}}
     large = {"data": {"key": "x" * LARGEST}}  # no base64: reading it would fail
