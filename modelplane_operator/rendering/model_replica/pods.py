@@ -239,11 +239,8 @@ KEEP_ALIVE: tuple[Manifest, ...] = (
 
 # By what an image says, as those with CUDA do, a node's runtime gives a container all devices there. Claims are met by
 # CDI: drivers put their own values over these. What means nothing differs by runtime: Habana's takes `void` for all.
-NO_DEVICES: tuple[Manifest, ...] = (
-    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
-    {"name": "AMD_VISIBLE_DEVICES", "value": "none"},
-    {"name": "HABANA_VISIBLE_DEVICES", "value": "none"},
-)
+_NOTHING = {"NVIDIA_VISIBLE_DEVICES": "void", "AMD_VISIBLE_DEVICES": "none", "HABANA_VISIBLE_DEVICES": "none"}
+NO_DEVICES: tuple[Manifest, ...] = tuple({"name": name, "value": value} for name, value in _NOTHING.items())
 
 # The controller of gangs sets the variables on the right in every pod.
 GANG_ENV: tuple[Manifest, ...] = (
@@ -328,8 +325,9 @@ def _cache_volume(replica: ModelReplica) -> list[Manifest]:
 
 
 def _cache_mount(replica: ModelReplica) -> list[Manifest]:
-    """Writable: engines put tokenizers, compiled kernels and locks beside the weights."""
-    return [{"name": "model-cache", "mountPath": CACHE_PATH}] if replica.spec.model_cache_ref else []
+    """Weights are read: whoever could write them would write those of every engine that has the volume."""
+    reads = {"readOnly": True} if replica.spec.pod_revision >= 4 else {}
+    return [{"name": "model-cache", "mountPath": CACHE_PATH, **reads}] if replica.spec.model_cache_ref else []
 
 
 def _asked(port: int, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
