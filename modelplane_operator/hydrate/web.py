@@ -8,6 +8,7 @@ tells a cloud's secrets. The cluster's NetworkPolicy says the same once more, fo
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -149,7 +150,7 @@ def resumed(file: File, folder: Path) -> int:
 def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None:
     """Put the chunks into a file, from `start` on; raises TransientError when they are too many or too few."""
     path = folder / file.path
-    with path.open("r+b" if path.exists() else "wb") as content:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b") as content:
         content.truncate(start)
         content.seek(start)
         for chunk in chunks:
