@@ -14,6 +14,7 @@ from modelplane_operator.api.bounds import HOST_OR_WILDCARD
 from modelplane_operator.api.llm_inference_grant import is_reserved
 from modelplane_operator.clients.clouds.gke.session import HOSTS
 from modelplane_operator.clients.limits import GIB, KIB, MIB
+from modelplane_operator.rendering.backend_url import is_own
 from modelplane_operator.rendering.images import REFERENCE, REGISTRY
 
 _UNITS: Mapping[str | None, int] = {None: 1, "Ki": KIB, "Mi": MIB, "Gi": GIB}
@@ -119,6 +120,14 @@ def places(text: str) -> tuple[str, ...]:
         if ":" in place or "/" in place:
             ip_network(place)
     return places
+
+
+def outside(text: str) -> tuple[str, ...]:
+    """The same, but for places on the gateway's own machine, to which no endpoint leads."""
+    allowed = places(text)
+    if wrong := [place for place in allowed if is_own(place)]:
+        raise ValueError(f"{wrong[0]} is on the gateway's own machine, where no endpoint may lead")
+    return allowed
 
 
 def grants(text: str) -> tuple[tuple[str, str], ...]:

@@ -121,7 +121,7 @@ class Settings:
     )
     allow_endpoints: tuple[str, ...] = _option(
         (),
-        values.places,
+        values.outside,
         "names, .suffixes and networks, by commas, that users' endpoints may lead to although rules refuse them",
     )
     refuse_endpoints: tuple[str, ...] = _option(

@@ -33,6 +33,7 @@ TABLES = {
     "traefik": (TRAEFIK, "ClusterRole", "modelplane-traefik"),
     "traefik tenants": (TRAEFIK, "ClusterRole", "modelplane-traefik-tenant"),
     "keys": (KEYS, "ClusterRole"),
+    "keys of the system namespace": (KEYS, "Role"),
     "cluster": (CLUSTER, "ClusterRole"),
     "cluster's own namespace": (CLUSTER, "Role"),
 }

@@ -144,6 +144,9 @@ IDLE: Mapping[str, Iterable[str]] = {
     "a picker is given it, and nobody can give what he does not have": [
         *every("get", "", "pods"),
     ],
+    "what fills a volume is given it, in the same way": [
+        *every("patch", "batch", "jobs/status"),
+    ],
     "a token lasts longer than the test: tests/controllers/test_clusters.py": [
         f"create serviceaccounts/token in {ACCESS}",
     ],

@@ -107,6 +107,9 @@ async def test_the_clouds_object_of_an_inferencecluster_is_changed_by_the_operat
     with pytest.raises(ApiError, match="InferenceCluster oregon has it: change that instead"):
         await protected.replace(edited)
     assert await refusal(protected, alone) == ""
+    for owners in ([], [{**reference, "uid": "of-nobody"}], [reference, {**reference, "name": "b", "uid": "of-b"}]):
+        with pytest.raises(ApiError, match="InferenceCluster oregon has it: change that instead"):
+            await protected.replace({**owned, "metadata": {**owned["metadata"], "ownerReferences": owners}})
     owned["metadata"]["annotations"] = {**owned["metadata"].get("annotations", {}), **FORCED}
     assert await refusal(protected, await protected.replace(owned)) == "", "what it is told by is not its spec"
 

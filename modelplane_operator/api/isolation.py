@@ -73,6 +73,13 @@ class PodIsolation(Model):
     """StorageClasses of which pods may have volumes that come and go with them."""
     allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
     """Files with seccomp profiles on the nodes that pods may name."""
+    allowed_variables: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern="^[A-Z][A-Z0-9_]*$")], ...],
+        Field(max_length=16),
+        ATOMIC,
+    ] = ()
+    """Environment variables that engines may set although a container runtime gives devices by them, such as
+    `NVIDIA_VISIBLE_DEVICES`: with one of those a pod has accelerators that it has not claimed."""
     allowed_paths: Annotated[tuple[ServingPath, ...], Field(max_length=32), ATOMIC] = ()
     """Paths of engines that deployments may let clients call (`serving.paths`), each with all below it; `/` allows all.
     The paths of model APIs are open in any case. Engines have routes for whoever runs them, too, which end answers or

@@ -32,6 +32,7 @@ OWNER_UID = f"{PREFIX}owner-uid"
 PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
 BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service leads, as scheme://host:port
 CERTIFICATE = f"{PREFIX}certificate"  # annotation: a hash of what the certificate in a Secret says, and who signed it
+UNSIGNED_UNTIL = f"{PREFIX}unsigned-until"  # annotation: how long the key service answers at paths of before
 MADE = f"{PREFIX}made"  # annotation: since when there is an authority
 RENEW_AFTER = f"{PREFIX}renew-after"  # annotation: when a certificate is made anew
 ALSO_REGISTERED = f"{PREFIX}also-registered"  # annotation: uids of InferenceClusters that may have the cluster, too

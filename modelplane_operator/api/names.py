@@ -16,6 +16,7 @@ import re
 from typing import Final
 
 LABEL: Final = 63  # the longest DNS label, and the longest label value
+LONG_HASH: Final = 32  # 128 bits: that nobody finds another identity for
 HASH: Final = 10  # 40 bits: among a thousand replicas two of one name are as likely as one in two million
 
 SYSTEM_NAMESPACE: Final = "modelplane-system"
@@ -33,6 +34,7 @@ GATEWAY_AUTHORITY: Final = "modelplane-gateway-authority"
 ADMISSION_CERTIFICATE: Final = "modelplane-admission-certificate"
 ADMISSION_WEBHOOK: Final = "modelplane-operator"  # its configuration
 ADMISSION_SERVICE: Final = f"modelplane-operator-admission.{SYSTEM_NAMESPACE}.svc"
+GATEWAY_KEY_PATHS: Final = "modelplane-gateway-key-paths"  # the Secret that signs where the key service is asked
 GATEWAY_CERTIFICATE: Final = "modelplane-gateway-certificate"  # a gateway's own, on the hub and on every cluster
 
 _PICKER = "-epp"
@@ -40,12 +42,12 @@ _PICKER = "-epp"
 _WORKLOAD_ROOM = LABEL - len("-63") - len("-0123456789")
 
 
-def derived(*identity: str, show: str, room: int = LABEL) -> str:
+def derived(*identity: str, show: str, room: int = LABEL, digits: int = HASH) -> str:
     """A name that shows `show` as far as there is room, and differs whenever the identity does."""
-    digest = hashlib.sha256("/".join(identity).encode()).hexdigest()[:HASH]
+    digest = hashlib.sha256("/".join(identity).encode()).hexdigest()[:digits]
     legal = re.sub(r"[^a-z0-9]+", "-", show.lower()).lstrip("-")
     readable = legal if legal[:1].isalpha() else f"m-{legal}"
-    return f"{readable[: room - HASH - 1].rstrip('-')}-{digest}"
+    return f"{readable[: room - digits - 1].rstrip('-')}-{digest}"
 
 
 # On the hub ---------------------------------------------------------------------------------------------------------
@@ -80,6 +82,15 @@ def service_route(namespace: str, service: str) -> str:
 def service_relay(namespace: str, service: str) -> str:
     """The Service through which the hub's gateway calls itself for a ModelService with many endpoints."""
     return derived("relay", namespace, service, show=service)
+
+
+def service_guard(namespace: str, service: str) -> str:
+    """The Middleware by which Traefik asks the key service for a ModelService.
+
+    Traefik knows it as `<namespace>-<name>`, which a service of namespace `a` called `b-c` has in common with one of
+    `a-b` called `c`: what tells them apart is the digest alone, and tenants choose names.
+    """
+    return derived("guard", namespace, service, show=service, digits=LONG_HASH)
 
 
 def service_keys(namespace: str, service: str) -> str:

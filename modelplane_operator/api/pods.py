@@ -143,7 +143,8 @@ class Container(Model):
     `--model`."""
     env: Annotated[tuple[Env, ...], Field(max_length=VARIABLES)] = ()
     """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK. Of several of
-    one name the last counts, where it stands."""
+    one name the last counts, where it stands. Those by which a container runtime gives devices, such as
+    NVIDIA_VISIBLE_DEVICES, reach the pod only where the cluster's `spec.isolation.pods.allowedVariables` has them."""
     resources: Resources | None = None
     """What the engine needs of its node beside devices, which `nodeSelector` asks for."""
     security_context: ContainerSecurity | None = None

@@ -1,4 +1,4 @@
-"""What whoever helps wants to see of a hub, in one file, and no secret in it."""
+"""What whoever helps wants to see of a hub, in one file: of texts that people write, only those on an allow-list."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import re
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,6 +23,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Format, console, structured
+from modelplane_operator.cli.told import HIDDEN, fields_of, told
 from modelplane_operator.clients.asking import logs
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import ClientError
@@ -30,19 +32,25 @@ from modelplane_operator.kube.resources import EVENT, POD, ResourceType
 
 LINES: Final = 5000  # of each log of the operator's
 OURS: Final = frozenset(kind.definition.kind for kind in KINDS)
-HIDDEN: Final = "(left out)"
 _TOLD = ("api_key", "apikey", "authorization", "credential", "password", "secret", "token")
 _USER = re.compile(r"(://)[^/@\s]+@")
 _QUERY = re.compile(r"([?&][^=&\s]*(?:auth|key|password|secret|sig|token)[^=&\s]*=)[^&\s\"']+", re.IGNORECASE)
 _BEARER = re.compile(r"\b((?:Basic|Bearer)\s+)[-\w.~+/]{6,}=*", re.IGNORECASE)
 _KNOWN = re.compile(r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|AIza|xox[abp]-|ya29\.|eyJ)[-\w.]{12,}")
 """Tokens that are known by how they begin, wherever they are: of model hubs, providers, clouds, and JSON Web Tokens."""
+_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_RANDOM = re.compile(r"(?<![\w+/])(?=[\w+/]*[a-z])(?=[\w+/]*[A-Z])(?=[\w+/]*[0-9])[\w+/]{20,}={0,2}")
+"""What is neither a word nor a name: letters of both cases with digits. Names of ours are in lower case."""
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SHORT: Final = 256  # characters of an annotation: others than kubectl keep copies of objects in these, too
 
 
 def bundle(
     file: Annotated[Path | None, typer.Option("-f", "--file", help="Where to; otherwise a name with the time.")] = None,
+    values: Annotated[
+        bool,
+        typer.Option("--values", help="Also arguments, values, labels, annotations and URLs, as people wrote them."),
+    ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
@@ -50,7 +58,7 @@ def bundle(
     """Write what a support person asks for into one file: our objects, Events, the operator's logs; no Secrets."""
     now = datetime.now(UTC)
     path = file or Path(f"modelplane-{now:%Y%m%d-%H%M%S}.tar.gz")
-    found = ask(hub(kubeconfig, context), _collected)
+    found = ask(hub(kubeconfig, context), partial(_collected, shown=without_secrets if values else without_values))
     with open(path, "xb", opener=_private) as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in found:
             member, data = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}"), content.encode()
@@ -60,9 +68,18 @@ def bundle(
         structured("Bundle", Bundle(str(path), tuple(name for name, _ in found)), output)
         return
     console().print(
-        f"{path}: {len(found)} files. Values of environment variables and headers are left out; look through it before "
-        "you hand it on."
+        f"{path}: {len(found)} files. {_WITH_VALUES if values else _WITHOUT_VALUES}; the operator's logs, Events and "
+        "conditions are as they were written, but for what looks like a credential. Look through it before you hand it "
+        "on."
     )
+
+
+_WITHOUT_VALUES: Final = (
+    "Of arguments, values, labels, annotations and URLs it has the names alone (--values adds them)"
+)
+_WITH_VALUES: Final = (
+    "Values of variables and headers are left out, and of arguments and texts what looks like a secret"
+)
 
 
 def _private(path: str, flags: int) -> int:
@@ -78,18 +95,18 @@ class Bundle:
     contents: tuple[str, ...]
 
 
-async def _collected(kube: Kube) -> list[tuple[str, str]]:
+async def _collected(kube: Kube, shown: Callable[[Manifest], Manifest]) -> list[tuple[str, str]]:
     """Names and contents; what cannot be read says why in its place."""
     found = [("versions.txt", f"modelplane {__version__}\nKubernetes {await kube.version()}\n")]
     for kind in (*map(of, KINDS), EVENT):
-        found.append((f"{kind.plural}.yaml", await _told(kube, kind)))
+        found.append((f"{kind.plural}.yaml", await _told(kube, kind, shown)))
     try:
         pods = (await kube.list(POD, namespace=names.SYSTEM_NAMESPACE)).items
     except ClientError as error:
         return [*found, ("logs/none.txt", f"{error}\n")]
     for pod in pods:
         name = pod["metadata"]["name"]
-        found.append((f"pods/{name}.yaml", _text(without_secrets(pod))))
+        found.append((f"pods/{name}.yaml", _text(shown({"kind": POD.kind, **pod}))))
         for container in entries(pod, "spec", "containers"):
             for previous in (False, True):
                 suffix = ".previous" if previous else ""
@@ -99,10 +116,10 @@ async def _collected(kube: Kube) -> list[tuple[str, str]]:
     return found
 
 
-async def _told(kube: Kube, kind: ResourceType) -> str:
+async def _told(kube: Kube, kind: ResourceType, shown: Callable[[Manifest], Manifest]) -> str:
     try:
         found = (await kube.list(kind)).items
-        return _text([without_secrets(one) for one in found if kind is not EVENT or _is_ours(one)])
+        return _text([shown({"kind": kind.kind, **one}) for one in found if kind is not EVENT or _is_ours(one)])
     except ClientError as error:
         return f"# {error}\n"
 
@@ -122,6 +139,14 @@ async def _log(kube: Kube, pod: Key, container: str, *, previous: bool) -> str:
 
 def _text(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+
+
+def without_values(manifest: Manifest) -> Manifest:
+    """The object with no text that people write as they like: `told.py` says which are told."""
+    return told(manifest, _fields_of(str(manifest.get("kind"))), _without_tokens)
+
+
+_fields_of = cache(fields_of)
 
 
 def without_secrets(manifest: Manifest) -> Manifest:
@@ -163,7 +188,10 @@ def _annotated(value: str) -> str:
 
 def _without_tokens(text: str) -> str:
     """A text without what is a credential by its form."""
-    for form, left in ((_USER, rf"\1{HIDDEN}@"), (_QUERY, rf"\1{HIDDEN}"), (_BEARER, rf"\1{HIDDEN}"), (_KNOWN, HIDDEN)):
+    for form, left in (
+        *((_PEM, HIDDEN), (_USER, rf"\1{HIDDEN}@"), (_QUERY, rf"\1{HIDDEN}"), (_BEARER, rf"\1{HIDDEN}")),
+        *((_KNOWN, HIDDEN), (_RANDOM, HIDDEN)),
+    ):
         text = form.sub(left, text)
     return text
 

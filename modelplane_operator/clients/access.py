@@ -9,7 +9,6 @@ it comes from, and a value of another type than kubectl takes is an error: nothi
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import re
 import ssl
@@ -354,7 +353,7 @@ def _content(section: Section, name: str, folder: Path | None) -> str:
     if data := _text(section, f"{name}-data"):
         try:
             content = base64.b64decode("".join(data.split()), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # of what is no base64, no ASCII, or no text within
             content = ""
         if not content.strip():
             raise KubeconfigError(f"the kubeconfig's {name}-data is not base64 of a PEM file")

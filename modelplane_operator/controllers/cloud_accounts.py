@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -102,7 +101,7 @@ class Accounts:
             raise NotFound(f"Secret {key} has no key {KEY}")
         try:
             return read(base64.b64decode(text).decode())
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # of what is no base64, no ASCII, or no text within
             raise Unauthorized(f"Secret {key}: key {KEY} is no text in base64") from None
         except Unauthorized as error:
             raise Unauthorized(f"Secret {key}: {error}") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -92,7 +91,7 @@ class TokenKubeconfig:
             raise KubeconfigError(f"{self}: its first token is being made")
         try:
             authority = base64.b64decode(self.endpoint["authority"]).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # of what is no base64, no ASCII, or no text within
             raise KubeconfigError(f"{self}: the certificate in its status is no text in base64") from None
         return Access(self.endpoint["server"], authority=authority, token=self.token)
 

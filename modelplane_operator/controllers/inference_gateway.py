@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
-from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET, SERVICE
+from modelplane_operator.kube.resources import (
+    ENVOY_PROXY,
+    GATEWAY,
+    GATEWAY_CLASS,
+    MIDDLEWARE,
+    NAMESPACE,
+    POLICIES,
+    SECRET,
+    SECURITY_POLICY,
+    SERVICE,
+)
 from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.rendering.api_keys import PATHS, has_unsigned, signing_of
 from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.inference_gateway.software import NAMESPACES, gateway_parts, render_namespaces
@@ -41,6 +54,8 @@ def controller(
             namespace=find(hub, NAMESPACE, HOME) is not None,
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
+            key_paths=(key_paths := find(hub, SECRET, PATHS)),
+            unsigned=has_unsigned(_guards(hub), signing_of(key_paths)),
         )
         return await _with_software(seen, helm, clients, definitions, allowed) if helm else seen
 
@@ -48,9 +63,20 @@ def controller(
         InferenceGateway,
         observe,
         plan,
-        watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
+        watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _secret},
         executors=releases.by(helm),
     )
+
+
+def _guards(hub: Cluster) -> Iterable[Manifest]:
+    """What has gateways ask for keys, for ModelServices."""
+    every = chain.from_iterable(hub.find(kind) or () for kind in (MIDDLEWARE, SECURITY_POLICY))
+    return (one for one in every if labels_of(one).get(labels.OWNER_KIND) == ModelService.definition.kind)
+
+
+def _secret(change: Change, hub: Cluster) -> Iterable[Key]:
+    signs = key_of(change.latest) == PATHS
+    return (Key("", names.DEFAULT_GATEWAY),) if signs else _owner(change, hub)
 
 
 def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Manifest]:

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -82,6 +83,35 @@ class Keyring:
     _silent: bool = field(default=False, init=False)
     """Whether it said nothing when it was last asked."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
+    _signing: tuple[str, datetime | None] | None = field(default=None, init=False, repr=False)
+    """What paths are signed by, and until when others are answered; None while that was never read."""
+    _looked: float = field(default=float("-inf"), init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    async def secrets_at(self, path: str) -> tuple[Key, ...] | None:
+        """The Secrets that a path names; None when the operator has not written it, and raises UnknownKeysError."""
+        signing, until = await self._signed_by()
+        if until is not None and datetime.now(UTC) >= until and not api_keys.is_signed(path, signing):
+            return None
+        return api_keys.secrets_at(path, signing)
+
+    async def _signed_by(self) -> tuple[str, datetime | None]:
+        """What was last said of the Secret that signs, a second ago at most while the server answers."""
+        async with self._looking:
+            if self.now() - self._looked >= FRESH:
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        secret = await self.kube.find(SECRET, api_keys.PATHS)
+                    self._signing = api_keys.signing_of(secret), api_keys.unsigned_until(secret) if secret else None
+                except (ClientError, TimeoutError) as error:
+                    if so_far := self._repeats.worth((api_keys.PATHS, type(error))):
+                        log.warning("what signs paths not read", error=type(error).__name__, so_far=so_far)
+                    if isinstance(error, Forbidden) and self._signing is None:
+                        self._signing = "", None  # an answer: nothing is signed here
+                self._looked = self.now()
+        if self._signing is None:
+            raise UnknownKeysError(api_keys.PATHS)
+        return self._signing
 
     async def allows(self, key: str, secrets: Sequence[Key]) -> bool:
         """Whether one of the Secrets holds the key; raises UnknownKeysError when that cannot be known."""
@@ -177,8 +207,11 @@ def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextMa
             how = "send Authorization: Bearer KEY, or x-api-key: KEY"
             return _refusal(401, f"This model needs a key: {how}.", MISSING_KEY)
         try:
+            secrets = await keyring.secrets_at(request.raw_path.partition("?")[0])
+            if secrets is None:
+                return _refusal(403, "There is nothing here.", "not_found")
             for key in keys:
-                if await keyring.allows(key, api_keys.secrets_at(request.raw_path.partition("?")[0])):
+                if await keyring.allows(key, secrets):
                     return web.Response()
         except UnknownKeysError:
             return _refusal(503, "API keys cannot be checked at the moment: try again.", "keys_unavailable")

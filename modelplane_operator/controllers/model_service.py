@@ -42,7 +42,7 @@ from modelplane_operator.planning.api_routes import decisive
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_service import JUDGED, Observed, plan
 from modelplane_operator.planning.selection import Neighbours, state
-from modelplane_operator.rendering.api_keys import asked_of
+from modelplane_operator.rendering.api_keys import PATHS, asked_of, signing_of
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.inference_gateway import KEYS, hub_gateway, models_url
 from modelplane_operator.rendering.weights import matched, places
@@ -159,6 +159,7 @@ def controller(
             _asked(service, known, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
             dict(_replicas(endpoints, clients.hub)),
+            signing_of(find(clients.hub, SECRET, PATHS)),
         )
 
     watches: dict[ResourceType, Mapper] = {
@@ -166,6 +167,7 @@ def controller(
         of(ModelReplica): _on_replica,
         of(ModelService): begins(_without_endpoints),
         of(InferenceGateway): _behind,
+        SECRET: _on_signing,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
     return Controller(
@@ -337,6 +339,13 @@ def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
     if key_of(change.latest) != GATEWAY:
         return ()
     return everyone(of(ModelService))(change, hub) if _front(change.old) != _front(change.new) else ()
+
+
+def _on_signing(change: Change, hub: Cluster) -> Iterable[Key]:
+    """All services, when something else signs where the key service is asked."""
+    if key_of(change.latest) != PATHS or signing_of(change.old) == signing_of(change.new):
+        return ()
+    return everyone(of(ModelService))(change, hub)
 
 
 def _front(gateway: Manifest | None) -> tuple[object, ...] | None:

@@ -34,7 +34,7 @@ PASSING: Final = 1
 
 def main() -> int:
     asked = _parsed().parse_args()
-    os.umask(0)  # engines write beside the weights, as whichever user they run
+    os.umask(0)  # replicas of before write beside the weights, as whichever user they run
     word, staging = Path(asked.termination_message), Staging(Path(asked.volume), asked.content)
     api = Api(asked.server, Path(asked.account), asked.namespace, asked.job) if asked.job else None
     try:

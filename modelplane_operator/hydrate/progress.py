@@ -40,7 +40,7 @@ class Api:
         """Raises OSError."""
         body = json.dumps({"metadata": {"annotations": {ANNOTATION: text}}}).encode()
         request = urllib.request.Request(  # noqa: S310 - the server is not a user's to choose
-            f"{self.server}/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.job}",
+            f"{self.server}/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.job}/status",
             data=body,
             method="PATCH",
             headers={

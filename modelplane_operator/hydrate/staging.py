@@ -59,12 +59,15 @@ class Staging:
             told = json.loads(self.marker.read_text())
         except (FileNotFoundError, ValueError):
             return ""
-        return str(told["revision"]) if told.get("content") == self.content else ""
+        linked = self.marker.is_symlink() or self.marker.parent.is_symlink()
+        return str(told["revision"]) if told.get("content") == self.content and not linked else ""
 
     def fill(self, source: Source) -> FileListing:
         """Bring the volume to the content; raises PermanentError, TransientError, and an OSError of the volume."""
         listing = source.listing()
         _check(listing.files)
+        for file in listing.files:
+            self._refuse_links(file)
         self.done.listing = listing
         self.folder.mkdir(parents=True, exist_ok=True)
         self._check_room(listing)
@@ -109,6 +112,14 @@ class Staging:
                 self.pause(min(error.retry_after or 2.0**tried, 60.0))
         self.done.files += 1
 
+    def _refuse_links(self, file: File) -> None:
+        """Raise PermanentError where whoever has the volume, too, has put a link in the way."""
+        for path in (self.folder / file.path, self.volume / file.path, self.marker, self._placing):
+            if link := next(
+                (one for one in (path, *path.parents) if self.volume in one.parents and one.is_symlink()), None
+            ):
+                raise PermanentError(f"the volume has a link {str(link.relative_to(self.volume))[:100]!r}: delete it")
+
     def _is_placed(self, file: File) -> bool:
         """Whether it is in its place: a process that was ended meanwhile had verified all of them."""
         place = self.volume / file.path
@@ -120,6 +131,8 @@ class Staging:
         return self.volume / HOME / f"{self.content}.placing"
 
     def _promote(self, listing: FileListing) -> None:
+        for file in listing.files:
+            self._refuse_links(file)
         self._placing.touch()
         for file in sorted(listing.files, key=lambda one: (one.path in LAST, one.path)):
             staged, place = self.folder / file.path, self.volume / file.path

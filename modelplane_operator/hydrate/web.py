@@ -8,6 +8,7 @@ tells a cloud's secrets. The cluster's NetworkPolicy says the same once more, fo
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Final
 import httpcore
 import httpx
 
+from modelplane_operator.addresses import Address, carried, special, tells_secrets
 from modelplane_operator.hydrate.source import AccessDeniedError, File, HydrationError, PermanentError, TransientError
 
 LARGEST: Final = 16 << 20  # of what is read as a whole: a manifest, a list
@@ -25,13 +27,6 @@ PIECE: Final = 1 << 20  # at most so much at once: by the library's 64 KiB a GB 
 TIMEOUT: Final = httpx.Timeout(60, connect=10)
 # Of a status of 400 and above, those that another try may mend: too early, too many, another content meanwhile.
 PASSING: Final = frozenset({408, 412, 425, 429})
-# Where clouds tell who a node is, besides the link-local addresses.
-METADATA: Final = tuple(
-    map(
-        ipaddress.ip_network,
-        ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::/32"),
-    )
-)
 
 
 def check_host(host: str) -> None:
@@ -56,11 +51,9 @@ def _nowhere(host: str) -> PermanentError:
     return PermanentError(f"host {host} leads nowhere that weights may come from")
 
 
-def _is_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    plain = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    one = plain or address
-    known = one.is_loopback or one.is_link_local or one.is_unspecified or one.is_multicast
-    return known or any(one in network for network in METADATA if network.version == one.version)
+def _is_inside(address: Address) -> bool:
+    """True if it leads to this very node or to a cloud's secrets, in whichever form it is written."""
+    return any(special(one) or tells_secrets(one) for one in (address, *carried(address)))
 
 
 def answered(status: int, headers: Mapping[str, str], named: str, asked: str) -> HydrationError:
@@ -157,7 +150,7 @@ def resumed(file: File, folder: Path) -> int:
 def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None:
     """Put the chunks into a file, from `start` on; raises TransientError when they are too many or too few."""
     path = folder / file.path
-    with path.open("r+b" if path.exists() else "wb") as content:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b") as content:
         content.truncate(start)
         content.seek(start)
         for chunk in chunks:

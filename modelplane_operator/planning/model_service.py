@@ -33,7 +33,7 @@ from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
 from modelplane_operator.kube.ownership import was_applied
-from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
+from modelplane_operator.kube.resources import HTTP_ROUTE, MIDDLEWARE, SECURITY_POLICY
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.api_routes import api_routes
@@ -48,6 +48,7 @@ from modelplane_operator.rendering.inference_gateway import KEYS, HubGateway, ho
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
+from modelplane_operator.rendering.traefik import guards_in
 from modelplane_operator.rendering.weights import Target, WeightedEndpoint, fitted, selected, weighted
 
 KIND = ModelService.definition.kind
@@ -86,10 +87,12 @@ class Observed:
     """What there is in its namespace, for a service that selects no endpoint."""
     replicas: Mapping[Key, Manifest] = field(default_factory=dict[Key, Manifest])
     """Those that the endpoints lead to."""
+    signing: str = field(default="", repr=False)
+    """What signs where the key service is asked; empty while that is not there."""
 
     @property
     def door(self) -> HubGateway:
-        return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
+        return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "", self.signing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,10 @@ def plan(seen: Observed) -> Plan:
     wanted = render_model_service(service, shared, seen.door)
     # Who asks for keys by default, and which gateway answers, only an InferenceGateway says: until there is one again,
     # routes and guards stay as they are, and nothing is opened.
-    steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=service.metadata.uid or ""))
+    unwanted = prune(seen.children, wanted, owner=service.metadata.uid or "")
+    asked = guards_in(seen.children)  # Traefik answers none of a route whose guard is gone before it
+    gone = (one for one in unwanted if one.type != MIDDLEWARE or one.key.name not in asked)
+    steps = (*map(Apply, wanted), *gone)
     steps = steps if seen.gateway else ()
     secrets = asked_of(service, seen.door.auth) or any(e.spec.credentials for group in groups for e in group)
     return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secrets else None)

@@ -34,6 +34,20 @@ LABELS: Final = ("app.kubernetes.io/",)
 CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 # Whoever claims an accelerator is meant to tolerate its taint; a pod is on its own pool's nodes in any case.
 TOLERATIONS: Final = ("amd.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", "habana.ai/gaudi", "nvidia.com/gpu")
+# By these, runtimes of NVIDIA, AMD, Habana and AWS give a container devices of its node, whatever it has claimed. What
+# libraries read within it, such as CUDA_VISIBLE_DEVICES, only makes fewer of those that are there.
+DEVICE_VARIABLES: Final = (
+    "AMD_VISIBLE_DEVICES",
+    "AWS_NEURON_VISIBLE_DEVICES",
+    "HABANA_VISIBLE_DEVICES",
+    "NVIDIA_GDRCOPY",
+    "NVIDIA_GDS",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+    "NVIDIA_VISIBLE_DEVICES",
+)
+DEVICE_PREFIXES: Final = ("DOCKER_RESOURCE_", "NVIDIA_MIG_")
 # What clients call of an engine: the APIs of OpenAI, Anthropic, Cohere, KServe and Hugging Face, and those of vLLM,
 # SGLang and llama.cpp that answer with a model. Their other routes are for whoever runs the engine.
 API_PATHS: Final = (
@@ -136,10 +150,12 @@ def _of_spec(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
     if (spec := template.spec) is None:
         return
     capabilities = [name for container in spec.containers for name in _capabilities(container)]
+    variables = [one.name for container in spec.containers for one in container.env if _gives_devices(one.name)]
     tolerated = [toleration.key for toleration in spec.tolerations]
     classes = [volume.storage_class_name for volume in spec.ephemeral_volumes]
     granted = may.allowed_service_accounts
     yield _Asked(_CAPABILITY, "allowedCapabilities", capabilities, (*CAPABILITIES, *may.allowed_capabilities))
+    yield _Asked(_VARIABLE, "allowedVariables", variables, may.allowed_variables)
     yield _Asked(_SERVICE_ACCOUNT, "allowedServiceAccounts", [spec.service_account_name], granted)
     yield _Asked(_PRIORITY_CLASS, "allowedPriorityClasses", [spec.priority_class_name], may.allowed_priority_classes)
     yield _Asked(_TOLERATION, "allowedTolerations", tolerated, (*TOLERATIONS, *may.allowed_tolerations))
@@ -150,6 +166,11 @@ def _of_spec(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
 _ANNOTATION, _LABEL = "annotation", "label"
 _CAPABILITY, _SERVICE_ACCOUNT, _PRIORITY_CLASS = "capability", "ServiceAccount", "PriorityClass"
 _TOLERATION, _VOLUME, _SECCOMP = "toleration of", "volumes of StorageClass", "seccomp profile"
+_VARIABLE = "variable"
+
+
+def _gives_devices(variable: str) -> bool:
+    return variable in DEVICE_VARIABLES or variable.startswith(DEVICE_PREFIXES)
 
 
 def _capabilities(container: Container) -> tuple[Capability, ...]:
@@ -211,7 +232,12 @@ def _spec(spec: PodSpec, may: PodIsolation, refused: frozenset[str]) -> PodSpec:
 
 
 def _container(container: Container, refused: frozenset[str]) -> Container:
-    if not (asked := _capabilities(container)):
-        return container
+    env = tuple(one for one in container.env if f"{_VARIABLE} {one.name}" not in refused)
+    asked = _capabilities(container)
     kept = Capabilities(add=tuple(name for name in asked if f"{_CAPABILITY} {name}" not in refused))
-    return container.model_copy(update={"security_context": ContainerSecurity(capabilities=kept)})
+    return container.model_copy(
+        update={
+            **({"env": env} if env != container.env else {}),
+            **({"security_context": ContainerSecurity(capabilities=kept)} if asked else {}),
+        }
+    )

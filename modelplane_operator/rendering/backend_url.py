@@ -15,10 +15,11 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Literal
 
+from modelplane_operator import addresses
+from modelplane_operator.addresses import Address, carried, on_own_machine, special
 from modelplane_operator.api import names
 
 Scheme = Literal["http", "https"]
-Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
@@ -92,8 +93,12 @@ class Reach:
     """Addresses of the hub's nodes, of which many are public."""
 
     def allows(self, host: Address | str) -> bool:
-        """Whether the settings let endpoints lead there whatever the rules say."""
-        return any(_covers(entry, host) for entry in self.allowed)
+        """Whether the settings let endpoints lead there whatever the rules say.
+
+        A network that is wider than the gateway's own machine does not mean that: what listens there trusts it.
+        """
+        own = not isinstance(host, str) and any(map(on_own_machine, (host, *carried(host))))
+        return any(_covers(entry, host) for entry in self.allowed if not own or is_own(entry))
 
     def of_users(
         self, services: Iterable[Network], pods: Iterable[Network], nodes: frozenset[Address] = frozenset()
@@ -125,11 +130,9 @@ INTERNAL_NAMES = (
 )
 METADATA = (
     *("metadata.google.internal", "metadata.goog", "metadata.azure.internal", "instance-data.ec2.internal"),
-    *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),
+    *map(str, addresses.METADATA),
 )
-# Addresses that carry another one: what counts is the one inside.
-_CARRIERS = (ip_network("64:ff9b::/96"), ip_network("::/96"), ip_network("::ffff:0:0:0/96"))
-_THIS_NETWORK = ip_network("0.0.0.0/8")
+_OWN = tuple(map(ip_network, ("127.0.0.0/8", "0.0.0.0/8", "::/127", "::127.0.0.0/104", "::ffff:127.0.0.0/104")))
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#\\\s]*)(?P<rest>([/?#][!-~]*)?)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(:(?P<port>[^:]*))?")
@@ -236,7 +239,7 @@ def _refusal(host: Address | str, reach: Reach) -> str:
     """Why this host may not be dialled; empty when it may."""
     if reach.allows(host):
         return ""
-    forms = (host, *_carried(host)) if not isinstance(host, str) else (host,)
+    forms = (host, *carried(host)) if not isinstance(host, str) else (host,)
     if any(_covers(entry, form) for entry in reach.refused for form in forms):
         return f"{host} is refused by the operator's settings"
     if any(_covers(entry, form) for entry in METADATA for form in forms):
@@ -245,18 +248,8 @@ def _refusal(host: Address | str, reach: Reach) -> str:
         if "." not in host or any(_covers(entry, host) for entry in INTERNAL_NAMES):
             return f"{host} is a name inside the cluster or on the machine: write a full name from outside"
         return ""
-    kinds = (_special(form) or _inward(form, reach) for form in forms if not isinstance(form, str))
+    kinds = (special(form) or _inward(form, reach) for form in forms if not isinstance(form, str))
     return next((f"{host} is {kind}" for kind in kinds if kind), "")
-
-
-def _carried(address: Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that an IPv6 address stands for."""
-    if isinstance(address, IPv4Address):
-        return ()
-    inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if any(address in carrier for carrier in _CARRIERS):
-        inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
-    return tuple(inner for inner in inside if inner is not None)
 
 
 def _inward(address: Address, reach: Reach) -> str:
@@ -265,16 +258,13 @@ def _inward(address: Address, reach: Reach) -> str:
     return f"{words}: the operator's setting allow-endpoints would have to name it" if words else ""
 
 
-def _special(address: Address) -> str:
-    if address.is_loopback or address.is_unspecified or address in _THIS_NETWORK:
-        return "the gateway's own machine"
-    if address.is_link_local:
-        return "link-local, which is where a cloud's metadata is"
-    if address.is_multicast:
-        return "a multicast address"
-    if address.is_reserved and not isinstance(address, IPv6Address):
-        return "a reserved address"
-    return ""
+def is_own(place: str) -> bool:
+    """True if a name, a `.suffix` or a network is of the gateway's own machine."""
+    try:
+        network = ip_network(place)
+    except ValueError:
+        return f".{place.strip('.')}".endswith(".localhost")
+    return any(network[0] in own and network[-1] in own for own in _OWN)
 
 
 def _covers(entry: str, host: Address | str) -> bool:

@@ -58,11 +58,14 @@ def render_token(cache: ModelCache, secret: Mapping[str, str]) -> Manifest:
 
 
 def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
-    """Who the Job's pod is: somebody who may say on that Job how far it is, and nothing else."""
+    """Who the Job's pod is: somebody who may say on that Job how far it is, and nothing else.
+
+    By its status, which has annotations too: whoever may patch the Job itself may have it run any number of pods.
+    """
     metadata = _metadata(cache)
     name, namespace = metadata["name"], metadata["namespace"]
     group = "rbac.authorization.k8s.io"
-    rule = {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [name], "verbs": ["patch"]}
+    rule = {"apiGroups": ["batch"], "resources": ["jobs/status"], "resourceNames": [name], "verbs": ["patch"]}
     return (
         {
             "apiVersion": "v1",

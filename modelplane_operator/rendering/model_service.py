@@ -57,7 +57,7 @@ def render_model_service(
         parts = [plane.guarded(service.key, part) for part in parts]
     routes = [_route(service, number, part, door) for number, part in enumerate(parts)]
     named = [route["metadata"]["name"] for route in routes]
-    asked = api_keys.path_of(service.key.namespace, secrets or ())
+    asked = api_keys.path_of(service.key.namespace, secrets or (), door.signing)
     guard = plane.render_guard(service, asked, named, door.keys) if guarded else ()
     loopback = plane.render_loopback(service) if plane.comes_back(groups) else ()
     return (*_fallback(service), *loopback, *guard, *reversed(routes))

@@ -9,7 +9,7 @@ turns `redis.prod` into a Service of the hub.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,9 +17,10 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, section
 from modelplane_operator.kube.releases import Component, Release
-from modelplane_operator.kube.resources import SERVICE
+from modelplane_operator.kube.resources import HTTP_ROUTE, SERVICE
 from modelplane_operator.rendering import one_pass
 from modelplane_operator.rendering.api_keys import ANSWER, KEY_HEADERS
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS, Backend, address_of
@@ -201,7 +202,7 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
         {
             "apiVersion": "traefik.io/v1alpha1",
             "kind": "Middleware",
-            "metadata": on_hub(service, names.service_route(*service.key)),
+            "metadata": on_hub(service, names.service_guard(*service.key)),
             "spec": {"forwardAuth": asked},
         }
     ]
@@ -217,7 +218,14 @@ def _in_url(host: str) -> str:
     return f"[{address}]" if address.version == 6 else str(address)
 
 
+def guards_in(objects: Iterable[Manifest]) -> frozenset[str]:
+    """Return the names of the Middlewares by which the routes among these objects ask."""
+    rules = [rule for one in objects if type_of(one) == HTTP_ROUTE for rule in entries(one, "spec", "rules")]
+    filters = (each for rule in rules for each in entries(rule, "filters"))
+    return frozenset(str(section(each, "extensionRef").get("name")) for each in filters)
+
+
 def guarded(service: Key, rules: Sequence[Manifest]) -> list[Manifest]:
-    reference = {"group": "traefik.io", "kind": "Middleware", "name": names.service_route(*service)}
+    reference = {"group": "traefik.io", "kind": "Middleware", "name": names.service_guard(*service)}
     first = {"type": "ExtensionRef", "extensionRef": reference}
     return [{**rule, "filters": [first, *rule.get("filters", ())]} for rule in rules]

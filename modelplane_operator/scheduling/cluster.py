@@ -15,8 +15,6 @@ from modelplane_operator.scheduling.taints import Taint
 from modelplane_operator.selectors.cel import Attribute as Value
 from modelplane_operator.selectors.cel import Device, Version
 
-WHY = 300  # characters of a cluster's message: it goes into the status of whatever finds no place
-
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
@@ -120,7 +118,7 @@ def read(
         phase=phase,
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         gateway_port=status.gateway.port if status and status.gateway else None,
-        why=_why(ready) if ready and ready.status != "True" else "",
+        why=ready.reason if ready and ready.status != "True" else "",
         unknown=_unknown(cluster),
         unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
         gangs=_gangs(cluster),
@@ -138,12 +136,6 @@ def _phase(
     if ready is None or ready.status != "True":
         return ClusterPhase.NOT_READY
     return ClusterPhase.READY if gateway else ClusterPhase.NO_GATEWAY
-
-
-def _why(ready: Condition) -> str:
-    message = ready.message or ""
-    cut = message if len(message) <= WHY else f"{message[: WHY - 3]}..."
-    return f"{ready.reason}: {cut}" if cut else ready.reason
 
 
 def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:

@@ -171,7 +171,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {counted(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Scattered(engine, pool, needs, fabric, nodes):
-            most = f"{fabric} has most, {nodes}" if fabric else "no usable node has the label of its topologyKey"
+            most = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
             return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {most}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
@@ -185,8 +185,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"it is not Ready ({condition})" if condition else "it is not Ready"
         case ClusterUnreachable():
             return "it does not answer"
-        case Tainted(key, value, effect):
-            return f"taint {key}{f'={value}' if value else ''}:{effect} is not tolerated"
+        case Tainted(key, _, effect):
+            return f"taint {key}:{effect} is not tolerated"
         case Split(engine, pool, role, missed):
             lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
@@ -202,7 +202,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case ClusterTerminating():
             return "it is being deleted"
         case LabelDiffers(key, wanted, found):
-            return f"label {key} is {found or 'absent'}, {wanted} is asked for"
+            return f"label {key} is {'another' if found else 'absent'}, {wanted} is asked for"
         case Spare():
             return "it has room"
         case _:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.api import ModelReplica
+from modelplane_operator.api import KINDS, ModelReplica
 from modelplane_operator.cli.__main__ import COMMANDS
 from modelplane_operator.cli.answers import show_why
-from modelplane_operator.cli.bundle import HIDDEN, without_secrets
+from modelplane_operator.cli.bundle import HIDDEN, without_secrets, without_values
 from modelplane_operator.cli.draining import with_drain
 from modelplane_operator.cli.joining import judged_part, judged_services, judged_version, manifests
 from modelplane_operator.cli.usage import used
@@ -20,7 +20,7 @@ from modelplane_operator.planning.answers.schema import read
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.rendering.stack_charts import STACK
 from tests.support.builders import EPOCH, cluster, deployment, taint
-from tests.support.manifests import ROOT
+from tests.support.manifests import ROOT, load
 from tests.support.observed import placed
 
 Manifest = dict[str, Any]
@@ -122,6 +122,143 @@ def test_a_token_that_is_known_by_its_form_is_in_no_message_and_no_annotation(to
     assert token.rsplit(maxsplit=1)[-1] not in str(left)
     assert left["metadata"]["annotations"]["team"] == "ml"
     assert left["metadata"]["annotations"]["objectset.rio.cattle.io/applied"] == HIDDEN
+
+
+TOLD = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "ModelDeployment",
+    "metadata": {
+        "name": "qwen",
+        "namespace": "ml",
+        "uid": "6a1c",
+        "labels": {"modelplane.ai/deployment": "qwen", "team": "hunter2"},
+        "annotations": {"note": "hunter2"},
+    },
+    "spec": {
+        "replicas": 2,
+        "template": {
+            "metadata": {"labels": {"team/x": "hunter2"}},
+            "spec": {
+                "serving": {"mode": "Unified"},
+                "modelCacheRef": {"name": "weights"},
+                "clusterSelector": {"matchLabels": {"region": "hunter2"}},
+                "engines": [{"name": "main", "copies": 1}],
+            },
+        },
+    },
+    "status": {"conditions": [{"type": "Ready", "status": "True", "message": "2 of 2 replicas are Ready"}]},
+}
+
+
+def holding(where: str, text: str) -> Manifest:
+    """A deployment with a text somewhere in the pod of its engine."""
+    container: Manifest = {"name": "engine", "image": "vllm/vllm-openai:v0.32.0"}
+    match where:
+        case "args" | "command":
+            container[where] = [text]
+        case "value":
+            container["env"] = [{"name": "A", "value": text}]
+        case _:
+            return {**TOLD, "metadata": {**TOLD["metadata"], where: {"a": text}}}
+    return {
+        **TOLD,
+        "spec": {"engines": [{"name": "main", "members": [{"template": {"spec": {"containers": [container]}}}]}]},
+    }
+
+
+@pytest.mark.parametrize("where", ["args", "command", "value", "labels", "annotations"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hunter2",
+        "-phunter2",
+        "--hunter2",
+        "--pass=hunter2",
+        "--pwd hunter2",
+        "PGPASS=hunter2 serve",
+        "mysql --user root -phunter2",
+        "https://hooks.example.com/services/hunter2",
+        "https://example.com/?x=hunter2",
+        "echo aHVudGVyMg== hunter2 | base64 -d",
+        '{"pat": "hunter2"}',
+        "user: me\npass: hunter2",
+    ],
+)
+def test_a_bundle_has_no_text_that_somebody_wrote_as_they_like(where: str, text: str) -> None:
+    """By an allow-list: nobody can know all forms of secrets."""
+    left = without_values(holding(where, text))
+
+    assert "hunter2" not in str(left) or text == "--hunter2", "of arguments the names of flags are told"
+    assert "(left out)" in str(left) or text == "--hunter2"
+
+
+def test_a_bundle_tells_what_helps() -> None:
+    left = without_values(TOLD)
+
+    assert left["metadata"]["labels"] == {"modelplane.ai/deployment": "qwen", "team": HIDDEN}
+    assert left["spec"]["template"]["metadata"]["labels"] == {"team/x": HIDDEN}
+    assert left["spec"]["template"]["spec"] == {
+        **TOLD["spec"]["template"]["spec"],
+        "clusterSelector": {"matchLabels": {"region": HIDDEN}},
+    }
+    assert (left["status"], left["spec"]["replicas"]) == (TOLD["status"], 2)
+    endpoint = {
+        "kind": "ModelEndpoint",
+        "metadata": {"name": "a"},
+        "spec": {"url": "https://me.example/hunter2?a=hunter2"},
+    }
+    assert without_values(endpoint)["spec"] == {"url": f"https://me.example:443/{HIDDEN}"}
+
+
+@pytest.mark.parametrize("kind", [one.definition.kind for one in KINDS])
+def test_a_bundle_can_tell_of_every_kind(kind: str) -> None:
+    rich_one = next(one for one in load(ROOT / "tests/api/rich.yaml") if one["kind"] == kind)
+    left = without_values(rich_one)
+
+    assert (left["kind"], left["metadata"]["name"]) == (kind, rich_one["metadata"]["name"])
+    assert left["status"].get("conditions") == rich_one["status"].get("conditions")
+
+
+def test_of_pods_and_events_a_bundle_tells_what_has_become_of_them() -> None:
+    container = {
+        "name": "a",
+        "image": "a:v1",
+        "env": [{"name": "A", "value": "hunter2"}],
+        "args": ["--a=hunter2", "run"],
+    }
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "hunter2"}}
+    status = {
+        "phase": "Running",
+        "message": "hunter2",
+        "containerStatuses": [{"name": "a", "restartCount": 3, "state": state}],
+    }
+    left = without_values(
+        {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}, "status": status}
+    )
+
+    assert "hunter2" not in str(left)
+    assert left["spec"]["containers"][0]["args"] == [f"--a={HIDDEN}", HIDDEN]
+    assert left["status"]["containerStatuses"][0] == {
+        "name": "a",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": HIDDEN}},
+    }
+    event = {"kind": "Event", "metadata": {"name": "a"}, "reason": "Placed", "message": "replica placed", "count": 2}
+    assert without_values(event) == event
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nhunter2",
+        "key hunter2AbCdEfGhIjKlMnOp is refused",
+    ],
+)
+def test_what_is_a_credential_by_its_form_is_in_no_message(told: str) -> None:
+    left = without_values({**TOLD, "status": {"conditions": [{"type": "Ready", "message": told}]}})
+
+    assert "hunter2" not in str(left["status"])
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ def test_a_server_without_tls_is_refused_unless_that_is_allowed() -> None:
         ({"tls-server-name": True}, "tls-server-name is not a string"),
         ({"tls-server-name": "exam ple"}, "tls-server-name is not a host name"),
         ({"certificate-authority-data": "????"}, "not base64 of a PEM file"),
+        ({"certificate-authority-data": "-----BEGIN CERTIFICATE-----\né"}, "not base64 of a PEM file"),
         ({"certificate-authority-data": "IA=="}, "not base64 of a PEM file"),
         ({"certificate-authority-data": 7}, "certificate-authority-data is not a string"),
         ({"certificate-authority": "/etc/ssl/ca.crt"}, "names a file"),
@@ -170,6 +171,7 @@ def test_a_cluster_that_is_not_what_kubectl_takes_is_refused(cluster: dict[str, 
         ({"token": "", "tokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}, "names a file"),
         ({"client-certificate": "/etc/passwd", "client-key": "/etc/shadow"}, "names a file"),
         ({"client-certificate-data": CERTIFICATE}, "without its key"),
+        ({"client-certificate-data": CERTIFICATE, "client-key-data": f"{CANARY}é"}, "key-data is not base64 of a PEM"),
     ],
 )
 def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, Any], why: str) -> None:

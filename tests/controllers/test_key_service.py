@@ -16,14 +16,16 @@ from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.controllers.key_service import FRESH, LIMITS, OVERDUE, Keyring, UnknownKeysError, serving
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.rendering.api_keys import MOST, path_of
+from modelplane_operator.rendering.api_keys import MOST, path_of, signing_of
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.support.api import Api
-from tests.support.secrets import secret_of
+from tests.support.manifests import Manifest
+from tests.support.secrets import secret_of, signing_secret
 
 pytestmark = pytest.mark.fleet
 
 TEAM = "default"
+SYSTEM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-system"}}
 NOWHERE = """
 current-context: a
 contexts: [{name: a, context: {cluster: a, user: a}}]
@@ -37,6 +39,10 @@ async def gone() -> AsyncIterator[Kube]:
     """An API server that does not answer."""
     async with connect(read_kubeconfig(NOWHERE)) as nobody:
         yield nobody
+
+
+async def apply(api: Api, *manifests: Manifest) -> None:
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
 
 async def holds(api: Api, name: str, **keys: str) -> Key:
@@ -174,6 +180,60 @@ async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: 
         assert await answer("/", **right) == (403, "not_found")
         keyring.kube = gone
         assert await answer(path_of(TEAM, ("another",)), **right) == (503, "keys_unavailable")
+
+
+async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(api: Api, kube: Kube) -> None:  # noqa: F811
+    """Or whoever reaches the port finds out what is in any Secret that the key service may read."""
+    (port,) = free_ports(1)
+    now = 0.0
+    asked = await holds(api, "not-named", a="k")
+    await apply(api, SYSTEM)
+    of_the_operator = secret_of("modelplane-system", "kubeconfig", a="k")
+    right = {"Authorization": "Bearer k"}
+    signed = path_of(TEAM, (asked.name,), signing_of(signing_secret()))
+
+    async def told(*secrets: Manifest) -> None:
+        nonlocal now
+        await apply(api, *secrets)
+        now += FRESH
+
+    async with (
+        serving(("127.0.0.1", port), Keyring(kube, lambda: now)),
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+
+        async def answers(*paths: str) -> list[int]:
+            return [(await session.post(path, headers=right)).status for path in paths]
+
+        await told(of_the_operator)
+        inward = (path_of("modelplane-system", ("kubeconfig",)), path_of("kube-system", ("kubeconfig",)))
+        assert await answers(path_of(TEAM, (asked.name,)), signed, *inward) == [200, 200, 401, 401], "as before"
+
+        await told(signing_secret())
+        assert await answers(path_of(TEAM, (asked.name,)), signed) == [200, 200], "guards of before are left"
+        await told(signing_secret(until="2999-01-01T00:00:00+00:00"))
+        assert await answers(path_of(TEAM, (asked.name,)), signed) == [200, 200], "gateways still follow"
+
+        await told(signing_secret(until="2026-01-01T00:00:00+00:00"))
+        forged = path_of(TEAM, (asked.name,), signing_of(signing_secret(key="guessed")))
+        assert await answers(signed, path_of(TEAM, (asked.name,)), forged, f"{signed}/", *inward) == [200, *[403] * 5]
+
+
+async def test_while_nobody_says_what_signs_paths_the_last_word_holds(
+    api: Api,
+    kube: Kube,  # noqa: F811
+    gone: Kube,
+) -> None:
+    now = 0.0
+    named = path_of(TEAM, ("a",))
+    new, known = Keyring(gone, lambda: now), Keyring(kube, lambda: now)
+    await apply(api, SYSTEM, signing_secret(until="2026-01-01T00:00Z"))
+    assert await known.secrets_at(named) is None
+
+    now, known.kube = FRESH, gone
+    assert await known.secrets_at(named) is None
+    with pytest.raises(UnknownKeysError):
+        await new.secrets_at(named)
 
 
 async def test_an_api_server_that_takes_connections_and_says_nothing_holds_up_each_request_once(

@@ -21,7 +21,7 @@ import trustme
 import yaml
 
 from localfleet.apiserver import free_ports
-from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, labels
 from modelplane_operator.api.base import Resource
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
@@ -33,10 +33,12 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
-from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.objects import Key, annotations_of
 from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
+from modelplane_operator.rendering.api_keys import PATHS
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.reading import find
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import watched
 from modelplane_operator.runtime.wiring import Runners, runner
@@ -651,6 +653,27 @@ async def test_without_the_key_service_nobody_is_answered(hub: Hub, keys: KeySer
     finally:
         keys.begin()
     await hub.until_answered("closed", 200, PATH, **bearer(FIRST))
+
+
+async def test_gateways_ask_at_paths_that_nobody_else_can_write(hub: Hub, keys: KeyService) -> None:
+    await hub.apply(
+        hub.gateway("default"),
+        endpoint("behind", hub.backend),
+        secret_of(TEAM, "unguessed", one=FIRST),
+        guarded("signed", "behind", auth=asking("unguessed")),
+    )
+    await hub.until_answered("signed", 200, PATH, **bearer(FIRST))
+    closes = lambda: annotations_of(find(hub.connection, SECRET, PATHS) or {}).get(labels.UNSIGNED_UNTIL)  # noqa: E731
+    await until(lambda: bool(closes()), "no guard to be left with a path of before")
+    over = f"{labels.UNSIGNED_UNTIL}=2026-01-01T00:00:00Z"
+    await hub.api.kubectl("-n", PATHS.namespace, "annotate", "secret", PATHS.name, over, "--overwrite")
+
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{keys.port}") as session:
+        async with asyncio.timeout(ANSWERED):
+            while (await session.get(f"/keys/{TEAM}/unguessed", headers=bearer(FIRST))).status != 403:  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE)
+    await hub.until_always("signed", 200, **bearer(FIRST))
+    await hub.until_always("signed", 401, **bearer(THIRD))
 
 
 async def test_a_key_is_found_in_no_object_and_in_no_log(hub: Hub, keys: KeyService) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,27 @@ def test_a_hub_cannot_lead_out_of_the_volume(tmp_path: Path) -> None:
 
     assert (ended.code, ended.files) == (3, {})
     assert "leads out of the volume" in ended.word
+
+
+@pytest.mark.parametrize("where", [".modelplane", "tokenizer", "config.json", ".modelplane/complete.json"])
+def test_a_link_that_others_have_put_into_the_volume_is_not_followed(tmp_path: Path, where: str) -> None:
+    """Whoever has the volume writable, as engines of before, would have the hydrator write somewhere else."""
+    with model_hub(FILES) as hub:
+        volume = hydrate(hub, tmp_path, repo="org/none").volume
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "file").write_text("as it was")
+        link = volume / where
+        link.parent.mkdir(exist_ok=True)
+        if link.is_dir():
+            shutil.rmtree(link)
+        link.unlink(missing_ok=True)
+        link.symlink_to(outside if where in {".modelplane", "tokenizer"} else outside / "file")
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, [one.name for one in outside.iterdir()]) == (3, ["file"]), ended.log
+    assert f"the volume has a link '{where}': delete it" in ended.word
+    assert (outside / "file").read_text() == "as it was"
 
 
 def test_a_hub_that_is_silent_is_tried_again_later(tmp_path: Path) -> None:

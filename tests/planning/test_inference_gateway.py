@@ -14,12 +14,15 @@ from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning.certificates import new_authority
 from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.planning.inference_gateway.gateway import UNSIGNED_SECONDS
 from modelplane_operator.planning.plan import Create, Issue, Replace
+from modelplane_operator.rendering.api_keys import FOLLOWED
 from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.inference_gateway import hosts_of
 from modelplane_operator.rendering.owned import on_hub
 from tests.support.builders import EPOCH
 from tests.support.plans import carried_out, told
+from tests.support.secrets import signing_secret
 
 Manifest = dict[str, Any]
 
@@ -53,8 +56,11 @@ THEIRS = {
 }
 
 
+CLOSED = signing_secret(until=EPOCH.isoformat())
+
+
 def seen(subject: InferenceGateway, *children: Manifest, namespace: bool = True) -> Observed:
-    return Observed(subject, children, namespace=namespace, now=EPOCH)
+    return Observed(subject, children, namespace=namespace, now=EPOCH, key_paths=CLOSED)
 
 
 def written(observed: Observed) -> Observed:
@@ -123,6 +129,25 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     again = replace(seen(gateway(conditions=[MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()])), secrets=())
     said = [next(one for one in reported(each).conditions if one.type == "MutualTLSReady") for each in (lost, again)]
     assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
+
+
+def test_paths_of_the_key_service_are_signed_and_others_are_over_once_no_guard_has_one() -> None:
+    """Ten minutes after, as gateways take minutes to follow. It is told in the Secret, and nothing is done again."""
+    first = plan(replace(seen(gateway()), key_paths=None))
+    issued = [step for step in first.steps if isinstance(step, Issue)]
+    of_before = replace(seen(gateway()), key_paths=signing_secret(), unsigned=True)
+    signed = replace(of_before, unsigned=False)
+    ended = [step.manifest for step in plan(signed).steps if isinstance(step, Replace)]
+
+    assert [one.metadata for one in issued] == [
+        {"name": "modelplane-gateway-key-paths", "namespace": "modelplane-system"}
+    ]
+    assert issued[0].certificate.signer is None, "a Secret that is only created: two operators make one"
+    assert not [step for step in plan(of_before).steps if isinstance(step, Replace | Issue)]
+    assert ended == [signing_secret(until=(EPOCH + FOLLOWED).isoformat())]
+    assert not [step for step in plan(seen(gateway())).steps if isinstance(step, Replace | Issue)]
+    assert first.requeue_after == plan(of_before).requeue_after == UNSIGNED_SECONDS
+    assert plan(seen(gateway())).requeue_after is None
 
 
 def test_of_a_traefik_of_somebody_elses_it_is_said_what_nobody_sees() -> None:

@@ -20,7 +20,7 @@ from modelplane_operator.planning.model_service import Observed, plan
 from modelplane_operator.planning.plan import Apply, Delete
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
-from tests.support.plans import told
+from tests.support.plans import carried_out, told
 from tests.support.services import (
     Manifest,
     endpoint,
@@ -162,6 +162,19 @@ def test_without_an_inference_gateway_routes_and_guards_stay_as_they_are() -> No
     assert plan(alone).steps == ()
     assert "AuthReady" not in told(plan(alone)), "what was said last stays"
     assert plan(seen(service((1, "a")), endpoint("one"), behind=None)).steps == (), "nothing begins in the open"
+
+
+def test_a_guard_goes_once_no_route_asks_by_it_any_more() -> None:
+    """Traefik would answer none of such a route; it learns of both by watches of their own."""
+    asking = gateway().model_copy(update={"spec": gateway().spec.model_copy(update={"auth": keys_of("clients")})})
+    behind = settled(seen(service((1, "a")), endpoint("one"), behind=asking, secrets={"clients": secret(one="key")}))
+    guard = next(one["metadata"]["name"] for one in behind.children if one["kind"] == "Middleware")
+    open_now = replace(behind, gateway=gateway())
+
+    first = plan(open_now)
+    assert not [step for step in first.steps if isinstance(step, Delete)]
+    then = replace(open_now, children=carried_out(first, open_now.children))
+    assert [step.key.name for step in plan(then).steps if isinstance(step, Delete)] == [guard]
 
 
 def test_a_secret_that_may_not_be_read_leaves_no_route_open() -> None:

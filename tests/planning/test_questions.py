@@ -73,6 +73,14 @@ def test_deployments_that_are_asked_for_together_count_on_each_other() -> None:
     assert [(one["name"], one["settled"]) for one in told] == [("a", True), ("b", False)]
 
 
+@pytest.mark.parametrize("kind", ["ModelDeployment", "ModelCache"])
+def test_objects_are_counted_before_any_of_them_is_read(kind: str) -> None:
+    """A manifest has room for 480 deployments, of which each may cost what one may: nobody could read these."""
+    unreadable = json.dumps({"kind": "List", "items": [{"kind": kind}] * (AT_ONCE + 1)})
+    with pytest.raises(QuestionError, match=f"{AT_ONCE} deployments and 1000 replicas at once"):
+        asked(question(ask="Plan", manifest=unreadable))
+
+
 def test_several_deployments_have_the_bounds_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(QuestionError, match="1000 replicas at once"):
         asked(question(ask="Plan", manifest=two(replicas=1000)))

@@ -17,12 +17,16 @@ from modelplane_operator.rendering.api_keys import (
     beyond,
     digest,
     digests,
+    has_unsigned,
+    is_signed,
     keys_of,
     matches,
     path_of,
     secrets_at,
+    signing_of,
     withheld,
 )
+from tests.support.secrets import signing_secret
 
 CHAT = ModelService.model_validate(
     {
@@ -90,6 +94,76 @@ def test_a_key_matches_itself_alone() -> None:
 def test_a_path_names_the_secrets_that_were_asked_for() -> None:
     assert secrets_at(path_of("team", ("a", "b.c"))) == (Key("team", "a"), Key("team", "b.c"))
     assert secrets_at("/keys/team") == ()
+
+
+def test_a_path_is_signed_for_its_own_secrets_alone() -> None:
+    signing = signing_of(signing_secret())
+    path = path_of("team", ("a", "b"), signing)
+
+    assert is_signed(path, signing)
+    assert secrets_at(path, signing) == (Key("team", "a"), Key("team", "b"))
+    assert secrets_at(path_of("team", [f"s{number}" for number in range(SECRETS)], signing), signing)[-1].name == "s7"
+    forged = (
+        path_of("team", ("a", "b")),
+        path_of("team", ("a", "b"), signing_of(signing_secret(key="of another hub"))),
+        path.replace("/a/", "/c/"),
+        path.replace("/a/b/", "/a/"),
+        f"{path}/",
+        "/keys/team/\udcff",
+    )
+    assert not [one for one in forged if is_signed(one, signing)]
+    assert not is_signed(path_of("team", ("a", "b"), "x").rpartition("/")[0] + "/", "")
+
+
+def test_a_key_service_of_before_finds_the_same_secrets_at_a_signed_path() -> None:
+    """It takes what signs for the name of one more Secret, which there is not."""
+    found = secrets_at(path_of("team", ("a",), signing_of(signing_secret())))
+
+    assert (found[0], len(found), len(found[1].name)) == (Key("team", "a"), 2, 64)
+
+
+@pytest.mark.parametrize("namespace", ["modelplane-system", "kube-system", "kube-public"])
+def test_no_path_names_secrets_of_the_operator_or_of_kubernetes(namespace: str) -> None:
+    signing = signing_of(signing_secret())
+
+    assert secrets_at(path_of(namespace, ("a",))) == secrets_at(path_of(namespace, ("a",), signing), signing) == ()
+
+
+def test_guards_of_both_gateways_are_told_by_whether_they_ask_at_a_signed_path() -> None:
+    signing = signing_of(signing_secret())
+
+    def guards(path: str) -> list[object]:
+        rendered = [
+            plane.render_guard(CHAT, path, ["chat"], ("keys.example.com", 8081)) for plane in (traefik, envoy_gateway)
+        ]
+        return [has_unsigned(of_plane, signing) for of_plane in rendered]
+
+    assert guards(path_of("team", ("a",))) == [True, True]
+    assert guards(path_of("team", ("a",), signing)) == [False, False]
+    assert not has_unsigned([{"spec": {"stripPrefix": {}}}, {"spec": {"cors": {}}}], signing)
+
+
+def test_traefik_takes_no_service_of_another_namespace_for_the_guard_of_one() -> None:
+    """It joins namespace and name by a dash. A tenant whose namespace begins as another's tries names until the rest is
+    alike: what it has to find again is the digest, and 40 bits are found in hours."""
+    long = "x" * 52  # so that the last characters of a service's name stand in the digest alone
+    guards = {
+        key: traefik.render_guard(
+            CHAT.model_copy(
+                update={"metadata": CHAT.metadata.model_copy(update={"namespace": key[0], "name": key[1]})}
+            ),
+            "/keys/a",
+            ["a"],
+            ("keys.example.com", 8081),
+        )[0]["metadata"]["name"]
+        for key in (("team-b", long), ("team", f"b-{long}"))
+    }
+    known = {f"{namespace}-{name}" for (namespace, _), name in guards.items()}
+    digests_of = {one.rpartition("-")[2] for one in known}
+
+    assert len(known) == len(digests_of) == 2
+    assert all(len(one) == 32 and int(one, 16) for one in digests_of)
+    assert all(len(name) <= 63 for name in guards.values())
 
 
 def test_a_secret_that_holds_too_much_holds_no_key_and_is_not_decoded() -> None:

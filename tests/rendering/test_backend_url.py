@@ -139,6 +139,14 @@ def test_settings_allow_what_the_rules_refuse(url: str, allowed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000", "http://0.0.0.0", "http://[::1]", "http://[64:ff9b::127.0.0.1]"]
+)
+@pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "64.0.0.0/2", "64:ff9b::/96"])
+def test_settings_that_allow_a_wide_network_do_not_mean_the_gateways_own_machine(url: str, wide: str) -> None:
+    assert isinstance(parse_url(url, Reach(allowed=(wide,))), InvalidUrl)
+
+
+@pytest.mark.parametrize(
     "url", ["http://10.96.0.1", "http://kubernetes.default.svc.k8s.example", "http://[2002:a60:1::]"]
 )
 def test_settings_refuse_the_hubs_own_networks(url: str) -> None:

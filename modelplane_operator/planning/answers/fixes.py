@@ -78,8 +78,7 @@ def _edits(asked: PlacementRequest, reasons: list[tuple[str, Reason]]) -> Iterat
             case Tainted(key, value, effect):
                 toleration = Toleration(key, not value, value, effect)
                 edited = replace(wanted, tolerations=(*wanted.tolerations, toleration))
-                taint = f"{key}{f'={value}' if value else ''}:{effect}"
-                yield f"tolerate the taint {taint}, which {name} carries", replace(asked, requirement=edited)
+                yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(asked, requirement=edited)
             case LabelDiffers(key, value):
                 edited = replace(wanted, labels=tuple(pair for pair in wanted.labels if pair[0] != key))
                 yield f"do not ask for clusters with {key}={value}", replace(asked, requirement=edited)

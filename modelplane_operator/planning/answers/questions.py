@@ -6,6 +6,7 @@ An answer has the tenant's own objects, names of clusters, and of everybody else
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, cast
@@ -128,11 +129,17 @@ def asked(manifest: Manifest) -> Question:
     return Question(namespace, spec, deployments, caches)
 
 
+_TOO_MANY: Final = f"ask for {AT_ONCE} deployments and {REPLICAS} replicas at once, and no more"
+
+
 def _applied(text: str, namespace: str) -> tuple[tuple[ModelDeployment, ...], tuple[ModelCache, ...]]:
     """What might be applied; raises QuestionError. Several have the bounds of one, so that they take no longer."""
     try:
         said: Any = json.loads(text)  # YAML has references, by which a short text becomes a long object
         if said.get("kind") == "List":
+            # Before anything is read: each costs as much as a deployment may, selectors and all.
+            if max(Counter(one["kind"] for one in said["items"]).values(), default=0) > AT_ONCE:
+                raise QuestionError(_TOO_MANY)
             found = [_read(one, one["metadata"].get("namespace") or namespace) for one in said["items"]]
         else:
             found = [_read({"kind": ModelDeployment.definition.kind, **said}, namespace, ModelDeployment)]
@@ -147,9 +154,8 @@ def _applied(text: str, namespace: str) -> tuple[tuple[ModelDeployment, ...], tu
         raise QuestionError("spec.manifest has no ModelDeployment, or one without a name")
     if len({one.key for one in deployments}) < len(deployments):
         raise QuestionError("spec.manifest has a ModelDeployment twice")
-    too_many = len(deployments) > AT_ONCE or len(caches) > AT_ONCE
-    if len(deployments) > 1 and (too_many or sum(one.spec.replicas for one in deployments) > REPLICAS):
-        raise QuestionError(f"ask for {AT_ONCE} deployments and {REPLICAS} replicas at once, and no more")
+    if len(deployments) > 1 and sum(one.spec.replicas for one in deployments) > REPLICAS:
+        raise QuestionError(_TOO_MANY)
     return deployments, caches
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.inference_gateway import (
     TLS,
@@ -18,11 +19,21 @@ from modelplane_operator.api.inference_gateway import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, Manifest, Section, entries, is_terminating, key_of
+from modelplane_operator.kube.objects import Key, Manifest, Section, annotations_of, entries, is_terminating, key_of
 from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
-from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
+from modelplane_operator.planning.certificates import (
+    AUTHORITY_VALID,
+    SKEW,
+    authorities,
+    is_current,
+    leaf,
+    new_authority,
+    spare,
+    trust,
+)
 from modelplane_operator.planning.inference_gateway.observed import Observed
-from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete, prune
+from modelplane_operator.planning.plan import Apply, Create, Issue, Plan, Replace, Step, delete, prune
+from modelplane_operator.rendering.api_keys import FOLLOWED, PATHS, unsigned_until
 from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES, keeping_balancer, service_annotations
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
@@ -38,6 +49,7 @@ OWN_TRAEFIK: Final = (
     "This Traefik is not the operator's: see to it that it presents the certificate, and that its entry point "
     "modelplane is on the loopback address alone"
 )
+UNSIGNED_SECONDS: Final = 60.0  # until it is looked again whether guards with paths of before are left
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
@@ -56,7 +68,25 @@ def serve(seen: Observed) -> Plan:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
     made = () if seen.namespace else (Create(home),)
     gone = prune(seen.children, wanted, owner=gateway.metadata.uid or "")
-    return Plan((*made, *_certificates(seen), *map(Apply, wanted), *gone), _status(seen))
+    steps = (*made, *_key_paths(seen), *_certificates(seen), *map(Apply, wanted), *gone)
+    open_for_now = seen.key_paths is None or unsigned_until(seen.key_paths) is None
+    return Plan(steps, _status(seen), UNSIGNED_SECONDS if open_for_now else None)
+
+
+def _key_paths(seen: Observed) -> Iterator[Step]:
+    """What signs where the key service is asked; and that paths of before are over, once no guard has one.
+
+    It is no InferenceGateway's: guards stay as they are while there is none.
+    """
+    if seen.key_paths is None:
+        metadata = {"name": PATHS.name, "namespace": PATHS.namespace}
+        yield Issue(metadata, Certificate(PATHS.name, "server", seen.now - SKEW, seen.now + AUTHORITY_VALID))
+    elif unsigned_until(seen.key_paths) is None and not seen.unsigned:
+        until = {labels.UNSIGNED_UNTIL: (seen.now + FOLLOWED).isoformat(timespec="seconds")}
+        metadata = seen.key_paths["metadata"]
+        yield Replace(
+            {**seen.key_paths, "metadata": {**metadata, "annotations": {**annotations_of(seen.key_paths), **until}}}
+        )
 
 
 def _certificates(seen: Observed) -> Iterator[Step]:

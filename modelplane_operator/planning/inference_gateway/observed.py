@@ -32,6 +32,10 @@ class Observed:
     balancer: str = ""
     """The load balancer, while it is being taken away."""
     allowed: Allowed = EVERYTHING
+    key_paths: Manifest | None = None
+    """The Secret that signs where the key service is asked."""
+    unsigned: bool = False
+    """Whether guards of ModelServices ask at a path that is not signed."""
 
     @property
     def served(self) -> bool:

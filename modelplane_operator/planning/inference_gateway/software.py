@@ -55,6 +55,7 @@ def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     if any(one.part.name == METALLB and one.state == "Deployed" for one in statuses):
         steps += map(Apply, render_addresses(gateway))
     waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
+    waits += [] if served.requeue_after is None else [served.requeue_after]
     waits += (
         [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
     )

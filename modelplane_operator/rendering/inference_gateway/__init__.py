@@ -46,16 +46,21 @@ class HubGateway:
     """Who may ask, where a service says nothing."""
     keys: tuple[str, int] = KEYS
     """Host and port of the key service."""
+    signing: str = field(default="", repr=False)
+    """What signs where the key service is asked; empty while that is not there."""
     mark: str = ""
     """What requests to endpoints of users carry (hops.py); empty while that is not known."""
 
 
-def hub_gateway(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, mark: str = "") -> HubGateway:
+def hub_gateway(
+    gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, mark: str = "", signing: str = ""
+) -> HubGateway:
     if gateway is None:
-        return HubGateway(keys=keys, mark=mark)
+        return HubGateway(keys=keys, mark=mark, signing=signing)
     tls = gateway.spec.tls
     tls_only = tls is not None and tls.http == "Refused"
-    return HubGateway(data_plane(gateway), tls_only=tls_only, auth=gateway.spec.auth, keys=keys, mark=mark)
+    plane, auth = data_plane(gateway), gateway.spec.auth
+    return HubGateway(plane, tls_only=tls_only, auth=auth, keys=keys, mark=mark, signing=signing)
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:

@@ -209,7 +209,7 @@ def _served_name(replica: ModelReplica, engine: PlacedEngine, container: Contain
 def _environment(
     replica: ModelReplica, member: PlacedMember, container: Container, part: Part, *, serves: bool
 ) -> Sequence[Manifest]:
-    """Ours for gangs, then the user's, which may refer to it, then what the part adds.
+    """Ours for gangs, then the user's, which may refer to it, then what the part adds, and that no devices are given.
 
     A name that stands twice would be refused. As in Kubernetes, the last value counts, where it stands: a variable may
     refer to those before it.
@@ -223,10 +223,11 @@ def _environment(
     ours = GANG_ENV if member.role != "Standalone" else ()
     kept_alive = KEEP_ALIVE if replica.spec.pod_revision >= 2 else ()
     added = (*kept_alive, *part.env) if serves else ()
+    no_devices = NO_DEVICES if replica.spec.pod_revision >= 4 else ()
     return [
         *(variable for variable in ours if variable["name"] not in users),
         *users.values(),
-        *(variable for variable in added if variable["name"] not in users),
+        *(variable for variable in (*added, *no_devices) if variable["name"] not in users),
     ]
 
 
@@ -236,6 +237,11 @@ KEEP_ALIVE: tuple[Manifest, ...] = (
     {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "120"},
     {"name": "SGLANG_TIMEOUT_KEEP_ALIVE", "value": "120"},
 )
+
+# By what an image says, as those with CUDA do, a node's runtime gives a container all devices there. Claims are met by
+# CDI: drivers put their own values over these. What means nothing differs by runtime: Habana's takes `void` for all.
+_NOTHING = {"NVIDIA_VISIBLE_DEVICES": "void", "AMD_VISIBLE_DEVICES": "none", "HABANA_VISIBLE_DEVICES": "none"}
+NO_DEVICES: tuple[Manifest, ...] = tuple({"name": name, "value": value} for name, value in _NOTHING.items())
 
 # The controller of gangs sets the variables on the right in every pod.
 GANG_ENV: tuple[Manifest, ...] = (
@@ -320,8 +326,9 @@ def _cache_volume(replica: ModelReplica) -> list[Manifest]:
 
 
 def _cache_mount(replica: ModelReplica) -> list[Manifest]:
-    """Writable: engines put tokenizers, compiled kernels and locks beside the weights."""
-    return [{"name": "model-cache", "mountPath": CACHE_PATH}] if replica.spec.model_cache_ref else []
+    """Weights are read: whoever could write them would write those of every engine that has the volume."""
+    reads = {"readOnly": True} if replica.spec.pod_revision >= 4 else {}
+    return [{"name": "model-cache", "mountPath": CACHE_PATH, **reads}] if replica.spec.model_cache_ref else []
 
 
 def _asked(port: int, engine: PlacedEngine, lifecycle: Lifecycle, revision: int) -> Manifest:
