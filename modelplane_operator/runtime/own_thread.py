@@ -41,7 +41,7 @@ class _Address:
     connections: int = 0
 
 
-class Doors:
+class Admittance:
     """Which connections are let in."""
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ def _whose(host: str) -> str:
 class _Connection(asyncio.Protocol):
     """One connection: its handshake, and then what the web server makes of it."""
 
-    def __init__(self, web_server: web.Server, tls: ssl.SSLContext, doors: Doors) -> None:
-        self._web_server, self._tls, self._doors = web_server, tls, doors
+    def __init__(self, web_server: web.Server, tls: ssl.SSLContext, admittance: Admittance) -> None:
+        self._web_server, self._tls, self._doors = web_server, tls, admittance
         self._address: _Address | None = None
         self._inner: asyncio.Protocol | None = None
         self._early = b""
@@ -157,12 +157,12 @@ class _Connection(asyncio.Protocol):
 async def _answering(
     app: web.Application, listen: tuple[str, int], *, grace: float, tls: ssl.SSLContext
 ) -> AsyncGenerator[None]:
-    runner, (host, port), doors = web.AppRunner(app, access_log=None, shutdown_timeout=grace), listen, Doors()
+    runner, (host, port), admittance = web.AppRunner(app, access_log=None, shutdown_timeout=grace), listen, Admittance()
     await runner.setup()
     web_server = cast(web.Server, runner.server)
     try:
         async with await asyncio.get_running_loop().create_server(
-            lambda: _Connection(web_server, tls, doors), host or None, port
+            lambda: _Connection(web_server, tls, admittance), host or None, port
         ):
             yield
     finally:

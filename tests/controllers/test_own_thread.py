@@ -19,7 +19,7 @@ from modelplane_operator.runtime.own_thread import (
     CONNECTIONS,
     PACE,
     UNDER_WAY,
-    Doors,
+    Admittance,
     answering_apart,
 )
 
@@ -57,12 +57,12 @@ async def port() -> AsyncIterator[Port]:
 
 
 async def test_one_address_begins_so_many_handshakes_a_second() -> None:
-    doors = Doors()
+    admittance = Admittance()
 
     def begins(now: float, host: str = HOSTILE) -> bool:
-        if (address := doors.let_in(host, now)) is not None:
+        if (address := admittance.let_in(host, now)) is not None:
             address.handshakes -= 1
-            doors.left(address)
+            admittance.left(address)
         return address is not None
 
     assert sum(begins(0.0) for _ in range(5 * BURST)) == BURST
@@ -104,23 +104,23 @@ async def test_it_answers_while_the_operator_computes(port: Port) -> None:
 
 
 async def test_connections_are_counted_until_they_end() -> None:
-    doors, now = Doors(), 0.0
+    admittance, now = Admittance(), 0.0
     held = []
     for _ in range(CONNECTIONS):
         now += 1.0
-        address = doors.let_in(HOSTILE, now)
+        address = admittance.let_in(HOSTILE, now)
         assert address is not None
         address.handshakes -= 1
         held.append(address)
-    assert doors.let_in(HOSTILE, now + 1) is None
-    assert doors.let_in(HONEST, now + 1) is not None
-    doors.left(held[0])
-    assert doors.let_in(HOSTILE, now + 2) is not None
+    assert admittance.let_in(HOSTILE, now + 1) is None
+    assert admittance.let_in(HONEST, now + 1) is not None
+    admittance.left(held[0])
+    assert admittance.let_in(HOSTILE, now + 2) is not None
 
 
 async def test_a_network_of_ipv6_is_one_address() -> None:
-    doors = Doors()
-    let_in = [doors.let_in(f"2001:db8::{number:x}", 0.0) for number in range(UNDER_WAY + 1)]
+    admittance = Admittance()
+    let_in = [admittance.let_in(f"2001:db8::{number:x}", 0.0) for number in range(UNDER_WAY + 1)]
     assert let_in[-1] is None
-    assert doors.let_in("2001:db8:0:1::1", 0.0) is not None
-    assert doors.let_in("::ffff:10.0.0.1", 0.0) is not None
+    assert admittance.let_in("2001:db8:0:1::1", 0.0) is not None
+    assert admittance.let_in("::ffff:10.0.0.1", 0.0) is not None
