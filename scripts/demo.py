@@ -527,8 +527,10 @@ Drain the other without losing a request, and take it back:
 Give it a second URL, for clients with an API key alone, and ask there without a key and with one:
   kubectl create secret generic chat-keys -n {NAMESPACE} --from-literal=me=a-key-of-mine
   kubectl apply -f {GUARDED.relative_to(ROOT)}
+  kubectl wait -n {NAMESPACE} --for=condition=Ready modelservice/qwen3-8b-with-keys
   curl -i {guarded} -H 'Content-Type: application/json' -d '{body}'
   curl -s {guarded} -H 'Content-Type: application/json' -H 'Authorization: Bearer a-key-of-mine' -d '{body}'
+  curl -s {guarded} -H 'Content-Type: application/json' -H 'x-api-key: a-key-of-mine' -d '{body}'
 
 Ask for a GPU that no cluster has, and read why there is no place:
   sed '/^---/,$d; s/{NAME}$/too-big/; s/22Gi/220Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -

@@ -55,7 +55,7 @@ class APIRoute(Model):
     """A route of a model's API."""
 
     path: Annotated[str, Field(max_length=64)]
-    """Path to append to the URL, with all below it; `/` is every other path."""
+    """Path to append to the URL, of those that clients use most; `/` is every other path."""
     carried: bool
     """Whether requests to it reach the engines, whatever those make of them."""
     message: Annotated[str, Field(max_length=512)] | None = None

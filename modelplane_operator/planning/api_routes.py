@@ -19,7 +19,7 @@ PARSED: Final = (
 WEBSOCKET: Final = "/v1/realtime"
 ROUTES: Final = (
     *(*PARSED, "/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/rerank", "/v1/score"),
-    *("/v2", "/pooling", "/classify", "/tokenize", "/detokenize", "/generate", "/completion", WEBSOCKET),
+    *("/v2/models", "/pooling", "/classify", "/tokenize", "/detokenize", "/generate", "/completion", WEBSOCKET),
 )
 _LISTED: Final = 47  # of the 48 that a status holds; one is for all other paths
 _MESSAGE: Final = 512

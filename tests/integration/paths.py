@@ -12,6 +12,7 @@ MODEL_APIS = (
     *("/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score", "/pooling", "/classify", "/tokenize"),
     *("/detokenize", "/invocations", "/v2/embed", "/inference/v1/generate", "/generate", "/completion", "/infill"),
     *("/v2", "/v2/models/model", "/v2/models/model/infer", "/v2/models/model/versions/1/ready", "/health", "/ping"),
+    "/v1/models/org%2Fmodel",
 )
 OF_WHOEVER_RUNS_IT = (
     *("/", "/metrics", "/version", "/flush_cache", "/start_profile", "/stop_profile", "/collective_rpc", "/sleep"),
