@@ -74,7 +74,7 @@ class PodIsolation(Model):
     allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
     """Files with seccomp profiles on the nodes that pods may name."""
     allowed_variables: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern="^[A-Z][A-Z0-9_]*$")], ...],
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern="^[A-Za-z][A-Za-z0-9_]*$")], ...],
         Field(max_length=16),
         ATOMIC,
     ] = ()

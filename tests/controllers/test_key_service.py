@@ -182,8 +182,13 @@ async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: 
         assert await answer(path_of(TEAM, ("another",)), **right) == (503, "keys_unavailable")
 
 
-async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(api: Api, kube: Kube) -> None:  # noqa: F811
+async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(
+    api: Api,
+    kube: Kube,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Or whoever reaches the port finds out what is in any Secret that the key service may read."""
+    monkeypatch.setattr("modelplane_operator.controllers.key_service.PATIENCE", 30.0)  # on a busy machine, too
     (port,) = free_ports(1)
     now = 0.0
     asked = await holds(api, "not-named", a="k")
