@@ -258,6 +258,32 @@ async def test_of_its_webhooks_configuration_it_writes_whom_to_trust_and_the_pat
     assert await replaced([{**hook, "clientConfig": ours}]) == "", "that is the operator's to write"
 
 
+async def test_where_the_operator_is_outside_it_writes_the_path_of_its_url_and_no_other_host(by_default: Api) -> None:
+    made = asking(OWN, "modelplane.ai", NAMESPACE)
+    (hook,) = made["webhooks"]
+
+    def at(url: str) -> str:
+        return yaml.safe_dump({**made, "webhooks": [{**hook, "clientConfig": {"url": url}}]})
+
+    await by_default.kubectl("delete", "validatingwebhookconfiguration", OWN, "--ignore-not-found")
+    await by_default.kubectl("create", "-f", "-", stdin=at("https://operator.example.com:9443/"))
+    stored = yaml.safe_load(await by_default.kubectl("get", "validatingwebhookconfiguration", OWN, "-oyaml"))
+
+    async def moved(url: str) -> str:
+        (known,) = stored["webhooks"]
+        changed = {**stored, "webhooks": [{**known, "clientConfig": {**known["clientConfig"], "url": url}}]}
+        return await refusal(by_default, "replace", "--dry-run=server", "-f-", stdin=yaml.safe_dump(changed))
+
+    assert await moved("https://operator.example.com:9443/a-path") == ""
+    for other in (
+        "https://thief.example.com:9443/",
+        "https://operator.example.com:9444/",
+        "https://operator.example.com/",
+    ):
+        assert "changes no more of its webhook's configuration" in await moved(other), other
+    await by_default.kubectl("delete", "validatingwebhookconfiguration", OWN)
+
+
 async def test_metallbs_webhook_is_asked_of_metallbs_kinds_alone(with_everything: Api) -> None:
     speaker = "--as=system:serviceaccount:metallb-system:mp-metallb-controller"
     for group, namespace, taken in (

@@ -26,12 +26,19 @@ pytestmark = pytest.mark.fleet
 
 TEAM = "default"
 SYSTEM = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-system"}}
+SIGNS = signing_secret()["metadata"]
 NOWHERE = """
 current-context: a
 contexts: [{name: a, context: {cluster: a, user: a}}]
 clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: a, user: {token: a}}]
 """
+
+
+@pytest.fixture(autouse=True)
+async def nothing_signed(api: Api) -> None:
+    """Take away what another test has paths signed by."""
+    await api.kubectl("delete", "secret", SIGNS["name"], f"--namespace={SIGNS['namespace']}", "--ignore-not-found")
 
 
 @pytest.fixture

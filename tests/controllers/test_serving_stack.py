@@ -216,6 +216,12 @@ async def test_definitions_that_the_ai_gateway_needs_come_with_it_and_stay(platf
     await platform.until(lambda stack: "ai-gateway" not in str(stack["status"]["components"]), "it to go")
     assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is not None
 
+    def settled(stack: Manifest) -> bool:
+        known = [one["observedGeneration"] for one in stack["status"]["conditions"] if one["type"] == "Installed"]
+        return known == [stack["metadata"]["generation"]] and reason(stack, "Installed") == "ComponentsInstalled"
+
+    await platform.until(settled, "every Helm to end, which would leave its release to the next test")
+
 
 async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: Platform) -> None:
     await platform.installed()
