@@ -36,6 +36,7 @@ from modelplane_operator.clients.channel import Channel, open_channel, speak_htt
 from modelplane_operator.clients.http2_frames import FrameType
 from modelplane_operator.clients.http2_headers import write_block as our_block
 from modelplane_operator.clients.transport import Outgoing, Response
+from tests.support.fuzz import HostileWire
 
 NAMES = {"": "frames", **{kind: f"h2 ({kind})" for kind in over_h2.KINDS}}
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -155,35 +156,6 @@ def _resident() -> int:
 # Hostile ones --------------------------------------------------------------------------------------------------------
 
 
-class _Wire(asyncio.Transport):
-    """A connection whose other side is bytes."""
-
-    closed = paused = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self
-
-    def selected_alpn_protocol(self) -> str:
-        return "h2"
-
-    def write(self, data: Any) -> None: ...
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_reading(self) -> bool:
-        return not self.paused
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-
 _BEGUN = frames.frame(FrameType.HEADERS, b"\x20" + our_block([(":status", "200")]), flags=frames.END_HEADERS, stream=1)
 HOSTILE: Mapping[str, Callable[[int], bytes]] = {
     "SETTINGS of 2,730 entries": lambda number: frames.frame(
@@ -204,7 +176,7 @@ async def hostile(_: Access) -> Figures:
     """The longest turn of the loop that a megabyte takes, all of it, and what it leaves."""
     found = Figures()
     for what, made in HOSTILE.items():
-        wire, connection = _Wire(), pool.Http2Connection(None, lambda: None, lambda _: None)
+        wire, connection = HostileWire(), pool.Http2Connection(None, lambda: None, lambda _: None)
         connection.connection_made(wire)
         connection.data_received(frames.settings({}))
         fields: Any = [(":method", "GET"), (":path", "/")]

@@ -38,7 +38,7 @@ from modelplane_operator.clients.transport import NotHttp, Outgoing, Response
 from modelplane_operator.clients.wire import Request, Wire, uncounted
 from modelplane_operator.kube.errors import ClientError, KubeconfigError
 from modelplane_operator.kube.resources import POD
-from tests.support.fuzz import MIB, CostError, Parser, Parts, cost, json_of, search
+from tests.support.fuzz import MIB, CostError, HostileWire, Parser, Parts, cost, json_of, search
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("FUZZ_SEED", "0")) or SystemRandom().randrange(1, 2**31)
@@ -49,39 +49,9 @@ STREAMS = 30
 # HTTP -----------------------------------------------------------------------------------------------------------------
 
 
-class _Tls:
-    def selected_alpn_protocol(self) -> str:
-        return "h2"
-
-
-class _Wire(asyncio.Transport):
-    """The other side of a connection, which reads nothing."""
-
-    def __init__(self) -> None:
-        super().__init__({"ssl_object": _Tls()})
-        self.closed, self.paused = False, False
-
-    def write(self, data: object) -> None: ...
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_reading(self) -> bool:
-        return not self.paused
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-
 async def _over_http2(data: bytes) -> None:
     """Read frames as a connection does that has some streams under way, half of which nobody reads."""
-    connection, wire = Http2Connection(None, lambda: None, lambda _: None), _Wire()
+    connection, wire = Http2Connection(None, lambda: None, lambda _: None), HostileWire()
     connection.connection_made(wire)
     connection.data_received(http2.settings({Setting.MAX_CONCURRENT_STREAMS: 100}))
 

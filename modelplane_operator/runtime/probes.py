@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from ssl import SSLContext
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -40,10 +39,8 @@ async def _collected(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
 
 
 @asynccontextmanager
-async def answering(
-    app: web.Application, listen: tuple[str, int], *, grace: float, tls: SSLContext | None = None
-) -> AsyncGenerator[None]:
-    """Answer while the block runs, by https with `tls`; raises OSError when the address is taken.
+async def answering(app: web.Application, listen: tuple[str, int], *, grace: float) -> AsyncGenerator[None]:
+    """Answer while the block runs; raises OSError when the address is taken.
 
     `grace`: the seconds that requests have which are being answered at its end.
     """
@@ -51,7 +48,7 @@ async def answering(
     await runner.setup()
     try:
         host, port = listen
-        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
+        await web.TCPSite(runner, host or None, port).start()
         yield
     finally:
         await runner.cleanup()

@@ -92,6 +92,36 @@ def longest_turn() -> Iterator[Callable[[], float]]:
         events.Handle._run = run  # type: ignore[method-assign]
 
 
+class HostileWire(asyncio.Transport):
+    """A connection over TLS that speaks HTTP/2, as a protocol sees it; the other side reads nothing."""
+
+    closed = paused = False
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        del name, default
+        return self
+
+    def selected_alpn_protocol(self) -> str:
+        return "h2"
+
+    def write(self, data: object) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_reading(self) -> bool:
+        return not self.paused
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
 async def cost(parser: Parser, parts: Parts) -> Cost:
     """Read an input, and return what its longest turn has cost."""
     data = parser.join(parts)

@@ -68,8 +68,11 @@ class Observed:
 
     @property
     def picker_refusal(self) -> str:
-        """Why the cluster's gateway does not ask the endpoint picker; empty when it does."""
-        return refusal(self.picker_policy) if self.picker_policy else ""
+        """Why the cluster's gateway does not ask the endpoint picker, which is there; empty when it does.
+
+        It refuses to ask one that has no pods, too, which says nothing of the gateway.
+        """
+        return refusal(self.picker_policy) if self.picker_policy and self.picker_answers else ""
 
     @property
     def picker_answers(self) -> bool:

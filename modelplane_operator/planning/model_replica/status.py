@@ -114,11 +114,8 @@ def _spread(seen: Observed, unpicked: str) -> str:
 
 
 def _unpicked_reason(seen: Observed) -> PickerReady:
-    """Return why no picker answers: nobody asks it, it has answered before, or is on its way for the first time.
-
-    The gateway refuses to ask one that has no pods, too.
-    """
-    if seen.picker_refusal and seen.picker_answers:
+    """Return why no picker answers: nobody asks it, it has answered before, or is on its way for the first time."""
+    if seen.picker_refusal:
         return PickerReady.NOT_ASKED
     had = {PickerReady.AWAY.reason, PickerReady.PICKING.reason}
     return PickerReady.AWAY if any(each.reason in had for each in seen.replica.conditions) else PickerReady.STARTING
@@ -188,7 +185,7 @@ def _unrouted(seen: Observed) -> str:
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if seen.picker_refusal and seen.picker_answers:
+    if seen.picker_refusal:
         return f"the cluster's gateway does not ask the endpoint picker: {seen.picker_refusal}"
     if seen.picker_policy is None or seen.picker_answers:
         return ""
