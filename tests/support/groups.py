@@ -6,7 +6,7 @@ import pytest
 
 from localfleet import pytest_plugin
 
-STAGE, SECOND_STAGE, FLEET = "the stage", "the second stage", "the fleet"
+STAGE, SECOND_STAGE, FLEET, FRONTS = "the stage", "the second stage", "the fleet", "the fronts"
 SHARED = {
     "tests/integration/test_t": SECOND_STAGE,
     "tests/integration/test_w": SECOND_STAGE,
@@ -16,10 +16,13 @@ SHARED = {
     "tests/controllers/test_clusters.py": FLEET,
     "tests/faults/": FLEET,
     "tests/localfleet/test_fleet.py": FLEET,
+    "tests/rendering/test_gateways.py": FRONTS,
+    "tests/controllers/test_routing.py": FRONTS,
 }
-"""Files that need the same fleet, so that it is started once; every other file is a group of its own.
+"""Files that share a fleet, so that it is started once, or the fixed ports of Envoy Gateway, which one process has.
 
-They come in this order: a folder has a stage, which would be set up anew whenever a file of another came in between.
+Every other file is a group of its own. They come in this order: a folder has a stage, which would be set up again
+whenever a file of another came in between.
 """
 PARTS = tuple(SHARED)
 LONG = (
@@ -34,7 +37,7 @@ LONG = (
     "tests/api/test_bounds.py",
     "tests/controllers/test_operator.py",
     "tests/localfleet/test_engine_cluster.py",
-    "tests/rendering/test_gateways.py",
+    FRONTS,
     "tests/test_permissions.py",
     "tests/test_names_of_others.py",
 )
