@@ -14,7 +14,7 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import speak_http2
 from modelplane_operator.clients.sockets import shrink_tls_buffers
 from modelplane_operator.clients.tracing import exporting
-from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.controllers.kinds import hub_gateway, kinds
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.runtime.operator import Build
 from modelplane_operator.selectors import cel
@@ -37,6 +37,8 @@ def main(build: Build = kinds) -> None:
         access = settings.hub()
         if asked.command == "run":
             _run(settings, access, build)
+        elif asked.command == "hub-gateway":
+            _run(settings, access, hub_gateway, name="hub-gateway")
         else:
             _keys(settings, access)
     except (ClientError, OSError) as error:
@@ -50,13 +52,21 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     running = commands.add_parser("run", help="run the operator", description="Run the operator.", epilog=EPILOG)
     Settings.add_flags(running)
     commands.add_parser("crds", help="print the CustomResourceDefinitions of all kinds, to apply on a hub")
+    gateway = commands.add_parser(
+        "hub-gateway",
+        help="reconcile InferenceGateways, and nothing else, for an operator with --hub-gateway=apart",
+        description="Install the hub's gateway and keep it, by an account of its own. It has a lease of its own, too: "
+        "name one that is not the operator's by --lease-name.",
+        epilog=EPILOG,
+    )
+    Settings.add_flags(gateway)
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
     Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "http2", "log_level", "log_format")
     asked = parser.parse_args()
     return parser, asked
 
 
-def _run(settings: Settings, access: Access, build: Build) -> None:
+def _run(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
     from modelplane_operator.runtime.host import host  # noqa: PLC0415 - other commands do without Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
@@ -65,7 +75,7 @@ def _run(settings: Settings, access: Access, build: Build) -> None:
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
     cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
     with exporting(settings.traces(), settings.identity or socket.gethostname(), settings.traces_by_grpc()):
-        asyncio.run(host(settings, access, build))
+        asyncio.run(host(settings, access, build, name))
 
 
 def _keys(settings: Settings, access: Access) -> None:

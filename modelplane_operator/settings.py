@@ -135,8 +135,9 @@ class Settings:
     helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
     hub_gateway: str = _option(
         "helm",
-        values.one_of("helm", "own"),
-        "who installs the hub's gateway: helm, where there is one, or you on your own",
+        values.one_of("helm", "own", "apart"),
+        "who installs the hub's gateway: helm, where there is one, or you on your own; apart: the command `hub-gateway`, "
+        "to which the operator leaves InferenceGateways",
     )
     traefik_account: str = _option(
         "",

@@ -38,7 +38,11 @@ ROWS: Mapping[str, Sequence[Panel]] = {
         Panel(
             "Who leads, and who could",
             "short",
-            {"leading": "sum(modelplane_leading)", "ready": "sum(modelplane_ready)"},
+            {
+                "leading": "sum(modelplane_leading)",
+                "ready": "sum(modelplane_ready)",
+                "leading (hub gateway)": "sum(modelplane_hub_gateway_leading)",
+            },
         ),
         Panel("Delay of the event loop, at worst", "s", {"{{instance}}": "modelplane_loop_lag_seconds"}),
         Panel(

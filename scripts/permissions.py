@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/permissions.md")
 HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
 TENANTS = ROOT / "charts/modelplane-operator/templates/tenants.yaml"
+GATEWAYS = ROOT / "charts/modelplane-operator/templates/gateway-account.yaml"
 HUB_GATEWAY = ROOT / "charts/modelplane-operator/templates/hub-gateway.yaml"
 TRAEFIK = ROOT / "charts/modelplane-operator/templates/traefik.yaml"
 LLM_INFERENCES = ROOT / "charts/modelplane-operator/templates/llm-inferences.yaml"
@@ -27,6 +28,8 @@ TABLES = {
     "hub": (HUB, "ClusterRole"),
     "tenants": (TENANTS, "ClusterRole"),
     "system namespace": (HUB, "Role"),
+    "gateways": (GATEWAYS, "ClusterRole"),
+    "gateways in the system namespace": (GATEWAYS, "Role"),
     "hub gateway": (HUB_GATEWAY, "ClusterRole"),
     "hub gateway namespaces": (HUB_GATEWAY, "Role"),
     "llm inferences": (LLM_INFERENCES, "Role"),

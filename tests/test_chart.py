@@ -85,8 +85,20 @@ async def test_a_value_that_has_another_name_now_is_refused(value: str) -> None:
 async def test_every_value_ends_where_it_belongs() -> None:
     found = await rendered(*EVERYTHING, "apiKeys.enabled=false")
     objects = {one["kind"]: one for one in found}
-    container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    container, other = (
+        one["spec"]["template"]["spec"]["containers"][0]
+        for one in sorted(
+            (one for one in found if one["kind"] == "Deployment"), key=lambda one: one["metadata"]["name"]
+        )
+    )
 
+    assert other["args"] == [
+        "hub-gateway",
+        "--listen=:8080",
+        "--traefik-account=traefik",
+        "--workers=4",
+        "--lease-name=modelplane-hub-gateway",
+    ]
     assert container["image"] == f"modelplane-operator@{DIGEST}"
     hydrates = f"--hydrator-image=modelplane-operator@{DIGEST}"
     assert container["args"] == [
@@ -94,7 +106,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
         "--listen=:8080",
         "--admission-listen=:9443",
         hydrates,
-        "--traefik-account=traefik",
+        "--hub-gateway=apart",
         "--workers=4",
     ]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
@@ -110,7 +122,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
     assert "--hub-gateway=own" in await arguments(OWN)
-    assert "--hub-gateway=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
+    assert "--hub-gateway=apart" in await arguments(OWN, BY_ENVOY_GATEWAY)
     assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
     on_hub = await arguments(
         "llmInferences.onHub.team={models,more}", r"llmInferences.hostsOnHub.team={*.team\.example}"
@@ -141,7 +153,8 @@ METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192"
 async def test_gateways_connect_to_the_world_and_where_the_values_say_and_never_to_metadata() -> None:
     def of_gateways(objects: list[Manifest]) -> dict[str, Manifest]:
         found = [one for one in objects if one["metadata"]["name"] == "modelplane-operator-hub-gateway"]
-        return {one["metadata"]["namespace"]: one for one in found if one["kind"] == "NetworkPolicy"}
+        policies = (one for one in found if one["kind"] == "NetworkPolicy")
+        return {where: one for one in policies if (where := one["metadata"]["namespace"]) != NAMESPACE}
 
     usual = of_gateways(await rendered(BY_ENVOY_GATEWAY))
     assert usual.keys() == {"traefik-system", "envoy-gateway-system"}
@@ -184,18 +197,19 @@ async def test_the_rights_cover_our_kinds_and_name_nothing_that_gives_all() -> N
 
 
 @pytest.mark.parametrize(
-    ("values", "operator", "traefik"),
+    ("values", "operator", "gateway", "traefik"),
     [
-        ((OWN,), {"get"}, set()),
-        (("hubGateway.traefik=true",), {"get"}, {"list", "watch"}),
-        ((OWN, BY_ENVOY_GATEWAY), {"get", "list", "watch"}, set()),  # Envoy Gateway's own role has these
-        (("tenantNamespaces={team}",), set(), set()),
+        ((OWN,), {"get"}, set(), set()),
+        (("hubGateway.traefik=true",), {"get"}, set(), {"list", "watch"}),
+        ((OWN, BY_ENVOY_GATEWAY), {"get"}, {"get", "list", "watch"}, set()),  # Envoy Gateway's own role has these
+        (("tenantNamespaces={team}",), set(), set(), set()),
     ],
 )
 async def test_who_may_do_what_with_secrets_everywhere(
-    values: tuple[str, ...], operator: set[str], traefik: set[str]
+    values: tuple[str, ...], operator: set[str], gateway: set[str], traefik: set[str]
 ) -> None:
     assert await on_secrets_everywhere("modelplane-operator", *values) == operator
+    assert await on_secrets_everywhere("modelplane-operator-hub-gateway", *values) == gateway
     assert await on_secrets_everywhere("traefik", *values) == traefik
 
 

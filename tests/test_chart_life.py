@@ -73,7 +73,7 @@ async def test_a_release_lives_from_the_first_chart_to_its_end(
 
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))
-    with operating(kubeconfig, tmp_path, module=REAL) as operator:
+    with operating(kubeconfig, tmp_path, "--hub-gateway=apart", module=REAL) as operator:
         await operator.leads()
         hub.until(lambda: "Accepted" in hub.kubectl("get", "icl", "-oyaml"), "a class to be judged")
 
@@ -92,7 +92,7 @@ async def test_a_release_lives_from_the_first_chart_to_its_end(
     installed = time.monotonic() - began
     kubeconfig.write_text(as_operator(hub))  # the account is another one
     began = time.monotonic()
-    with operating(kubeconfig, tmp_path, module=REAL) as operator:
+    with operating(kubeconfig, tmp_path, "--hub-gateway=apart", module=REAL) as operator:
         while (await operator.page("/readyz"))[0] != 200:
             assert time.monotonic() - began < 120.0
             await asyncio.sleep(0.05)

@@ -111,7 +111,7 @@ async def test_a_name_of_ones_own_holds_everywhere() -> None:
     assert kinds == {"Service", "ValidatingWebhookConfiguration"}
     assert "system:serviceaccount:modelplane-system:modelplane-operator" not in yaml.safe_dump_all(renamed)
     accounts = {one["metadata"]["name"] for one in renamed if one["kind"] == "ServiceAccount"}
-    assert accounts == {"models-account", "modelplane-keys", "traefik"}
+    assert accounts == {"models-account", "models-hub-hub-gateway", "modelplane-keys", "traefik"}
     bound = {
         subject["name"] for one in renamed if one["kind"].endswith("Binding") for subject in one.get("subjects", ())
     }

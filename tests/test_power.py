@@ -13,6 +13,7 @@ from tests.support.chart import NAMESPACE
 from tests.support.manifests import Manifest
 from tests.support.power import (
     CREATE,
+    GATEWAY,
     HOMES,
     OPERATOR,
     by_default,
@@ -28,13 +29,13 @@ from tests.support.power import (
 pytestmark = pytest.mark.fleet
 
 
-async def may(api: Api, asked: dict[str, str]) -> bool:
-    """Whether the operator's account may do that, as `kubectl auth can-i` asks; no namespace: everywhere."""
+async def may(api: Api, asked: dict[str, str], by: str) -> bool:
+    """Whether an account may do that, as `kubectl auth can-i` asks; no namespace: everywhere."""
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {"user": OPERATOR.partition("=")[2], "groups": groups, "resourceAttributes": asked},
+        "spec": {"user": by.partition("=")[2], "groups": groups, "resourceAttributes": asked},
     }
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     return (await api.client.request("POST", path, body=review))["status"]["allowed"]
@@ -62,12 +63,16 @@ async def test_by_default_secrets_are_read_by_their_name_alone(by_default: Api) 
         ("impersonate", "serviceaccounts"),
     ],
 )
-async def test_it_steps_into_no_pod_and_takes_nobodys_place(with_everything: Api, verb: str, resource: str) -> None:
+async def test_neither_account_steps_into_a_pod_or_takes_anybodys_place(
+    with_everything: Api, verb: str, resource: str
+) -> None:
     of, _, part = resource.partition("/")
-    for where in ("", *HOMES):
-        asked = {"verb": verb, "resource": of, "subresource": part, "namespace": where}
-        assert not await may(with_everything, asked), f"it may in {where or 'all namespaces'}"
-    assert await may(with_everything, {"verb": "get", "resource": "secrets", "namespace": "named"}), "it may something"
+    for by in (OPERATOR, GATEWAY):
+        for where in ("", *HOMES):
+            asked = {"verb": verb, "resource": of, "subresource": part, "namespace": where}
+            assert not await may(with_everything, asked, by), f"{by} may in {where or 'all namespaces'}"
+        some = {"verb": "get", "resource": "secrets", "namespace": "named"}
+        assert await may(with_everything, some, by), f"{by} may something"
 
 
 async def test_with_named_namespaces_no_other_ones_secret_is_read(with_names: Api) -> None:
@@ -131,8 +136,10 @@ async def test_what_is_made_everywhere_is_made_by_its_name(
 ) -> None:
     await with_everything.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(role("mp-metallb:controller")))
 
-    assert "the operator makes no" in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(theirs))
-    assert "orbidden" not in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(ours)), "it may be there"
+    assert "the operator makes no" in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(theirs), by=GATEWAY)
+    made = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(ours), by=GATEWAY)
+    assert "orbidden" not in made, "it may be there"
+    assert "orbidden" in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(ours)), "the operator makes none"
 
 
 def converted(group: str, namespace: str) -> Manifest:
@@ -148,7 +155,7 @@ async def test_no_kind_that_it_makes_or_changes_is_converted_by_a_thief(with_eve
         ("metallb.io", "named", True),
         ("metallb.io", "metallb-system", False),
     ):
-        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(converted(group, namespace)))
+        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(converted(group, namespace)), by=GATEWAY)
         assert ("makes no customresourcedefinitions" in said) is refused, (group, namespace, said)
 
 
@@ -173,9 +180,10 @@ async def test_where_charts_go_it_makes_what_helm_makes_and_no_token(with_everyt
         (program("Deployment", "metallb-system", "anybody"), False),
     ]
     for manifest, refused in tried:
-        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(manifest))
+        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(manifest), by=GATEWAY)
         assert ("the operator makes no" in said) is refused, (manifest, said)
         assert refused or said == "", (manifest, said)
+        assert "orbidden" in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(manifest)), manifest
 
 
 @pytest.mark.parametrize(
@@ -194,11 +202,11 @@ async def test_what_is_there_everywhere_is_changed_and_deleted_by_its_name(
     text = yaml.safe_dump(objects)
     await with_everything.kubectl("apply", "-f", "-", stdin=text)
 
-    changed = await refusal(with_everything, "label", "--overwrite", "-f", "-", "a=b", stdin=text)
-    deleted = await refusal(with_everything, "delete", "--wait=false", "-f", "-", stdin=text)
-
-    assert "cannot patch resource" in changed or "cannot get resource" in changed
-    assert "cannot delete resource" in deleted
+    for by in (OPERATOR, GATEWAY):
+        changed = await refusal(with_everything, "label", "--overwrite", "-f", "-", "a=b", stdin=text, by=by)
+        deleted = await refusal(with_everything, "delete", "--wait=false", "-f", "-", stdin=text, by=by)
+        assert "cannot patch resource" in changed or "cannot get resource" in changed
+        assert "cannot delete resource" in deleted or "cannot get resource" in deleted
     await with_everything.kubectl("delete", "-f", "-", stdin=text)
 
 
@@ -293,8 +301,9 @@ async def test_metallbs_webhook_is_asked_of_metallbs_kinds_alone(with_everything
         ("metallb.io", "named", False),
     ):
         text = yaml.safe_dump(asking(METALLBS, group, namespace))
-        assert ("makes no" in await refusal(with_everything, *CREATE, stdin=text)) is not taken, (group, namespace)
-    # The operator may make a program that runs as MetalLB's.
+        said = await refusal(with_everything, *CREATE, stdin=text, by=GATEWAY)
+        assert ("makes no" in said) is not taken, (group, namespace)
+    # What installs the hub gateway may make a program that runs as MetalLB's.
     text = yaml.safe_dump(asking(METALLBS, "metallb.io", "metallb-system"))
     await with_everything.kubectl("apply", "-f-", stdin=text)
     given = ("--clusterrole=modelplane-operator-hub-gateway", "--serviceaccount=metallb-system:mp-metallb-controller")

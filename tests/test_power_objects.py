@@ -15,6 +15,8 @@ from tests.support.api import Api
 from tests.support.chart import NAMESPACE
 from tests.support.manifests import ROOT, Manifest
 from tests.support.power import (
+    GATEWAY,
+    OPERATOR,
     VALUES,
     Hub,
     by_default,
@@ -95,7 +97,7 @@ async def routing(hub: Api) -> Api:
         (routed(NAMED, "named", {}), "do not carry its label"),
         (routed(NAMED, "kube-public"), "where no tenant is"),
         (routed("modelplane", NAMESPACE, kind="Gateway"), ""),
-        (routed("modelplane", "named", kind="Gateway"), "no Gateways but the hub's own"),
+        (routed("modelplane", "named", kind="Gateway"), "where no tenant is"),
         (middleware(NAMED, "named"), ""),
         (middleware(NAMED, "named", {}), "do not carry its label"),
     ],
@@ -104,9 +106,12 @@ async def routing(hub: Api) -> Api:
 async def test_of_what_leads_requests_it_makes_its_own_where_tenants_are(
     routing: Api, by_default: Api, manifest: Manifest, why: str
 ) -> None:
-    said = await refusal(by_default, *APPLY, stdin=yaml.safe_dump(manifest))
+    by = GATEWAY if manifest["kind"] == "Gateway" else OPERATOR
+    said = await refusal(by_default, *APPLY, stdin=yaml.safe_dump(manifest), by=by)
 
     assert said == "" if not why else why in said, said
+    other = OPERATOR if by == GATEWAY else GATEWAY
+    assert "orbidden" in await refusal(by_default, *APPLY, stdin=yaml.safe_dump(manifest), by=other)
 
 
 async def test_with_named_namespaces_it_makes_nothing_in_others(routing: Api, with_names: Api) -> None:
@@ -173,7 +178,9 @@ async def test_no_service_gets_the_address_of_another_one_by_its_status(routing:
     stored = yaml.safe_load(await with_everything.kubectl("get", "service", "theirs", "-nnamed", "-oyaml"))
     stolen = yaml.safe_dump({**stored, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}})
 
-    said = await refusal(with_everything, "replace", "--subresource=status", "--dry-run=server", "-f-", stdin=stolen)
+    said = await refusal(
+        with_everything, "replace", "--subresource=status", "--dry-run=server", "-f-", stdin=stolen, by=GATEWAY
+    )
 
     assert "writes no status of services" in said
     await with_everything.kubectl("delete", "service", "theirs", "-nnamed")
@@ -203,29 +210,36 @@ async def test_of_what_users_write_it_changes_its_finalizer_alone(by_default: Ap
             ),
             ({"spec": changed}, False),
         ):
-            said = await refusal(by_default, "patch", *what, "--dry-run=server", f"-p={json.dumps(change)}")
+            by = GATEWAY if manifest["kind"] == "InferenceGateway" else OPERATOR
+            said = await refusal(by_default, "patch", *what, "--dry-run=server", f"-p={json.dumps(change)}", by=by)
             assert ("changes its own finalizer" in said) is not taken, (what, change, said)
             assert not taken or said == ""
         await by_default.kubectl("delete", "-nnamed", "-f-", stdin=text)
 
 
-async def test_whatever_is_rendered_for_the_hub_it_may_make(routing: Api, giving: Hub) -> None:
+async def test_whatever_is_rendered_for_the_hub_its_account_may_make(routing: Api, giving: Hub) -> None:
     """By the expected outputs of the renderers, but for kinds that are not here: MetalLB's, and VLLMRuntimes."""
     await routing.define(binaries.ensure("envoy-gateway-crds")["envoy-gateway-crds"])
-    rendered = [
+    rendered = {folder: rendered_for(folder) for folder in ON_HUB}
+    every = [one for found in rendered.values() for one in found]
+    homes = {*ENGINES} | {one["metadata"].get("namespace", "default") for one in every} - {"default"}
+    for name in homes:
+        home = yaml.safe_dump(plain("v1", "Namespace", name))
+        await routing.kubectl("apply", "--server-side", "-f-", stdin=home)
+    api = await giving.given(*VALUES, f"llmInferences.onHub.ml-team={{{','.join(ENGINES)}}}")
+
+    assert len({one["kind"] for one in every}) > 15
+    for folder, found in rendered.items():
+        by = GATEWAY if folder == "inference_gateway" else OPERATOR
+        assert await refusal(api, *APPLY, stdin=yaml.safe_dump_all(found), by=by) == "", folder
+
+
+def rendered_for(folder: str) -> list[Manifest]:
+    return [
         one
-        for folder in ON_HUB
         for path in sorted((ROOT / "tests/rendering/golden" / folder).glob("*.out.yaml"))
         for one in yaml.safe_load_all(path.read_text())
         if one
         and one.get("kind") not in (None, "IPAddressPool", "L2Advertisement", "VLLMRuntime")
         and (one["kind"] != "Ingress" or one["metadata"]["namespace"] in ENGINES)
     ]
-    homes = {*ENGINES} | {one["metadata"].get("namespace", "default") for one in rendered} - {"default"}
-    for name in homes:
-        home = yaml.safe_dump(plain("v1", "Namespace", name))
-        await routing.kubectl("apply", "--server-side", "-f-", stdin=home)
-    api = await giving.given(*VALUES, f"llmInferences.onHub.ml-team={{{','.join(ENGINES)}}}")
-
-    assert len({one["kind"] for one in rendered}) > 15
-    assert await refusal(api, *APPLY, stdin=yaml.safe_dump_all(rendered)) == ""

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.fleet
 PAGE = ROOT / "docs" / "permissions.md"
 ACCOUNTS: Mapping[str, str] = {
     "the operator": f"{NAMESPACE}:modelplane-operator",
+    "what installs the hub gateway": f"{NAMESPACE}:modelplane-operator-hub-gateway",
     "the key service": f"{NAMESPACE}:modelplane-keys",
     "Traefik": "traefik-system:traefik",
 }

@@ -41,11 +41,23 @@ from modelplane_operator.runtime.world import World
 REFERENCED_SECONDS = 60.0  # users' Secrets are read again after so long
 
 
+def hub_gateway(world: World) -> Controllers:
+    """Return the controller of InferenceGateways, which may run in a pod and by an account of its own."""
+    settings, folder = world.settings, world.settings.definitions
+    return (
+        inference_gateway.controller(
+            read_definitions(folder / "hub") if folder else (),
+            None if settings.hub_gateway == "own" else world.helm,
+            allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
+        ),
+    )
+
+
 def kinds(world: World) -> Controllers:
     settings, now = world.settings, time.monotonic
     helm, drain_grace = world.helm, timedelta(seconds=settings.drain_grace)
     folder = settings.definitions
-    on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
+    on_cluster = read_definitions(folder / "cluster") if folder else ()
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
@@ -58,7 +70,7 @@ def kinds(world: World) -> Controllers:
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
     view = FleetView(world.now, by_status=settings.shares_clusters)
-    controllers = (
+    controllers: Controllers = (
         inference_class.CONTROLLER,
         inference_cluster.controller(
             connections,
@@ -69,11 +81,7 @@ def kinds(world: World) -> Controllers:
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
             beside=(on_clouds.tokens.run,),
         ),
-        inference_gateway.controller(
-            on_hub,
-            helm if settings.hub_gateway == "helm" else None,
-            allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
-        ),
+        *(() if settings.hub_gateway == "apart" else hub_gateway(world)),
         model_deployment.controller(view, drain_grace, world.scheduled),
         model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
         model_cache.controller(referenced, settings.hydrator),

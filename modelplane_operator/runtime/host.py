@@ -23,10 +23,10 @@ from modelplane_operator.settings import Settings
 EXIT_SECONDS = 5.0  # for the lease and the connections, after the reconciles; then a process that was told is killed
 
 
-async def host(settings: Settings, access: Access, build: Build) -> None:
+async def host(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
     """Run the operator until a signal tells it to stop; raises what ended it otherwise."""
     with recorded(settings.crash_record) if settings.crash_record else nullcontext(UNGUARDED) as guard:
-        await _host(settings, assemble(settings, access, build, guard))
+        await _host(settings, assemble(settings, access, build, guard, name))
 
 
 async def _host(settings: Settings, operator: Operator) -> None:

@@ -117,7 +117,10 @@ class State(Collector):
 
     def _process(self) -> Iterator[Metric]:
         operator = self._operator
-        yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
+        if operator.name == "operator":
+            yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
+        else:
+            yield _gauge("modelplane_hub_gateway_leading", "Whether this pod holds its lease.", operator.lease.held)
         if sharing := operator.sharing:
             yield _gauge("modelplane_clusters_held", "Clusters on which this operator works.", sharing.count)
             yield _gauge("modelplane_clusters_shared", "Clusters that operators share.", len(sharing.clusters))

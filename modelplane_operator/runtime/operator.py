@@ -81,6 +81,8 @@ class Operator:
     webhook: Webhook | None = None
     sharing: Sharing | None = None
     """Where several pods share the clusters: this one's part in it."""
+    name: str = "operator"
+    """Which of the programs that reconcile this is, for its metrics."""
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
@@ -191,7 +193,9 @@ class Operator:
                 trusted.cancel()
 
 
-def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED) -> Operator:
+def assemble(
+    settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED, name: str = "operator"
+) -> Operator:
     """An operator for a hub, each part made of those before it; nothing is sent before it runs."""
     clock, metrics, helm, runners = asyncio.get_running_loop().time, Metrics(), _helm(settings), Runners()
     store = Store(clock)
@@ -231,7 +235,8 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     for one in controllers:
         made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard, sharing=share)
         runners.add(made)
-    near, remote = watched(controllers)
+    ours = OURS if name == "operator" else frozenset(one.type for one in controllers)
+    near, remote = watched(controllers, ours)
     if share:  # what one pod makes, others have to see
         remote = tuple(replace(one, ours=False) for one in remote)
         near = (*shared.found_by_share(near, controllers), shared.watched_leases(settings.lease_namespace))
@@ -249,7 +254,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         settings.admission_listen, settings.admission_name, clients, controllers, settings.admission_clients
     )
     operator = Operator(
-        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, share
+        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, share, name
     )
     metrics.registry.register(State(operator))
     metrics.registry.register(Gauges(lambda: _told(controllers, hub) if lease.held else ()))

@@ -29,14 +29,19 @@ OURS = frozenset(map(of, KINDS))
 Controllers = tuple[Controller[Any, Any], ...]
 
 
-def watched(controllers: Controllers) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """What to watch on the hub, and on workload clusters; raises ValueError when controllers contradict each other."""
+def watched(
+    controllers: Controllers, ours: frozenset[ResourceType] = OURS
+) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
+    """Return what to watch on the hub, `ours` among it, and on workload clusters.
+
+    Raises ValueError when controllers contradict each other.
+    """
     hub = {kind: Watched(kind) for one in controllers for kind in one.watches}
     hub |= _agreed(
         ((one, told.type, told) for one in controllers for told in one.watched),
         lambda kind: f"how {kind.kind}s are watched on the hub",
     )
-    hub |= {kind: Watched(kind, None, keeping=without_crossplane) for kind in OURS}
+    hub |= {kind: Watched(kind, None, keeping=without_crossplane) for kind in ours}
     hub |= {NAMESPACE: Watched(NAMESPACE, None), SECRET: Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)}
     remote = {kind: Watched(kind, ours=True) for one in controllers for kind in one.remote_watches}
     remote |= {told.type: Watched(told.type, ours=True) for one in controllers for told in one.watched_remotely}

@@ -1,7 +1,7 @@
 """The operator with Helm on a hub that has nothing: the hub gateway comes, changes, and goes.
 
-It runs as the chart's account, with the permissions that the chart gives it. Traefik is the real one, in a small chart
-under the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its
+It runs as the chart's account for that, with the permissions that the chart gives it. Traefik is the real one, in a
+small chart under the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its
 kinds and its permissions, and the fleet gives the addresses.
 """
 
@@ -26,14 +26,14 @@ from localfleet import binaries
 from localfleet.charts import envoy_gateway, stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
-from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.controllers.kinds import hub_gateway
 from modelplane_operator.settings import Settings
 from tests.support.chart import permissions
 from tests.support.charts import pack
 from tests.support.existing import operating
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
-from tests.support.permissions import ON_HUB, Permission, as_operator, given, idle, refused
+from tests.support.permissions import GATEWAY, Permission, as_operator, given, idle, refused
 
 Manifest = dict[str, Any]
 
@@ -48,6 +48,7 @@ ALL = "create,delete,get,list,patch,update,watch"
 METALLB: Manifest = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE}}
 IDLE = {"API servers of earlier Kubernetes stream no lists": ["list jobs.batch in envoy-gateway-system"]}
 BAD_REQUEST, NOT_FOUND = 400, 404
+ACCOUNT = "modelplane-operator-hub-gateway"
 TRAEFIKS = "system:serviceaccount:traefik-system:traefik"
 REFUSED = """
 apiVersion: v1
@@ -206,6 +207,7 @@ def settings(tmp_path: Path) -> Settings:
     pack(mirror, "metallb", "0.14.9", {"templates/all.yaml": metallb()})
     return Settings(
         listen=("127.0.0.1", 0),
+        lease_name="modelplane-hub-gateway",
         helm=str(noted_helm(tmp_path)),
         chart_mirror=str(mirror),
         chart_digests="ignored",
@@ -231,18 +233,18 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
         pack(tmp_path / "mirror", backend.chart, version, {**backend.files(version), **more})
     account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(permissions(*backend.values))}
     hub.apply(account)
-    kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
+    kubeconfig, begun = as_operator(hub, ACCOUNT), len(hub.fleet.audit("hub"))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
     hub.kubectl("delete", "crd", *brought(backend.files(first)), "--ignore-not-found")
     hub.kubectl("create", "-f", str(gateway_api()))
     hub.kubectl("delete", "crd", ABSENT)
     kinds_before, roles_before = definitions(hub), roles(hub)
     as_chart = replace(settings, traefik_account="traefik")
-    with operating(hub.fleet, as_chart, kinds, kubeconfig=kubeconfig):
+    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig):
         comes(hub, backend)
         assert ABSENT in definitions(hub)
         there = len(hub.fleet.audit("hub"))
-    with operating(hub.fleet, as_chart, kinds, kubeconfig=kubeconfig):
+    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig):
         changes(hub, backend)
         assert written(by_operator(hub, there), "gateways", "gatewayclasses", "envoyproxies", "namespaces") == set()
         passed_on = given(role for name, role in roles(hub).items() if name not in roles_before)
@@ -260,9 +262,9 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     assert token not in (tmp_path / "argv").read_text() + (tmp_path / "environment").read_text()
     assert list(tmp_path.glob("**/kubeconfig")) == []
     asked = by_operator(hub, begun)
-    assert refused(asked, ON_HUB) == []
+    assert refused(asked, GATEWAY) == []
     if backend.real:
-        assert idle(asked, ON_HUB, hub_gateway_permissions(account) - passed_on, IDLE) == []
+        assert idle(asked, GATEWAY, hub_gateway_permissions(account) - passed_on, IDLE) == []
     assert in_order(asked, "gateways", "gatewayclasses", "deployments")
     if backend is TRAEFIK:
         assert "secrets" not in {event["objectRef"]["resource"] for event in everywhere(asked)}
@@ -284,9 +286,9 @@ def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secret
         hub.kubectl("create", "namespace", namespace)
     account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(permissions("tenantNamespaces={named}"))}
     hub.apply(account)
-    kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
+    kubeconfig, begun = as_operator(hub, ACCOUNT), len(hub.fleet.audit("hub"))
     listed = replace(settings, traefik_account="traefik", tenant_namespaces=("named",))
-    with operating(hub.fleet, listed, kinds, kubeconfig=kubeconfig):
+    with operating(hub.fleet, listed, hub_gateway, kubeconfig=kubeconfig):
         hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         for namespace in ("unnamed", "named"):
@@ -297,7 +299,7 @@ def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secret
         assert hub.kubectl("auth", "can-i", "list", "secrets", "-nnamed", f"--as={TRAEFIKS}").strip() == "yes"
         hub.kubectl("delete", "ig", "default", "--timeout=180s")
     asked = hub.fleet.audit("hub")[begun:]
-    assert (refused(asked, TRAEFIKS), refused(asked, ON_HUB)) == ([], [])
+    assert (refused(asked, TRAEFIKS), refused(asked, GATEWAY)) == ([], [])
     read = {event["objectRef"].get("namespace") for event in asked if reads_secrets(event, TRAEFIKS)}
     assert read == {SYSTEM, "traefik-system", "named"}
     hub.kubectl("delete", "-f-", documents=account)
@@ -357,7 +359,7 @@ def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settin
     version, *_ = TRAEFIK.versions
     pack(tmp_path / "mirror", TRAEFIK.chart, version, TRAEFIK.files(version))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
-    with operating(hub.fleet, settings, kinds):
+    with operating(hub.fleet, settings, hub_gateway):
         hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         answers(hub)
@@ -372,7 +374,7 @@ def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Sett
     for backend in (TRAEFIK, ENVOY_GATEWAY):
         version, *_ = backend.versions
         pack(tmp_path / "mirror", backend.chart, version, backend.files(version))
-    with operating(hub.fleet, settings, kinds):
+    with operating(hub.fleet, settings, hub_gateway):
         for backend, other in ((TRAEFIK, ENVOY_GATEWAY), (ENVOY_GATEWAY, TRAEFIK), (TRAEFIK, ENVOY_GATEWAY)):
             hub.apply(backend.hub_gateway(backend.versions[0]))
             until_deployed(hub, backend.release, ["1"])
@@ -412,7 +414,7 @@ def definitions(hub: Hub) -> dict[str, tuple[Manifest, Manifest]]:
 
 def by_operator(hub: Hub, since: int) -> list[Manifest]:
     """What the operator and its Helm have asked for, since there were so many audit events."""
-    return [event for event in hub.fleet.audit("hub")[since:] if event["user"]["username"] == ON_HUB]
+    return [event for event in hub.fleet.audit("hub")[since:] if event["user"]["username"] == GATEWAY]
 
 
 def written(events: Iterable[Manifest], *resources: str) -> set[str]:

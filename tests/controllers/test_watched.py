@@ -57,9 +57,13 @@ async def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: Resourc
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)
-def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoint]) -> None:
-    """Objects composed by hundreds are accepted for every kind, and nobody here reads them."""
-    near, _ = watched(())
+@pytest.mark.parametrize("gateway", ["helm", "apart"])
+async def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoint], gateway: str) -> None:
+    """Objects composed by hundreds are accepted for every kind, and nobody here reads them.
+
+    InferenceGateways are read by the operator, too, where a pod of its own reconciles them.
+    """
+    near, _ = watched(await declared(hub_gateway=gateway))
     (one,) = (each for each in near if each.type == of(kind))
     informer = Informer(of(kind), lambda: 0.0, keeping=one.keeping)
     composed = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x" * 200}] * 1000

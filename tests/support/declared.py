@@ -12,7 +12,7 @@ from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
 
-async def declared() -> Controllers:
+async def declared(hub_gateway: str = "helm") -> Controllers:
     """All of them, with Helm."""
     built: list[Controllers] = []
 
@@ -20,5 +20,5 @@ async def declared() -> Controllers:
         built.append(kinds(world))
         return built[0]
 
-    assemble(replace(Settings(), helm="helm"), Access("https://127.0.0.1:1"), build)
+    assemble(replace(Settings(), helm="helm", hub_gateway=hub_gateway), Access("https://127.0.0.1:1"), build)
     return built[0]

@@ -15,7 +15,7 @@ import yaml
 
 from localfleet import binaries
 from localfleet.fleet import Fleet, Options
-from scripts.permissions import CLUSTER, HUB, LLM_INFERENCES, TENANTS, rules
+from scripts.permissions import CLUSTER, GATEWAYS, HUB, LLM_INFERENCES, TENANTS, rules
 from tests.integration import kinds
 from tests.support.chart import permissions, rendered
 from tests.support.hub import SYSTEM, Hub
@@ -23,6 +23,7 @@ from tests.support.manifests import ROOT, Manifest
 
 TEAM = "team"
 ACCESS = "modelplane-access"
+GATEWAY = f"system:serviceaccount:{SYSTEM}:modelplane-operator-hub-gateway"
 ON_HUB, ON_CLUSTERS = (f"system:serviceaccount:{home}:modelplane-operator" for home in (SYSTEM, ACCESS))
 EVERYWHERE = ""
 QUICK = (
@@ -106,7 +107,10 @@ def refused(events: Iterable[Manifest], user: str) -> list[str]:
     return [str(permission) for permission, code in asked(events, user) if code == 403]
 
 
+GATEWAY_PERMISSIONS = granted(GATEWAYS, "ClusterRole") | granted(GATEWAYS, "Role", SYSTEM)
 HUB_PERMISSIONS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
+HUB_PERMISSIONS |= GATEWAY_PERMISSIONS
+"""Those of the operator where it reconciles InferenceGateways itself."""
 LLM_PERMISSIONS = granted(LLM_INFERENCES, "Role", "inference-large")
 PERMISSIONS = granted(CLUSTER, "ClusterRole") | granted(CLUSTER, "Role", ACCESS)
 
@@ -160,8 +164,8 @@ def as_account(hub: Hub, name: str, *, lasting: str = "24h") -> str:
     return done.stdout
 
 
-def as_operator(hub: Hub) -> str:
-    """A kubeconfig of the chart's account."""
+def as_operator(hub: Hub, account: str = "modelplane-operator") -> str:
+    """Return a kubeconfig of an account of the chart's."""
     config = yaml.safe_load(hub.fleet.kubeconfig("hub").read_text())
-    config["users"][0]["user"] = {"token": hub.kubectl("-n", SYSTEM, "create", "token", "modelplane-operator").strip()}
+    config["users"][0]["user"] = {"token": hub.kubectl("-n", SYSTEM, "create", "token", account).strip()}
     return yaml.safe_dump(config)

@@ -13,6 +13,8 @@ from tests.support.manifests import Manifest
 from tests.support.policies import obeyed
 
 OPERATOR = f"--as=system:serviceaccount:{NAMESPACE}:modelplane-operator"
+GATEWAY = f"{OPERATOR}-hub-gateway"
+"""The account of the pod that installs the hub gateway."""
 CREATE = ("create", "--dry-run=server", "-f", "-")
 VALUES = ("hubGateway.envoyGateway=true", "hubGateway.metallb=true")
 HOMES = (NAMESPACE, "traefik-system", "envoy-gateway-system", "metallb-system", "named", "unnamed")
@@ -66,10 +68,10 @@ async def with_everything(giving: Hub) -> Api:
     return await giving.given(*VALUES)
 
 
-async def refusal(api: Api, *arguments: str, stdin: str = "") -> str:
-    """Why the operator's account may not do that; empty when it may."""
+async def refusal(api: Api, *arguments: str, stdin: str = "", by: str = OPERATOR) -> str:
+    """Return why an account may not do that; empty when it may."""
     try:
-        await api.kubectl(*arguments, OPERATOR, **({"stdin": stdin} if stdin else {}))
+        await api.kubectl(*arguments, by, **({"stdin": stdin} if stdin else {}))
     except AssertionError as error:
         return str(error)
     return ""

@@ -14,9 +14,35 @@
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "operator.account" . }}
 {{- end }}
 
+{{/* Whether a pod of its own installs the hub gateway, by an account of its own; empty where it is yours. */}}
+{{- define "operator.gatewayApart" -}}
+{{ or .Values.hubGateway.traefik .Values.hubGateway.envoyGateway | ternary "true" "" }}
+{{- end }}
+
+{{/* The account that reconciles InferenceGateways. */}}
+{{- define "operator.gatewayAccount" -}}
+{{ include "operator.gatewayApart" . | empty | ternary (include "operator.account" .) (printf "%s-hub-gateway" (include "operator.name" .)) }}
+{{- end }}
+
+{{/* The same, as API servers name whoever asks. */}}
+{{- define "operator.gatewayUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "operator.gatewayAccount" . }}
+{{- end }}
+
+{{/* Both of them, as a list. */}}
+{{- define "operator.users" -}}
+{{ list (include "operator.user" .) (include "operator.gatewayUser" .) | uniq | toJson }}
+{{- end }}
+
 {{/* What the pods are found by. */}}
 {{- define "operator.selector" -}}
 app.kubernetes.io/name: {{ .Values.nameOverride | default "modelplane-operator" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* What the pod that installs the hub gateway is found by. */}}
+{{- define "operator.gateway" -}}
+app.kubernetes.io/name: modelplane-hub-gateway
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -119,4 +145,82 @@ affinity:
         "system:serviceaccount:kube-system:generic-garbage-collector",
         "system:serviceaccount:kube-system:namespace-controller",
         "system:serviceaccount:kube-system:storage-version-migrator-controller"])
+{{- end }}
+
+{{/* Of a program that reconciles: what its container is beside its arguments, ports and resources. */}}
+{{- define "operator.program" -}}
+image: {{ include "operator.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+env:
+  - name: HOME
+    value: /tmp
+  - name: MODELPLANE_CRASH_RECORD
+    value: /tmp/crash-record
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: http
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: http
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: http
+  periodSeconds: 5
+  timeoutSeconds: 5
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop:
+      - ALL
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* The same of its pod. */}}
+{{- define "operator.pod" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+volumes:
+  - name: tmp
+    emptyDir:
+      sizeLimit: 256Mi
+  {{- with .Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
