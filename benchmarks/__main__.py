@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import answers, cel, curves, kept, report, schedule
-from benchmarks.live import at_rest, hub_gateway, hydration, mutual_tls, outages, reactions, sharing
+from benchmarks.live import at_rest, hostile, hub_gateway, hydration, mutual_tls, outages, reactions, sharing
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -93,6 +93,8 @@ BENCHMARKS = (
           sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
     _live("B21", "one of ten pods that share a fleet", sharing.shared,
           sizes=(1_000, 10_000), full=(60,), quick=(5,), quick_sizes=(100,)),
+    _live("B22", "hostile tenants and clusters, on half a core", hostile.hostile,
+          sizes=(20,), full=(60,), quick=(5,), quick_sizes=(6,), sized="tenants"),
     _live("B18", "fill a volume with weights, beside cp", hydration.hydration,
           sizes=(1, 10), quick_sizes=(1,), sized="GB"),
 )  # fmt: skip
@@ -150,6 +152,8 @@ TARGETS = (
         )
     ),
     Target("B20", "kept for each replica", 25, layer="scheduler"),
+    Target("B22", "/healthz, beside them: p99", 100),
+    Target("B22", "leases lost, beside them", 0),
     Target("B15", "alone: p99", 3000),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )

@@ -240,11 +240,11 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     hub.kubectl("delete", "crd", ABSENT)
     kinds_before, roles_before = definitions(hub), roles(hub)
     as_chart = replace(settings, traefik_account="traefik")
-    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig):
+    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig, name="hub-gateway"):
         comes(hub, backend)
         assert ABSENT in definitions(hub)
         there = len(hub.fleet.audit("hub"))
-    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig):
+    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig, name="hub-gateway"):
         changes(hub, backend)
         assert written(by_operator(hub, there), "gateways", "gatewayclasses", "envoyproxies", "namespaces") == set()
         passed_on = given(role for name, role in roles(hub).items() if name not in roles_before)
@@ -288,7 +288,7 @@ def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secret
     hub.apply(account)
     kubeconfig, begun = as_operator(hub, ACCOUNT), len(hub.fleet.audit("hub"))
     listed = replace(settings, traefik_account="traefik", tenant_namespaces=("named",))
-    with operating(hub.fleet, listed, hub_gateway, kubeconfig=kubeconfig):
+    with operating(hub.fleet, listed, hub_gateway, kubeconfig=kubeconfig, name="hub-gateway"):
         hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         for namespace in ("unnamed", "named"):
@@ -359,7 +359,7 @@ def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settin
     version, *_ = TRAEFIK.versions
     pack(tmp_path / "mirror", TRAEFIK.chart, version, TRAEFIK.files(version))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
-    with operating(hub.fleet, settings, hub_gateway):
+    with operating(hub.fleet, settings, hub_gateway, name="hub-gateway"):
         hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         answers(hub)
@@ -374,7 +374,7 @@ def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Sett
     for backend in (TRAEFIK, ENVOY_GATEWAY):
         version, *_ = backend.versions
         pack(tmp_path / "mirror", backend.chart, version, backend.files(version))
-    with operating(hub.fleet, settings, hub_gateway):
+    with operating(hub.fleet, settings, hub_gateway, name="hub-gateway"):
         for backend, other in ((TRAEFIK, ENVOY_GATEWAY), (ENVOY_GATEWAY, TRAEFIK), (TRAEFIK, ENVOY_GATEWAY)):
             hub.apply(backend.hub_gateway(backend.versions[0]))
             until_deployed(hub, backend.release, ["1"])
@@ -396,7 +396,7 @@ def roles(hub: Hub) -> dict[str, Manifest]:
 
 def hub_gateway_permissions(account: Manifest) -> set[Permission]:
     """What the operator's account has for the hub gateway's charts alone."""
-    named = (one for one in account["items"] if one["metadata"]["name"].endswith("-hub-gateway"))
+    named = (one for one in account["items"] if one["metadata"]["name"].endswith(("-hub-gateway", "-gateways")))
     return given(one for one in named if one["kind"] in {"ClusterRole", "Role"})
 
 

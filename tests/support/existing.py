@@ -73,7 +73,7 @@ def kinds(world: World) -> Controllers:
 
 @contextmanager
 def operating(
-    fleet: Fleet, settings: Settings = QUIET, build: Build = kinds, *, kubeconfig: str = ""
+    fleet: Fleet, settings: Settings = QUIET, build: Build = kinds, *, kubeconfig: str = "", name: str = "operator"
 ) -> Iterator[None]:
     """The operator, in a thread of its own; as the administrator, unless a kubeconfig says otherwise."""
     access = read_kubeconfig(kubeconfig or fleet.kubeconfig("hub").read_text())
@@ -82,7 +82,7 @@ def operating(
     async def run() -> None:
         stop = asyncio.Event()
         started.set_result((asyncio.get_running_loop(), stop))
-        await assemble(settings, access, build).run(stop)
+        await assemble(settings, access, build, name=name).run(stop)
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, run())
