@@ -136,7 +136,7 @@ class Settings:
     hub_gateway: str = _option(
         "helm",
         values.one_of("helm", "own", "apart"),
-        "who installs the hub's gateway: helm, where there is one, or you on your own; apart: the command `hub-gateway`, "
+        "who installs the hub's gateway: helm, where there is one, or you on your own; apart: the command hub-gateway, "
         "to which the operator leaves InferenceGateways",
     )
     traefik_account: str = _option(

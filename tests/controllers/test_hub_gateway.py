@@ -1,8 +1,8 @@
 """The operator with Helm on a hub that has nothing: the hub gateway comes, changes, and goes.
 
 It runs as the chart's account for that, with the permissions that the chart gives it. Traefik is the real one, in a
-small chart under the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its
-kinds and its permissions, and the fleet gives the addresses.
+small chart under the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB
+has its kinds and its permissions, and the fleet gives the addresses.
 """
 
 from __future__ import annotations
@@ -396,7 +396,7 @@ def roles(hub: Hub) -> dict[str, Manifest]:
 
 def hub_gateway_permissions(account: Manifest) -> set[Permission]:
     """What the operator's account has for the hub gateway's charts alone."""
-    named = (one for one in account["items"] if one["metadata"]["name"].endswith(("-hub-gateway", "-gateways")))
+    named = (one for one in account["items"] if one["metadata"]["name"].endswith("-hub-gateway"))
     return given(one for one in named if one["kind"] in {"ClusterRole", "Role"})
 
 
