@@ -140,10 +140,18 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Files("envoy-gateway-chart", "envoy-gateway", "github.com/envoyproxy/gateway", "charts/gateway-helm"),
 )
-# A fleet runs without them: devices for clusters whose kubelets are real (scripts/kind); what takes traces, for a test.
+# A fleet runs without them: devices for clusters whose kubelets are real (scripts/kind); for a test each, what takes
+# traces, and what enforces NetworkPolicies.
 BESIDE: tuple[Tool, ...] = (
     Program("madeupdevices", "madeupdevices", "k8s.io/dynamic-resource-allocation"),
     Program("otelcol", "otelcol", "go.opentelemetry.io/collector/otelcol"),
+    Program(
+        "kube-router",
+        "kube-router",
+        "github.com/cloudnativelabs/kube-router/v2",
+        "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+        ("github.com/cloudnativelabs/kube-router/v2/pkg/version.Version={version}",),
+    ),
 )
 BY_NAME = {tool.name: tool for tool in (*TOOLS, *BESIDE)}
 
