@@ -49,6 +49,9 @@ Region = Annotated[str, _PLACE, must(fixed("region"))]
 Location = Annotated[str, _PLACE, must(fixed("location"))]
 KubernetesVersion = Annotated[str, Field(max_length=32)]
 Project = Annotated[str, Field(max_length=128, pattern="^[-.:a-z0-9]*$")]
+ServiceAccount = Annotated[
+    str, Field(max_length=254, pattern=r"^[a-z0-9][-a-z0-9]*@([a-z0-9][-a-z0-9]*\.)+gserviceaccount\.com$")
+]
 
 
 class KubeconfigRef(Model):
@@ -161,6 +164,9 @@ class GKE(Model):
     """Google Cloud project. Without one, the project of the credentials. It cannot change."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    service_account: ServiceAccount | None = None
+    """The service account that nodes are, for example `nodes@my-project.iam.gserviceaccount.com`. Without one, the
+    project's default service account of Compute Engine. Pools that are there keep theirs."""
 
 
 class EKS(Model):

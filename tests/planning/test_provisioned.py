@@ -331,3 +331,17 @@ def test_a_cluster_that_somebody_deleted_on_its_cloud_goes_without_being_asked()
     decided = plan(_seen(leaving, infrastructure=_eks("41 of 62 resources are there")))
 
     assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]
+
+
+def test_what_only_google_cloud_asks_for_is_told_to_the_clouds_object() -> None:
+    machine = {"machineType": "g2-standard-12", "diskSizeGb": 100, "accelerator": {"type": "nvidia-l4", "count": 1}}
+    l4 = InferenceClass.parse({**known, "spec": {**known["spec"], "provisioning": {"provider": "GKE", "gke": machine}}})
+    named = {"project": "lab", "serviceAccount": "nodes@lab.iam.gserviceaccount.com"}
+    origin = {"source": "GKE", "gke": {"region": "us-central1", **named}}
+    pools = [{"name": "l4", "className": "l4", "zones": ["us-central1-a"]}]
+
+    cluster = InferenceCluster.parse(
+        {"metadata": {"name": "iowa", "uid": "u"}, "spec": {"cluster": origin, "nodePools": pools}}
+    )
+
+    assert named.items() <= render_infrastructure(cluster, {"l4": l4})["spec"].items()

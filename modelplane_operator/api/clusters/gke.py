@@ -8,7 +8,13 @@ from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource
 from modelplane_operator.api.bounds import CloudName
-from modelplane_operator.api.cluster_origin import ACCOUNT_WITHOUT_PROJECT_STAYS, PROJECT_STAYS, Project, Region
+from modelplane_operator.api.cluster_origin import (
+    ACCOUNT_WITHOUT_PROJECT_STAYS,
+    PROJECT_STAYS,
+    Project,
+    Region,
+    ServiceAccount,
+)
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     GPU_NEEDS_ZONES,
@@ -76,6 +82,9 @@ class GKEClusterSpec(Spec):
     """Google Cloud project. Without one, the project of the credentials. It cannot change."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    service_account: ServiceAccount | None = None
+    """The service account that nodes are. Without one, the project's default service account of Compute Engine. Pools
+    that are there keep theirs."""
     networking: GKENetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[GKEPool, ...], Field(min_length=1, max_length=8), list_map("name")]

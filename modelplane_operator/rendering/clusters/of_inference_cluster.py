@@ -80,8 +80,9 @@ def _gke(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Ma
     origin = cluster.spec.cluster.gke
     if origin is None:
         raise CannotMake("source GKE needs its block: add `cluster.gke`")
-    project = {"project": origin.project} if origin.project else {}
-    return {**_place(origin), **project, "nodePools": [_gke_pool(pool, classes) for pool in _pools(cluster)]}
+    named = {"project": origin.project, "serviceAccount": origin.service_account}
+    said = {name: value for name, value in named.items() if value}
+    return {**_place(origin), **said, "nodePools": [_gke_pool(pool, classes) for pool in _pools(cluster)]}
 
 
 def _gke_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:

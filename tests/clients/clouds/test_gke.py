@@ -42,14 +42,20 @@ A100: Manifest = {
 }
 
 
-def _wanted(*pools: Manifest, version: str = "1.35", zones: tuple[str, ...] = ()) -> tuple[Wanted, ...]:
-    """`zones`: where there are nodes of the pool l4."""
+NODES = "nodes@lab-1234.iam.gserviceaccount.com"
+
+
+def _wanted(
+    *pools: Manifest, version: str = "1.35", zones: tuple[str, ...] = (), account: str = ""
+) -> tuple[Wanted, ...]:
+    """`zones`: where there are nodes of the pool l4. `account`: which the nodes are."""
+    named = {"serviceAccount": account} if account else {}
     cluster = GKECluster.parse(
         {
             "apiVersion": GKECluster.definition.api_version,
             "kind": "GKECluster",
             "metadata": {"name": OWNER.cluster, "namespace": "modelplane-system", "uid": OWNER.uid},
-            "spec": {"region": "us-central1", "kubernetesVersion": version, "nodePools": [*pools]},
+            "spec": {"region": "us-central1", "kubernetesVersion": version, "nodePools": [*pools], **named},
         }
     )
     return resources(cluster, Facts(PROJECT, zones={"nodepool-l4": zones}))
@@ -197,6 +203,48 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWor
     assert record.state == "Ready"
     assert record.message == "machine_type cannot be changed: ask for another one beside it, then remove this one"
     assert google.server.changes == calls
+
+
+def test_nodes_of_every_pool_are_the_account_that_is_named(google: GoogleWorld) -> None:
+    life = google.live(_wanted(L4, A100, account=NODES), pace=PACE)
+    life.until_settled(HOURS)
+
+    pools = [pool for cluster in google.server.state.clusters.values() for pool in cluster.node_pools]
+    assert {pool.config.service_account for pool in pools} == {NODES}
+    assert len(pools) == 3
+    assert {one.message for one in life.records} == {None}
+
+
+def test_an_account_that_is_named_later_is_that_of_new_pools_and_of_no_other(google: GoogleWorld) -> None:
+    life = _made(google)
+    life.wanted = _wanted(L4, A100, account=NODES)
+
+    life.until_settled(HOURS)
+
+    told = {one.key: one.message for one in life.records if one.message}
+    words = "service_account cannot be changed: ask for another one beside it, then remove this one"
+    assert told == {"nodepool-system": words, "nodepool-l4": words}
+    (cluster,) = google.server.state.clusters.values()
+    accounts = [one.config.service_account for one in cluster.node_pools]
+    assert sorted(accounts) == ["default", "default", NODES]
+    life.wanted = _wanted(L4, A100)
+    life.turn()
+    assert {one.message for one in life.records} == {None}, "where none is asked for, each keeps what it has"
+
+
+def test_an_account_that_the_operator_may_not_use_is_told(google: GoogleWorld) -> None:
+    google.server.state.act_as = frozenset()
+    life = google.live(_wanted(L4, account=NODES), pace=PACE)
+    troubles: set[str] = set()
+    for _ in range(40):
+        decision = life.turn()
+        assert decision is not None
+        troubles |= {f"{record.key}: {type(error).__name__} {error}" for record, error in decision.troubles}
+        google.now += timedelta(seconds=max(PACE, decision.requeue_after))
+
+    words = f'does not have access to service account "{NODES}"'
+    assert [one for one in troubles if one.startswith("cluster: Forbidden") and words in one], troubles
+    assert not google.server.state.clusters
 
 
 def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleWorld) -> None:

@@ -14,6 +14,8 @@ from tests.support.google.state import Refused, State, missing, taken
 
 LINK = "https://container.googleapis.com/v1/"
 PATCH = ".3-gke.1000"
+COMPUTE_ENGINE = "default"
+"""What GKE says is the account of nodes for which none was named."""
 
 
 class Gke:
@@ -203,6 +205,11 @@ class Gke:
         if not pool.locations:
             pool.locations = [f"{cluster.location or 'us-central1'}-{zone}" for zone in "abc"]
         assert pool.config.labels["modelplane.ai/pool"]
+        account = pool.config.service_account or COMPUTE_ENGINE
+        if account not in {COMPUTE_ENGINE, *self._state.act_as}:
+            words = f'The user does not have access to service account "{account}"'
+            raise Refused("PERMISSION_DENIED", 403, "", words)
+        pool.config.service_account = account
         hidden = pool.config.workload_metadata_config.mode == types.WorkloadMetadataConfig.Mode.GKE_METADATA
         if hidden and not cluster.workload_identity_config.workload_pool:
             raise Refused("INVALID_ARGUMENT", 400, "", "GKE_METADATA needs a workload pool of the cluster")

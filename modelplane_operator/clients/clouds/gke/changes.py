@@ -32,7 +32,8 @@ SCOPES: Final = tuple(
     )
 )
 """For what tokens of nodes are good: what GKE gives nodes itself, to pull images and to write logs and metrics. What
-more the service account of the nodes may do, no token of a node does."""
+more the service account of the nodes may do, no token of a node does; so for an account of their own, too, though
+Google advises `cloud-platform` there: pods ask by Workload Identity, and nodes need no more."""
 IMAGE: Final = "COS_CONTAINERD"
 OF_MASTER: Final = "-"
 """The version that the control plane has: a newer patch of the same minor one would be refused."""
@@ -138,6 +139,7 @@ def _pool(owner: Owner, said: Mapping[str, Any]) -> dict[str, Any]:
             "machine_type": said["machine_type"],
             "disk_size_gb": said["disk_size_gb"],
             "image_type": IMAGE,
+            **({"service_account": said["service_account"]} if "service_account" in said else {}),
             "oauth_scopes": [*SCOPES],
             # Pods that may reach the metadata service get no token of the node there. The cluster has a workload pool.
             "workload_metadata_config": {"mode": "GKE_METADATA"},

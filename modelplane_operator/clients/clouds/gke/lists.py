@@ -183,6 +183,7 @@ def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found
     live: dict[str, Any] = {
         "machine_type": config.machine_type,
         "disk_size_gb": config.disk_size_gb,
+        "service_account": config.service_account,
         "accelerators": [{"type": one.accelerator_type, "count": one.accelerator_count} for one in config.accelerators],
         "locations": [*item.locations],
         "autoscaling": {

@@ -131,7 +131,7 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
             "network_config": {"datapath_provider": DATAPATH},
             "workload_identity_config": {"workload_pool": f"{facts.project}.svc.id.goog"},
             "addons_config": {"gcp_filestore_csi_driver_config": {"enabled": True}},
-            "node_pools": [_made(system)],
+            "node_pools": [_made(cluster, system)],
             "version": version,
         },
         needs=("service-container", "service-file"),
@@ -142,15 +142,17 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
 def _pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
     """The first one comes with its cluster."""
     key = pool_key(pool.name)
-    said = {**_made(pool), "version": _version(cluster, facts, key)}
+    said = {**_made(cluster, pool), "version": _version(cluster, facts, key)}
     if pool.zones:
         said["locations"] = [*dict.fromkeys([*pool.zones, *facts.zones.get(key, ())])]
     kept = frozenset({"autoscaling", "version", *(("locations",) if pool.zones else ())})
-    fixed = frozenset({"machine_type", "disk_size_gb", "accelerators"})
+    # Where none is asked for, whatever account the nodes are is right.
+    account = {"service_account"} if cluster.spec.service_account else set[str]()
+    fixed = frozenset({"machine_type", "disk_size_gb", "accelerators", *account})
     return Wanted(key, k.NODE_POOL, said, needs=("cluster",), kept=kept, fixed=fixed)
 
 
-def _made(pool: GKEPool) -> dict[str, Any]:
+def _made(cluster: GKECluster, pool: GKEPool) -> dict[str, Any]:
     """As a node pool is made. Its bounds are totals, but what it begins with is for each zone: no more than asked."""
     gpu = pool.gpu if pool.role == "GPU" else None
     return {
@@ -158,6 +160,7 @@ def _made(pool: GKEPool) -> dict[str, Any]:
         "machine_type": pool.machine_type,
         "disk_size_gb": pool.disk_size_gb,
         "labels": {labels.POOL: pool.name, **({GPU_LABEL: gpu.accelerator_type, CLAIMED: "true"} if gpu else {})},
+        **({"service_account": cluster.spec.service_account} if cluster.spec.service_account else {}),
         "accelerators": [{"type": gpu.accelerator_type, "count": gpu.accelerator_count}] if gpu else [],
         "locations": [*pool.zones],
         "initial_node_count": first_nodes(pool),
