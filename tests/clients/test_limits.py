@@ -221,6 +221,23 @@ async def test_an_event_whose_metadata_are_a_text_misbehaves_in_a_namespace_too(
                 await anext(events)
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_no_server_leads_a_request_elsewhere(status: int) -> None:
+    asked: list[str] = []
+
+    def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({"kind": "ConfigMap"})
+
+    async with serving(elsewhere) as other:
+        moved = {"Location": f"{other.server}/latest/meta-data"}
+        async with serving(lambda _: web.Response(status=status, headers=moved)) as access, connect(access) as kube:
+            with pytest.raises(ApiError):
+                await get(kube)
+
+    assert asked == []
+
+
 async def test_who_cannot_answer_without_pages_is_not_blamed_for_it() -> None:
     """All at once is what is asked for when pages have passed twice."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+import yaml
 
 from localfleet import binaries
 from localfleet.errors import DeadlineError, FleetError
@@ -21,10 +22,12 @@ from localfleet.network import REAL_PODS_TABLE, Wire
 from localfleet.processes import Command, Running, start
 from localfleet.waiting import until
 from modelplane_operator.api.isolation import Isolation
-from tests.support.manifests import Manifest
-from tests.support.network_policies import ATTEMPTS, Attempt, Peer, allows, fences, peers
+from tests.support.manifests import ROOT, Manifest
+from tests.support.network_policies import ATTEMPTS, METADATA, Attempt, Peer, allows, fences, peers
+from tests.support.pages import blocks
 
 POLICY = "NetworkPolicy"
+PAGE = ROOT / "docs/security.md"
 NODE = Wire(HUB, 0).address
 WHO = peers(NODE)
 AS_SAID = {one: one.allowed for one in ATTEMPTS}
@@ -97,6 +100,22 @@ def test_what_the_platform_team_opens_is_open_and_no_more(isolation: Manifest, o
     found = reckoned(Isolation.model_validate(isolation))
 
     assert found == {one: one.allowed or (one.source, one.target) in opened for one in ATTEMPTS}
+
+
+def test_what_the_page_leaves_out_of_the_operators_egress_is_metadata_alone() -> None:
+    (values,) = [yaml.safe_load(block) for block in blocks(PAGE) if "egress" in block]
+    policy: Manifest = {
+        "metadata": {"namespace": "modelplane-system"},
+        "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": values["networkPolicy"]["egress"]},
+    }
+    operator = Peer("operator", "modelplane-system")
+
+    def reaches(address: str, port: int, protocol: str = "TCP") -> bool:
+        return allows([policy], operator, Peer("somewhere", address=address), port, protocol)
+
+    assert [address for address in METADATA if reaches(address, 80)] == []
+    assert reaches("203.0.113.7", 8443) and reaches("10.1.2.3", 6443) and reaches("2001:db8::1", 80)
+    assert reaches("10.1.2.3", 53, "UDP") and not reaches("203.0.113.7", 8443, "UDP")
 
 
 class Network:

@@ -15,6 +15,7 @@ from modelplane_operator.rendering.model_replica.fences import ENVOYS, render_fe
 from tests.support.manifests import Manifest
 
 TENANT, OTHER = "team-a", "team-b"
+METADATA = ("169.254.169.254", "169.254.170.23", "100.100.100.200", "168.63.129.16", "fd00:ec2::254", "fe80::a9fe:a9fe")
 SERVED, PICKED, NAMES, BETWEEN_ENGINES, API = 8000, 9002, 53, 5557, 6443
 
 
@@ -126,7 +127,8 @@ def _selecting(policies: Iterable[Manifest], pod: Peer, direction: str) -> Itera
 def _has_port(rule: Manifest, port: int, protocol: str) -> bool:
     """Whether a rule is about that port; without ports it is about all."""
     return "ports" not in rule or any(
-        named["protocol"] == protocol and named["port"] <= port <= named.get("endPort", named["port"])
+        named["protocol"] == protocol
+        and named.get("port", port) <= port <= named.get("endPort", named.get("port", port))
         for named in rule["ports"]
     )
 
