@@ -72,6 +72,22 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert {page for page in GUIDES if page.parent == ROOT / "docs"} <= linked
 
 
+SECURITY = ROOT / "docs" / "security.md"
+
+
+@pytest.mark.parametrize("section", re.split(r"^## ", SECURITY.read_text(), flags=re.MULTILINE)[2:])
+def test_each_section_of_the_page_on_security_says_what_shows_it(section: str) -> None:
+    """After the first, which says who there is."""
+    assert re.search(r"`tests/[\w./]+`", section), f"no test, and none is said to be missing: {section.splitlines()[0]}"
+
+
+def test_the_quota_of_a_tenant_counts_kinds_that_there_are() -> None:
+    (quota,) = load(ROOT / "examples" / "access" / "quota.yaml")
+    ours = {f"count/{kind.definition.plural}.{kind.definition.group}" for kind in KINDS}
+
+    assert quota["spec"]["hard"].keys() <= ours
+
+
 @pytest.mark.parametrize(("page", "path"), said(TOLD, rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*\w)(?![\w*{{]|/\*)"))
 def test_a_path_that_a_page_names_is_there(page: Path, path: str) -> None:
     assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), page
