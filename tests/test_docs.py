@@ -15,6 +15,7 @@ from typer.main import get_command
 from localfleet.__main__ import app
 from modelplane_operator.api import KINDS
 from modelplane_operator.cli.__main__ import COMMANDS
+from modelplane_operator.clients import channel_process
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
@@ -190,7 +191,7 @@ def test_a_field_that_a_page_names_is_one_of_some_kind(page: Path, field: str) -
 
 
 def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:
-    """By what was measured, with two Helms that take all they may."""
+    """By what was measured, with two Helms that take all they may, and what reads for clusters of tenants."""
     measured = (ROOT / "docs/performance.md").read_text()
     found = re.search(r"^\| B13 \| at its peak \| \S+ MB \| (\S+) MB \| (\S+) MB \|", measured, re.MULTILINE)
     assert found
@@ -202,7 +203,7 @@ def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:
     limit, helms = quantity.parse(told[1]).as_float(), 2 * Settings().helm_memory
 
     assert quantity.parse(VALUES["resources"]["limits"]["memory"]).as_float() == limit
-    assert helms + hundred + (int(told[2].replace(",", "")) - 100) * a_cluster <= limit
+    assert helms + channel_process.MEMORY + hundred + (int(told[2].replace(",", "")) - 100) * a_cluster <= limit
 
 
 RECIPES = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import ClassVar
 
 from modelplane_operator.clients.access import Access
@@ -11,9 +11,9 @@ from modelplane_operator.clients.http1 import Http1
 from modelplane_operator.clients.http2 import Http2
 from modelplane_operator.clients.http2_connection import NotSpoken
 from modelplane_operator.clients.limits import Share
-from modelplane_operator.clients.resolver import OwnThreads, Refuse
+from modelplane_operator.clients.resolver import OwnThreads, Refuse, unrefused
 from modelplane_operator.clients.sockets import Sockets
-from modelplane_operator.clients.transport import Outgoing, Response
+from modelplane_operator.clients.transport import Carrier, Outgoing, Response
 from modelplane_operator.kube.errors import KubeconfigError
 
 
@@ -55,8 +55,11 @@ class Channel:
         self.on_broken(words)
 
 
+OpenChannel = Callable[[Access, Share | None], AbstractAsyncContextManager[Carrier]]
+
+
 @asynccontextmanager
-async def open_channel(access: Access, share: Share | None, refuse: Refuse) -> AsyncGenerator[Channel]:
+async def open_channel(access: Access, share: Share | None, refuse: Refuse = unrefused) -> AsyncGenerator[Channel]:
     """The way to one API server; raises KubeconfigError when its certificates are unusable."""
     async with AsyncExitStack() as ends:
         try:

@@ -17,13 +17,13 @@ from functools import partial
 import structlog
 
 from modelplane_operator.clients.access import Access, read_token
+from modelplane_operator.clients.channel import OpenChannel, open_channel
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.initial_sync import InitialSync
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import ServerLimits, Share
 from modelplane_operator.clients.prober import ConnectionPace, Health, OnHealth, Prober
 from modelplane_operator.clients.reflector import Reflector
-from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.turns import follow
 from modelplane_operator.clients.watches import Watched, Watches
@@ -57,21 +57,20 @@ class Connection:
         slots: asyncio.Semaphore | None = None,
         limits: ServerLimits | None = None,
         share: Share | None = None,
-        refuse: Refuse = unrefused,
+        opens: OpenChannel = open_channel,
     ) -> None:
         """`slots`: how many have their initial sync at once; the clusters of a fleet share them.
 
         `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
 
-        `limits` and `share`: how much the cluster may say, and take of the loop; `refuse`: which addresses are not
-        dialled.
+        `limits` and `share`: how much the cluster may say, and take of the loop; `opens`: what carries requests there.
         """
         self.name = name
         self._access = access
         self._pace = pace or ConnectionPace()
         self._chance = chance
         self._on_call, self._on_return, self._on_unauthorized = on_call, on_return, on_unauthorized
-        self._limits, self._share, self._refuse = limits, share, refuse
+        self._limits, self._share, self._opens = limits, share, opens
         self._prober = Prober(name, self._pace, store.now, chance, on_health)
         self._watches = Watches(self._prober, store)
         self._initial_sync = InitialSync(slots or asyncio.Semaphore(), self._prober, self._watches)
@@ -216,7 +215,7 @@ class Connection:
                 on_call=self._on_call,
                 limits=self._limits,
                 share=self._share,
-                refuse=self._refuse,
+                opens=self._opens,
                 cluster=self.name or "hub",
             )
         )

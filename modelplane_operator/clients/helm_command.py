@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import resource
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from resource import RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE
 from typing import Any
 
 from pyhelm3.command import Command  # pyright: ignore[reportMissingTypeStubs]
 
+from modelplane_operator.clients.confined import confine
 from modelplane_operator.clients.limits import KIB, MIB, shown
 from modelplane_operator.clients.tracing import Span, call
 from modelplane_operator.kube.errors import ClientError
@@ -104,7 +104,9 @@ class HelmCommand(Command):
                 )
             except OSError as error:
                 raise HelmError(f"{self._program} cannot be run: {os.strerror(error.errno or 0)}") from error
-            _confine(process.pid, self._memory)
+            # Of its data and not of its addresses, of which Go reserves many times what it uses.
+            bounds = {RLIMIT_DATA: self._memory, RLIMIT_FSIZE: OF_A_FILE, RLIMIT_CPU: CPU_SECONDS}
+            confine(process.pid, NICENESS, bounds)
         code = await self._ended(process)
         span.tell("process.exit.code", code)
         if code:
@@ -128,28 +130,6 @@ class HelmCommand(Command):
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, ask)
         return await process.wait()
-
-
-def _confine(pid: int, memory: int) -> None:
-    """Bound what a Helm may take. It is begun already, but not yet beyond these; it may even have ended.
-
-    Of its data and not of its addresses, of which Go reserves many times what it uses. And where memory is short all
-    the same, the kernel ends it, and not the operator.
-    """
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
-    if sys.platform != "linux":
-        return
-    with suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
-    for bound, most in (
-        (resource.RLIMIT_DATA, memory),
-        (resource.RLIMIT_FSIZE, OF_A_FILE),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        with suppress(OSError, ValueError):  # it is bound closer than that already
-            resource.prlimit(pid, bound, (most, most))
 
 
 def _end(file: Path) -> str:

@@ -20,10 +20,10 @@ import orjson
 from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.answers import Answers, check_namespace, checked
+from modelplane_operator.clients.channel import OpenChannel, open_channel
 from modelplane_operator.clients.errors import from_event, translated
 from modelplane_operator.clients.limits import ServerLimits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
-from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.transport import CONNECT_SECONDS
 from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_wire, uncounted
 from modelplane_operator.kube.errors import Gone, NotFound
@@ -363,15 +363,15 @@ async def connect(
     on_call: OnCall = uncounted,
     limits: ServerLimits | None = None,
     share: Share | None = None,
-    refuse: Refuse = unrefused,
+    opens: OpenChannel = open_channel,
     cluster: str = "",
 ) -> AsyncGenerator[Kube]:
     """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used.
 
-    `limits` and `share` bound what the server may say, and how much of our time it gets; `refuse` says which addresses
-    are not dialled; `cluster` is its name in traces.
+    `limits` and `share` bound what the server may say, and how much of our time it gets; `opens` makes what carries
+    the requests; `cluster` is its name in traces.
     """
-    async with open_wire(access, on_call, limits or ServerLimits(), share, refuse, cluster=cluster) as wire:
+    async with open_wire(access, on_call, limits or ServerLimits(), share, opens=opens, cluster=cluster) as wire:
         yield Kube(wire)
 
 

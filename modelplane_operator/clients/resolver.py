@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from threading import Thread
@@ -18,6 +18,7 @@ from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from modelplane_operator.clients.transport import Worded
 from modelplane_operator.kube.resolved import Resolved
 
 LIFETIME = 120.0  # of an answer; then the name is asked about again
@@ -102,11 +103,12 @@ Infos = Sequence[tuple[int, int, int, str, tuple[Any, ...]]]
 NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
-Refuse = Callable[[str, Sequence[str]], str]
-"""Why a name may not be dialled, given its addresses; empty when it may."""
+Refuse = Callable[[str, Sequence[str]], Awaitable[str]]
+"""Why a name may not be dialled, given its addresses, of which it may have none; empty when it may."""
+MOST_ADDRESSES = 100  # of a name that are judged and dialled
 
 
-def unrefused(_: str, __: Sequence[str]) -> str:
+async def unrefused(_: str, __: Sequence[str]) -> str:
     """For names of the platform team's own."""
     return ""
 
@@ -141,9 +143,14 @@ class OwnThreads(AbstractResolver):
             raise OSError(f"{host} is not resolved before other names are")
         if answer is None:
             answer = self._asking[question] = self._ask(question)
-        found = await asyncio.shield(answer)
-        if why := self._refuse(host, [str(address[0]) for *_, address in found]):
-            raise OSError(why)
+        try:
+            found = (await asyncio.shield(answer))[:MOST_ADDRESSES]
+        except socket.gaierror as error:
+            if error.errno in NO_SUCH_NAME and (why := await self._refuse(host, ())):
+                raise Worded(why) from None
+            raise
+        if why := await self._refuse(host, [str(address[0]) for *_, address in found]):
+            raise Worded(why)
         return [
             ResolveResult(hostname=host, host=_numeric(address), port=port, family=of, proto=proto, flags=NUMERIC)
             for of, _, proto, _, address in found

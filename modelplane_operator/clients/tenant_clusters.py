@@ -2,7 +2,8 @@
 
 Whoever writes such a Secret decides where the operator connects to, and what answers. So it is held to what endpoints
 of users are held to: it leads outside, by the addresses that are dialled and not by those of before, through no proxy,
-and nothing of it is a file or a command (`access.py`). Nothing is watched there. A connection belongs to the namespace
+and nothing of it is a file or a command (`access.py`). What answers is read in a process of its own
+(`channel_process.py`). Nothing is watched there. A connection belongs to the namespace
 of its Secret: the name of the one is part of the other's, and nobody else has a way to ask for it.
 """
 
@@ -19,6 +20,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.channel_process import ChannelProcess
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.initial_sync import INITIAL_SYNCS
@@ -28,7 +30,7 @@ from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.errors import KubeconfigError
 from modelplane_operator.kube.objects import Key, Manifest, section
-from modelplane_operator.rendering.backend_url import InvalidUrl, Reach, misled, parse_url
+from modelplane_operator.rendering.backend_url import InvalidUrl, Reach, leads_nowhere, misled, parse_url
 
 PREFIX: Final = "llminference:"  # no InferenceCluster can be called that, and no ServingStack
 KEY: Final = "kubeconfig"
@@ -62,6 +64,8 @@ class TenantClusters:
     changed: Callable[[str], None]
     plain_http: bool = field(default=False, kw_only=True)
     fleet: Fleet = field(init=False)
+    process: ChannelProcess = field(init=False)
+    """Where these servers are read."""
     _store: Store = field(init=False)
     _slots: asyncio.Semaphore = field(init=False)
     _used: dict[str, float] = field(default_factory=dict[str, float], init=False)
@@ -71,11 +75,13 @@ class TenantClusters:
     def __post_init__(self) -> None:
         self._store = Store(self.now)
         self._slots = asyncio.Semaphore(INITIAL_SYNCS)  # their own: slow ones keep no cluster of the fleet waiting
+        self.process = ChannelProcess("the process for clusters of tenants", self._refusal, random.random)
         self.fleet = Fleet(self._store, self._connected)
 
     async def run(self) -> None:
         """Stay connected while somebody uses it, until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.process.run(), name="process for tenant clusters")
             group.create_task(self.fleet.run(), name="tenant clusters")
             while True:
                 await asyncio.sleep(ROUND)
@@ -134,6 +140,8 @@ class TenantClusters:
             return str(error)
 
     def _refusal(self, name: str, addresses: Sequence[str]) -> str:
+        if not addresses and not self.reach.allows(name):
+            return leads_nowhere(name).message
         with suppress(ValueError):
             found = misled(name, [ip_address(one.partition("%")[0]) for one in addresses], self.reach)
             return found.message if found else ""
@@ -153,5 +161,5 @@ class TenantClusters:
             slots=self._slots,
             limits=LIMITS,
             share=Share(self.now, Bucket(EVENTS, EVENTS)),
-            refuse=self._refusal,
+            opens=self.process.open,
         )

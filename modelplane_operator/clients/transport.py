@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,6 +52,13 @@ class Transport(Protocol):
         ...
 
 
+class Carrier(Transport, Protocol):
+    """The transport to one server, for as long as it is open."""
+
+    on_broken: Callable[[str], object]
+    """Called with what the server has said that is no HTTP, also while no request is under way."""
+
+
 class NotHttp(Exception):
     """The server answers what is no HTTP, or more than its answers may have."""
 
@@ -70,3 +77,7 @@ class Unprocessed(ConnectionError):
 
 class Dead(ConnectionError):
     """The other side of the connection gives no sign of life."""
+
+
+class Worded(ConnectionError):
+    """Why there is no answer, in words to pass on as they are."""

@@ -15,12 +15,11 @@ import orjson
 from yarl import URL
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.channel import Channel, open_channel
+from modelplane_operator.clients.channel import OpenChannel, open_channel
 from modelplane_operator.clients.errors import pause, refusal, translated
 from modelplane_operator.clients.limits import KIB, ServerLimits, Share, shown, too_many_values
-from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.tracing import Attributes, Span, by_http, call
-from modelplane_operator.clients.transport import NotHttp, Outgoing, Response
+from modelplane_operator.clients.transport import Carrier, NotHttp, Outgoing, Response
 from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 
 JSON = "application/json"
@@ -71,7 +70,7 @@ class Wire:
     def __init__(
         self,
         access: Access,
-        channel: Channel,
+        channel: Carrier,
         on_call: OnCall,
         limits: ServerLimits,
         share: Share | None,
@@ -270,12 +269,12 @@ async def open_wire(
     on_call: OnCall,
     limits: ServerLimits,
     share: Share | None = None,
-    refuse: Refuse = unrefused,
     *,
+    opens: OpenChannel = open_channel,
     cluster: str = "",
 ) -> AsyncGenerator[Wire]:
     """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
-    async with open_channel(access, share, refuse) as channel:
+    async with opens(access, share) as channel:
         wire = Wire(access, channel, on_call, limits, share, cluster=cluster)
         try:
             yield wire

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from modelplane_operator.clients.transport import BrokenOff, Dead, NotConnected, Unprocessed
+from modelplane_operator.clients.transport import BrokenOff, Dead, NotConnected, Unprocessed, Worded
 
 _REMEDIES = {
     errno.ECONNREFUSED: "nothing listens there; look at the server in the kubeconfig, and whether the API server runs",
@@ -60,7 +60,7 @@ def why(error: BaseException) -> str:
             )
         case aiohttp.ClientConnectorDNSError() | socket.gaierror():
             found = error.os_error if isinstance(error, aiohttp.ClientConnectorDNSError) else error
-            return _unresolved(found.errno)
+            return str(found) if isinstance(found, Worded) else _unresolved(found.errno)
         case aiohttp.ClientProxyConnectionError():
             return f"the kubeconfig's proxy-url takes no connection: {os.strerror(error.errno or 0)}"
         case aiohttp.ClientHttpProxyError():
@@ -71,6 +71,8 @@ def why(error: BaseException) -> str:
             return tls(error)
         case TimeoutError():
             return str(error) or _SILENT
+        case Worded():
+            return str(error)
         case OSError(errno=int(number)) if number > 0:
             return _system(number)
         case _:

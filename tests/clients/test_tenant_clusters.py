@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from modelplane_operator.clients import tenant_clusters
+from modelplane_operator.clients import channel_process, tenant_clusters
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
-from modelplane_operator.clients.resolver import OwnThreads
 from modelplane_operator.clients.tenant_clusters import (
     LARGEST,
     OF_A_NAMESPACE,
@@ -25,6 +26,7 @@ from modelplane_operator.clients.tenant_clusters import (
 from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.backend_url import Reach
+from tests.support.waiting import until
 
 DEV = Key("team-a", "dev")
 
@@ -128,18 +130,58 @@ async def test_the_settings_may_allow_a_private_network() -> None:
     assert (await tenants("10.0.0.0/8").access(DEV, secret("https://10.0.0.1:6443"))).server == "https://10.0.0.1:6443"
 
 
-async def test_a_name_that_comes_to_lead_inside_is_not_dialled() -> None:
-    """By the addresses that are dialled: between a check and a call a name may have got another."""
-    known = tenants()
-    await known.access(DEV, secret())
+@asynccontextmanager
+async def running(known: TenantClusters) -> AsyncIterator[TenantClusters]:
+    task = asyncio.create_task(known.run())
+    try:
+        yield known
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
-    def lookup(*_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        return [(2, 1, 6, "", ("10.96.0.1", 443))]
 
-    resolver = OwnThreads(lookup, refuse=known._refusal)  # pyright: ignore[reportPrivateUsage]
+async def error_of(known: TenantClusters, access: Access) -> str:
+    """Connect to a cluster, and return why that fails."""
+    known.connect(DEV, access)
+    connection = known.fleet.find(connection_name(DEV))
+    assert connection is not None
+    await until(lambda: connection.health.error is not None, "it to fail")
+    return str(connection.health.error)
 
-    with pytest.raises(OSError, match="does not lead to 1 to 64 addresses outside"):
-        await resolver.resolve("dev.example.com", 443)
+
+@pytest.mark.parametrize("protocol", ["h2", "http/1.1"], indirect=True)
+@pytest.mark.parametrize("name", ["localhost", "no-such-name.invalid"])
+async def test_a_name_that_comes_to_lead_inside_is_not_dialled(name: str) -> None:
+    """By the addresses that are dialled: between a check and a call a name may have got another.
+
+    Which names there are inside, nobody finds out by that.
+    """
+    connected = asyncio.Event()
+
+    async def listening(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        writer.close()
+
+    async with await asyncio.start_server(listening, "127.0.0.1", 0) as server, running(tenants()) as known:
+        port = server.sockets[0].getsockname()[1]
+        error = await error_of(known, Access(f"https://{name}:{port}"))
+
+    assert f"{name} does not lead to 1 to 64 addresses outside" in error
+    assert not connected.is_set()
+
+
+async def test_a_name_that_is_allowed_and_does_not_exist_says_so() -> None:
+    async with running(tenants(".invalid")) as known:
+        assert "not known to DNS" in await error_of(known, Access("https://no-such-name.invalid"))
+
+
+async def test_what_these_servers_send_is_read_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever costs, as a long chain of certificates does, costs that one: `test_channel_process.py`."""
+    monkeypatch.setattr(channel_process, "MODULE", "tests.support.garbled_child")
+    async with running(tenants("127.0.0.0/8")) as known:
+        error = await error_of(known, Access("https://127.0.0.1:1"))
+
+    assert "the process for clusters of tenants was ended, as it said what it may not" in error
 
 
 def test_a_connection_belongs_to_one_namespace() -> None:
