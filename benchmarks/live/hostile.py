@@ -50,6 +50,8 @@ async def hostile(tenants: int, seconds: float) -> AsyncIterator[Figure]:
                 await scene.apply(_manifests(scene, tenants, kubeconfigs))
                 async for figure in _figures(scene, one, tenants, seconds, "beside them"):
                     yield figure
+                asked = (scene.folder / "hostile.log").read_text().count("asked")
+                yield Figure("B22", tenants, "times that their servers were asked something", asked, "times")
 
 
 def own_network() -> None:
@@ -152,6 +154,7 @@ FLOODS: Mapping[str, Callable[[int], bytes]] = {
 
 
 async def _serve(flood: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    print("asked", flush=True)
     if flood == "chain":  # the handshake has cost what it costs: the next one, please
         writer.transport.abort()
         return
