@@ -13,9 +13,12 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Any, cast
 
+import httpx
+import huggingface_hub
 import orjson
 import pytest
 import yaml
@@ -36,9 +39,29 @@ from modelplane_operator.clients.resolver import OwnThreads
 from modelplane_operator.clients.sockets import Sockets
 from modelplane_operator.clients.transport import NotHttp, Outgoing, Response
 from modelplane_operator.clients.wire import Request, Wire, uncounted
+from modelplane_operator.hydrate.google_cloud_storage import GoogleCloudStorage
+from modelplane_operator.hydrate.hugging_face import HuggingFace
+from modelplane_operator.hydrate.manifest import Manifest
+from modelplane_operator.hydrate.oci import oci
+from modelplane_operator.hydrate.source import HydrationError, Source
+from modelplane_operator.hydrate.staging import check_listing
+from modelplane_operator.hydrate.web import Web
 from modelplane_operator.kube.errors import ClientError, KubeconfigError
 from modelplane_operator.kube.resources import POD
-from tests.support.fuzz import MIB, CostError, HostileWire, Parser, Parts, cost, json_of, search
+from tests.support.fuzz import (
+    MIB,
+    PACE,
+    TURN,
+    CostError,
+    HostileWire,
+    Parser,
+    Parts,
+    check,
+    cost,
+    json_of,
+    pace,
+    search,
+)
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("FUZZ_SEED", "0")) or SystemRandom().randrange(1, 2**31)
@@ -316,7 +339,125 @@ _YAML: Parts = (
     ),
 )
 
+# The hydrator's, in a process of its own ------------------------------------------------------------------------------
+
+ARTIFACT = b'{"layers": []}'
+
+
+def _listed(source: Callable[[httpx.Client], Source], *, header: bool = False) -> Callable[[bytes], None]:
+    """Return what reads a list of files, as a server says it first: as the body of an answer, or in its challenge."""
+
+    def read(data: bytes) -> None:
+        answers = [httpx.Response(401, headers={"WWW-Authenticate": data[:LONGEST_HEADER]})] if header else []
+        answers += [] if header else [httpx.Response(200, content=data)]
+        client = httpx.Client(
+            transport=httpx.MockTransport(
+                lambda _: answers.pop(0) if answers else httpx.Response(200, content=ARTIFACT)
+            )
+        )
+        with suppress(HydrationError):
+            check_listing(source(client).listing())
+
+    return read
+
+
+LONGEST_HEADER = 100 * 1024  # what httpcore takes
+
+
+def _on_hugging_face(data: bytes) -> None:
+    """What its library cannot read, the hydrator's last resort takes: any error."""
+    huggingface_hub.set_client_factory(
+        lambda: httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=data)))
+    )
+    try:
+        with suppress(Exception):
+            check_listing(HuggingFace("https://hub.example.com", "org/model").listing())
+    finally:
+        huggingface_hub.set_client_factory(httpx.Client)
+
+
+def _web(client: httpx.Client) -> Web:
+    return Web("it", anywhere=True, client=client)
+
+
+_SHA256 = "0" * 64
+_LAYER = {
+    "mediaType": "application/vnd.oci.image.layer.v1.tar",
+    "digest": f"sha256:{_SHA256}",
+    "size": 3,
+    "annotations": {"org.opencontainers.image.title": "a/b"},
+}
+_FILES = [{"path": f"a/{number}", "size": 3, "sha256": _SHA256, "url": "../x"} for number in range(3)]
+_SIBLINGS = [
+    {"rfilename": f"a/{number}", "size": 3, "blobId": "0" * 40, "lfs": {"sha256": _SHA256, "size": 3, "pointerSize": 1}}
+    for number in range(3)
+]
+_OBJECTS = [{"name": f"a/{number}", "size": "3", "crc32c": "AAAAAA==", "generation": "1"} for number in range(3)]
+_DEEP: Parts = (
+    *(
+        b'"path"',
+        b'"' + b"a/" * 2_000 + b'"',
+        b'"' + b"model." * 500 + b'"',
+        b'"' + "ü".encode() * 2_000 + b'"',
+        b"1e999",
+    ),
+    *(b'"layers"', b'"title"', b'"mediaType"', b'"digest"', b'"files"', b'"siblings"', b'"nextPageToken"', b'"//[x"'),
+    b"9" * 400,
+)
+_LISTS = (
+    Parser(
+        "a manifest of OCI",
+        _listed(lambda client: oci("r.example.com/a:b", _web(client), insecure=False, credentials="")),
+        [_tokens({"layers": [_LAYER] * count}) for count in (1, 4)]
+        + [_tokens({"manifests": [{"digest": "sha256:1"}]})],
+        (*_JSON, *_DEEP),
+        join=json_of,
+    ),
+    Parser(
+        "a challenge of a registry",
+        _listed(lambda client: oci("r.example.com/a:b", _web(client), insecure=False, credentials=""), header=True),
+        [(b"Bearer ", b'realm="https://a"', b",", b'service="a"'), (b"Bearer ", b"a" * 3000)],
+        (b"a", b'a="', b'"', b"=", b",", b" ", b"Basic ", b'scope="' + b"b" * 500 + b'"'),
+    ),
+    Parser(
+        "a manifest of the web",
+        _listed(lambda client: Manifest("https://a.example.com/m.json", _web(client))),
+        [_tokens({"files": _FILES}), _tokens({"files": [{**_FILES[0], "path": "a/" * 2_000, "url": None}]})],
+        (*_JSON, *_DEEP),
+        join=json_of,
+    ),
+    Parser(
+        "a list of Google Cloud Storage",
+        _listed(lambda client: GoogleCloudStorage("b", _web(client))),
+        [_tokens({"items": _OBJECTS}), _tokens({"items": _OBJECTS, "nextPageToken": "n" * 100})],
+        (*_JSON, *_DEEP),
+        join=json_of,
+    ),
+    Parser(
+        "a list of Hugging Face",
+        _on_hugging_face,
+        [_tokens({"id": "org/model", "sha": "0" * 40, "siblings": _SIBLINGS})],
+        (*_JSON, *_DEEP),
+        join=json_of,
+    ),
+)
+
+_OCI, _CHALLENGE, _WEB, _GOOGLE, _ = _LISTS
+_FOUND = {
+    "folders": (_WEB, orjson.dumps({"files": [{**_FILES[0], "path": "a/" * 500_000 + "b", "url": "u"}]})),
+    "letters": (_WEB, orjson.dumps({"files": [{**_FILES[0], "path": "\u00fc" * 500_000, "url": None}]})),
+    "small folders": (
+        _WEB,
+        orjson.dumps({"files": [{**_FILES[0], "path": f"{number}/" + "a/" * 14 + "b"} for number in range(6_000)]}),
+    ),
+    "an archive": (_OCI, orjson.dumps({"layers": [{**_LAYER, "mediaType": "model." * 170_000}]})),
+    "a challenge": (_CHALLENGE, b"Bearer " + b"a" * 99_000),
+    "a page": (_GOOGLE, orjson.dumps({"items": [], "nextPageToken": "\u00fc" * 500_000})),
+}
+"""What has cost seconds."""
+
 PARSERS = (
+    *_LISTS,
     Parser("HTTP/2", _over_http2, [_FRAMES, *((one,) * 3 for one in _FRAMES)], _FRAMES, join=_frames),
     Parser(
         "HTTP/1.1",
@@ -339,6 +480,13 @@ PARSERS = (
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda one: one.name)
 async def test_no_megabyte_takes_more_of_the_loop_than_its_turn(parser: Parser) -> None:
     await _searched(parser, SECONDS or 1.0)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("found", _FOUND)
+async def test_what_was_found_in_lists_of_files_costs_no_more_than_its_turn(found: str) -> None:
+    parser, data = _FOUND[found]
+    await check(replace(parser, join=b"".join), (data,), TURN * pace() / PACE)
 
 
 @pytest.mark.slow

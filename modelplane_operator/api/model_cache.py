@@ -105,7 +105,7 @@ class CachedCluster(Model):
     attempts: int | None = None
     """How often staging these weights was begun: a hydration that fails is begun again after a while."""
     refusals: int | None = None
-    """How often in a row the cluster has refused what the operator wanted to write there; `message` has its words."""
+    """How often in a row the cluster has refused what the operator wanted to write there; `message` says why."""
     next_attempt: datetime | None = None
     """When staging that has failed, or what the cluster has refused, is tried again."""
     progress: CacheProgress | None = None
@@ -115,6 +115,13 @@ class CachedCluster(Model):
     absent."""
     revision: Annotated[str | None, Field(max_length=253)] = None
     """Commit, or hash, of which that volume holds all files, by the word of its cluster."""
+    digest: Annotated[str | None, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)] = None
+    """What the list of that volume's files (path, size, SHA-256) hashes to, as they were verified when it was filled:
+    a hydration that finds files in it holds them against that list. Absent where a version before has filled it."""
+    changed_files: Count = None
+    """Files that the last hydration of that volume found in their places with another content, and fetched again."""
+    unlisted_files: Count = None
+    """Files that the last hydration of that volume found there and that the source does not name. They stay."""
     volume_of: Annotated[str | None, Field(max_length=253)] = None
     """ModelCache whose volume it starts from, or waits for, when it is not its own: `spec.sharing`."""
     used_by: Annotated[tuple[UserName, ...] | None, Field(max_length=MOST_USERS)] = None

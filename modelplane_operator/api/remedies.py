@@ -127,7 +127,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Free what the message names on the cluster's nodes, or ask for less of it."
     ),
     replicas.ModelReady.NOT_ANSWERING: Remedy("Read the engine's log, by the command in the message."),
-    replicas.ModelReady.ROUTE_REFUSED: Remedy("Correct what the gateway's words in the message name."),
+    replicas.ModelReady.ROUTE_REFUSED: Remedy(
+        "On the cluster, `kubectl describe httproutes -n modelplane-NAMESPACE` has the gateway's words."
+    ),
     replicas.ModelReady.PICKER_NOT_READY: Remedy(f"Wait; if it lasts, on the cluster: {_PODS_OF_PICKER}", _PICKER),
     replicas.PickerReady.NOT_ASKED: Remedy(
         "Mend what the gateway says, on the cluster: kubectl describe envoyextensionpolicies REPLICA "

@@ -38,11 +38,10 @@ def main() -> int:
     word, staging = Path(asked.termination_message), Staging(Path(asked.volume), asked.content)
     api = Api(asked.server, Path(asked.account), asked.namespace, asked.job) if asked.job else None
     try:
-        if revision := staging.complete():
-            last_word(word, json.dumps({"revision": revision}))
-            return 0
         with Reporter(staging, api, asked.report_every) as reporter:
-            listing = staging.fill(_source(asked))
+            listing = staging.held(asked.verified)
+            if not listing or not staging.verify(listing):
+                listing = staging.fill(_source(asked), listing)
             facts = {**reporter.facts(), "bytes": listing.size, "bytesPerSecond": 0}
         reporter.tell(facts)
         last_word(word, json.dumps(facts))
@@ -119,6 +118,7 @@ def _parsed() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="modelplane_operator.hydrate", description="Fill a volume with weights.")
     parser.add_argument("--volume", required=True, help="the folder to fill")
     parser.add_argument("--content", required=True, help="what it is called that is asked for, in the marker")
+    parser.add_argument("--verified", default="", help="what the list of files hashes to that was verified before")
     known = ("HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP")
     parser.add_argument("--source", choices=known, default=known[0])
     parser.add_argument("--repo", default="", help="on Hugging Face")

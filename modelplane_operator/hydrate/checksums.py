@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import google_crc32c as _crc32c
 
@@ -22,47 +22,63 @@ crc32c: Any = _crc32c  # its types say nothing
 CHUNK: Final = 1 << 20
 
 
-def matches(checksum: str, path: Path) -> bool:
-    """Whether it does; nothing is held against a checksum that nobody names."""
+def verified(checksum: str, content: BinaryIO) -> str:
+    """Return the SHA-256 of a content in one reading; empty when the checksum is another's. None is every content's."""
     kind, _, wanted = checksum.partition(":")
-    return not checksum or _of(kind, path) == wanted
+    every = hashlib.sha256()
+    found = _of(kind, content, every)
+    return every.hexdigest() if not checksum or found == wanted else ""
 
 
-def _of(kind: str, path: Path) -> str:
+def is_strong(checksum: str) -> bool:
+    """True if nobody can make another content for it: a CRC is made for whatever one likes."""
+    return checksum.partition(":")[0] not in {"", "crc32c"}
+
+
+def _of(kind: str, content: BinaryIO, every: hashlib._Hash) -> str:  # pyright: ignore[reportPrivateUsage]
     if kind == "crc32c":
         found = crc32c.Checksum()
-        for chunk in _chunks(path):
+        for chunk in _chunks(content, every):
             found.update(chunk)
         return base64.b64encode(found.digest()).decode()
     if kind.startswith("md5/"):
-        pieces = [piece.digest() for piece in _pieces(path, int(kind.removeprefix("md5/")))]
+        pieces = [piece.digest() for piece in _pieces(content, int(kind.removeprefix("md5/")), every)]
         return f"{hashlib.md5(b''.join(pieces), usedforsecurity=False).hexdigest()}-{len(pieces)}"
     match kind:
-        case "sha256":
-            digest = hashlib.sha256()
+        case "sha256" | "":
+            digest = None
         case "git":
-            digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+            size = os.fstat(content.fileno()).st_size
+            digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         case "md5":
             digest = hashlib.md5(usedforsecurity=False)
         case _:
             raise ValueError(f"nobody knows a checksum {kind}")
-    for chunk in _chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
+    for chunk in _chunks(content, every):
+        if digest:
+            digest.update(chunk)
+    return (digest or every).hexdigest()
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as content:
-        while chunk := content.read(CHUNK):
-            yield chunk
+def _chunks(content: BinaryIO, every: hashlib._Hash) -> Iterator[bytes]:  # pyright: ignore[reportPrivateUsage]
+    while chunk := content.read(CHUNK):
+        every.update(chunk)
+        yield chunk
 
 
-def _pieces(path: Path, size: int) -> Iterator[hashlib._Hash]:  # pyright: ignore[reportPrivateUsage]
+def _pieces(
+    content: BinaryIO,
+    size: int,
+    every: hashlib._Hash,  # pyright: ignore[reportPrivateUsage]
+) -> Iterator[hashlib._Hash]:  # pyright: ignore[reportPrivateUsage]
     """A digest for each piece of so many bytes."""
-    with path.open("rb") as content:
-        while chunk := content.read(min(CHUNK, size)):
-            digest, left = hashlib.md5(chunk, usedforsecurity=False), size - len(chunk)
-            while left and (chunk := content.read(min(CHUNK, left))):
-                digest.update(chunk)
-                left -= len(chunk)
+    digest, left = hashlib.md5(usedforsecurity=False), size
+    while chunk := content.read(min(CHUNK, left)):
+        every.update(chunk)
+        digest.update(chunk)
+        left -= len(chunk)
+        if not left:
             yield digest
+            digest, left = hashlib.md5(usedforsecurity=False), size
+    if left < size:
+        yield digest

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import (
     PAGES,
     File,
@@ -30,6 +30,7 @@ from modelplane_operator.hydrate.web import Web
 
 GOOGLE: Final = "https://storage.googleapis.com"
 TOKENS: Final = "https://oauth2.googleapis.com/token"
+LONGEST_PAGE: Final = 4096  # characters of what a next page is called
 READ_ONLY: Final = "https://www.googleapis.com/auth/devstorage.read_only"
 
 
@@ -51,7 +52,7 @@ class GoogleCloudStorage:
     def listing(self) -> FileListing:
         return pinned(selected(self._listed(), self.allow, self.ignore, self.web.named))
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         del listing
         url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o/{quote(file.key, safe='')}"
         self.web.fetch(f"{url}?alt=media&generation={file.version}", file, folder, self._headers())
@@ -68,12 +69,16 @@ class GoogleCloudStorage:
                 told = json.loads(content)
                 for one in told.get("items", ()):
                     if path := path_of(one["name"], self.prefix):
-                        yield File(path, int(one["size"]), f"crc32c:{one['crc32c']}", one["name"], one["generation"])
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                        yield File(
+                            path, int(one["size"]), f"crc32c:{one['crc32c']}", one["name"], str(one["generation"])
+                        )
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise TransientError(f"{self.web.named} is answered with something else than a list") from error
-            page = str(told.get("nextPageToken") or "")
+            page = told.get("nextPageToken") or ""
             if not page:
                 return
+            if not isinstance(page, str) or len(page) > LONGEST_PAGE:
+                raise PermanentError(f"{self.web.named} is a list whose next page has no name")
         raise PermanentError(f"{self.web.named} is a list of more than {PAGES} pages")
 
     def _headers(self) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -19,6 +18,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # pyright: ignore[reportUnknownVariableType]
 
+from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import client, resumed, wanted, write
 
@@ -52,7 +52,7 @@ class HuggingFace:
             raise TransientError(f"{self.endpoint} does not say which commit {self._named} is")
         return FileListing(found.sha, files)
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         """By the library's addresses and headers, and not by its download: that asks for each file twice, and takes
         twice the processor and four times 10 MB."""
         have = resumed(file, folder)

@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
+from modelplane_operator.hydrate.folder import Folder
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, is_name, selected
 from modelplane_operator.hydrate.web import Web
 
 _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}'
@@ -39,10 +39,14 @@ class Manifest:
         files = selected(self._files(content), self.allow, self.ignore, self.web.named)
         return FileListing(f"sha256:{found}", files)
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         del listing
-        same = _origin(file.key) == _origin(self.url)
-        self.web.fetch(file.key, file, folder, self.headers if same else None)
+        try:
+            where = urljoin(self.url, file.key or quote(file.path))
+        except ValueError as error:
+            raise PermanentError(f"{self.web.named} has an address that is none: {file.key[:100]!r}") from error
+        same = _origin(where) == _origin(self.url)
+        self.web.fetch(where, file, folder, self.headers if same else None)
 
     def _files(self, content: bytes) -> Iterator[File]:
         try:
@@ -51,10 +55,11 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PermanentError(f"{self.web.named} {_SHAPE}") from error
         for path, size, sha256, url in entries:
-            known = isinstance(path, str) and type(size) is int and size >= 0 and isinstance(sha256, str)
+            known = isinstance(path, str) and is_name(path) and type(size) is int and size >= 0
+            known = known and isinstance(sha256, str)
             if not known or not re.fullmatch("[0-9a-fA-F]{64}", sha256) or not (url is None or isinstance(url, str)):
                 raise PermanentError(f"{self.web.named} {_SHAPE}")
-            yield File(path, size, f"sha256:{sha256.lower()}", urljoin(self.url, url or quote(path)))
+            yield File(path, size, f"sha256:{sha256.lower()}", url or "")
 
 
 def _origin(url: str) -> tuple[str, str]:

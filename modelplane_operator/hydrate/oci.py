@@ -8,9 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, cast
 
+import httpx
+
+from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import (
     AccessDeniedError,
     File,
@@ -29,7 +31,8 @@ TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
 UNPACK: Final = "io.deis.oras.content.unpack"  # ORAS's word for a folder that it has packed
 DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _REFERENCE: Final = re.compile(r"(?P<host>[^/]+)/(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?")
-_CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
+_CHALLENGE: Final = re.compile(r'\b(\w{1,40})="([^"]*)"')
+_LONGEST_CHALLENGE: Final = 4096  # characters: what is in one is an address and a name
 
 
 @dataclass(slots=True)
@@ -62,19 +65,22 @@ class Registry:
         if scheme.lower() == "basic" and basic:
             self._authorization = basic["Authorization"]
             return
-        told = dict(_CHALLENGE.findall(rest))
+        told = dict(_CHALLENGE.findall(rest[:_LONGEST_CHALLENGE]))
         realm = told.pop("realm", "")
         secure = self.base.startswith("https://")
         if scheme.lower() != "bearer" or not realm.startswith("https://" if secure else ("https://", "http://")):
             raise PermanentError(f"{self.web.named} is refused with 401; it was asked for {self.web.asked}")
         asked = {name: value for name, value in told.items() if name in {"service", "scope"}}
-        url = str(self.web.client.build_request("GET", realm, params=asked).url)
+        try:
+            url = str(self.web.client.build_request("GET", realm, params=asked).url)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise PermanentError(f"{self.web.named}: its registry gives tokens at no address") from error
         with self.web.get(url, basic) as response:
             content = self.web.read(response)
         try:
             found = json.loads(content)
             token = found.get("token") or found["access_token"]
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise TransientError(f"{self.web.named}: its registry gives no token") from error
         self._authorization = f"Bearer {token}"
 
@@ -108,11 +114,11 @@ class Oci:
                     )
                 manifest, digest = self._manifest(str(children[0]["digest"]))
             files = selected(self._files(manifest), self.allow, self.ignore, self._named)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise PermanentError(f"{self._named} is no manifest of an artifact") from error
         return FileListing(digest, files)
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         del listing
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
@@ -141,13 +147,18 @@ class Oci:
         for layer in manifest["layers"]:
             known = cast(dict[str, Any], layer.get("annotations") or {})
             title = next((known[name] for name in TITLES if known.get(name)), "")
-            packed = known.get(UNPACK) == "true" or re.search(r"model\..*\.tar", str(layer.get("mediaType")))
+            packed = known.get(UNPACK) == "true" or _is_archive(layer.get("mediaType"))
             digest = str(layer["digest"])
             if not title or packed or not digest.startswith("sha256:"):
                 raise PermanentError(
                     f"{self._named} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
                 )
             yield File(str(title), int(layer["size"]), digest, digest)
+
+
+def _is_archive(media_type: object) -> bool:
+    _, _, after = str(media_type)[:256].partition("model.")
+    return ".tar" in after
 
 
 def oci(reference: str, web: Web, *, insecure: bool, credentials: str, **patterns: Any) -> Oci:

@@ -80,7 +80,8 @@ class Reporter:
 
     def facts(self) -> Mapping[str, Any]:
         """What there is to tell now."""
-        listing, now = self.staging.done.listing, time.monotonic()
+        done, now = self.staging.done, time.monotonic()
+        listing = done.listing
         if listing is None:
             return {}
         there = min(self.staging.staged(), listing.size)
@@ -89,11 +90,12 @@ class Reporter:
         return {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "revision": listing.revision,
-            "files": self.staging.done.files,
+            "files": done.files,
             "totalFiles": len(listing.files),
             "bytes": there,
             "totalBytes": listing.size,
             "bytesPerSecond": max(rate, 0),
+            **({"digest": done.digest, "changed": done.changed, "unlisted": done.unlisted} if done.digest else {}),
         }
 
     def tell(self, facts: Mapping[str, Any]) -> None:

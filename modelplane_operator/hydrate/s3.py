@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from botocore import UNSIGNED  # pyright: ignore[reportMissingTypeStubs]
 from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
+from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import (
     PAGES,
     File,
@@ -53,7 +53,7 @@ class S3:
             with ThreadPoolExecutor(HEADS) as pool:
                 return pinned(list(pool.map(self._with_checksum, files)))
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         del listing
         have = resumed(file, folder)
         if have == file.size:

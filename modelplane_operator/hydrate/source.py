@@ -8,10 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
-from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from modelplane_operator.hydrate.folder import Folder
 
 MOST: Final = 20_000  # files of a model
+LONGEST: Final = 255  # bytes of a file's name
+LONGEST_PATH: Final = 1024  # bytes of its path
 PAGES: Final = 200  # of a list: a bucket has a thousand names on each, and folders among them
 
 
@@ -68,6 +72,14 @@ def below(prefix: str) -> str:
     return f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
 
+def is_name(path: str) -> bool:
+    """Whether a file can have that path. What is longer costs as much as it is long, and more."""
+    if len(path) > LONGEST_PATH or not path.isprintable():
+        return False
+    parts = path.encode(errors="replace").split(b"/")
+    return sum(map(len, parts)) < LONGEST_PATH and max(map(len, parts)) <= LONGEST
+
+
 def path_of(key: str, prefix: str) -> str:
     """The path of an object below a prefix; empty for what is no file."""
     above = below(prefix)
@@ -105,6 +117,6 @@ class Source(Protocol):
         """What there is, and is asked for."""
         ...
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         """Have the file in the folder, under its path; goes on where it broke off the last time."""
         ...

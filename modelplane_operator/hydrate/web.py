@@ -13,13 +13,13 @@ import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import httpcore
 import httpx
 
 from modelplane_operator.addresses import Address, carried, special, tells_secrets
+from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import AccessDeniedError, File, HydrationError, PermanentError, TransientError
 
 LARGEST: Final = 16 << 20  # of what is read as a whole: a manifest, a list
@@ -119,7 +119,7 @@ class Web:
                 raise PermanentError(f"{self.named} is longer than {LARGEST >> 20} MiB")
         return bytes(found)
 
-    def fetch(self, url: str, file: File, folder: Path, headers: Mapping[str, str] | None = None) -> None:
+    def fetch(self, url: str, file: File, folder: Folder, headers: Mapping[str, str] | None = None) -> None:
         """Have a file, from where it broke off the last time."""
         have = resumed(file, folder)
         if have == file.size:
@@ -134,23 +134,20 @@ def wanted(have: int) -> dict[str, str]:
     return {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
 
 
-def resumed(file: File, folder: Path) -> int:
+def resumed(file: File, folder: Folder) -> int:
     """The bytes of a file that are there; what is longer than it goes."""
-    path = folder / file.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    have = path.stat().st_size if path.exists() else 0
+    have = folder.size(file.path) or 0
     if have > file.size:
-        path.unlink()
+        folder.remove(file.path)
         return 0
     if file.size == 0:
-        path.touch()
+        folder.open(file.path, os.O_RDWR | os.O_CREAT).close()
     return have
 
 
-def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None:
+def write(file: File, folder: Folder, start: int, chunks: Iterator[bytes]) -> None:
     """Put the chunks into a file, from `start` on; raises TransientError when they are too many or too few."""
-    path = folder / file.path
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b") as content:
+    with folder.open(file.path, os.O_RDWR | os.O_CREAT) as content:
         content.truncate(start)
         content.seek(start)
         for chunk in chunks:

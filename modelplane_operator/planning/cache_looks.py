@@ -29,7 +29,7 @@ def look(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
     last = seen.cache.on(cluster.name)
     if not cluster.connected:
         why = (
-            f"cluster {cluster.name} does not answer: {cluster.error}"
+            f"cluster {cluster.name} does not answer: see ClusterReady of that InferenceCluster"
             if cluster.error
             else "cluster has not been listed yet"
         )

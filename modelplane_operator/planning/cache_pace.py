@@ -12,11 +12,9 @@ from typing import Final
 
 from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.cached_cluster import ClusterPlan, Observed, edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
-REFUSAL: Final = 800  # characters of what a cluster says
 TERMINAL: Final = 30.0  # seconds at least for what only somebody's help mends
 
 
@@ -29,7 +27,7 @@ def paced(seen: Observed, look: ClusterPlan) -> ClusterPlan:
         pause = PACE.delay(before + 1, 1.0, at_least=error.retry_after)
         due = seen.now.replace(microsecond=0) + timedelta(seconds=pause if error.retry else max(pause, TERMINAL))
         remedy = "" if error.retry else "mend that there, and edit the cache to have it tried at once"
-        words = (f"a write has failed: {legible(str(failure))}"[:REFUSAL], remedy, look.told.message)
+        words = (f"a write has failed: {failure.in_our_words()}", remedy, look.told.message)
         message = "; ".join(filter(None, words))[:1000]
         told = {"message": message, "refusals": before + 1, "next_attempt": due}
     elif (look.steps or look.told.refusals) and (due := _held_until(seen, last)):

@@ -14,6 +14,8 @@ from modelplane_operator.planning.hydration import resolved
 from modelplane_operator.rendering.cache_sources import claim_of, credentials, named, pin_of, source_of, to_pin
 
 TOLD: Final = 3  # clusters and replicas that a message names
+CHANGED: Final = "had another content than was verified and came again"
+UNLISTED: Final = "that the source does not name in the volume"
 REMEDY: Final = "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
 
 
@@ -40,7 +42,7 @@ def judged(
         return matched, ArtifactReady.CONTENTS_DIFFER.condition(now, message=differ)
     if len(ready) == len(meant):
         told = f"{named(source)} is on {clusters}" if claim_of(cache) else f"{named(source)} is staged on {clusters}"
-        return matched, ArtifactReady.STAGED.condition(now, message=told)
+        return matched, ArtifactReady.STAGED.condition(now, message="; ".join([told, *_altered(ready)]))
     ready_of_all = f"{len(ready)} of {clusters} ready"
     if asked and secret_missing:
         keys = listed(asked.variables.values())
@@ -48,7 +50,7 @@ def judged(
         told = f"{lack}: write {'the token' if len(asked.variables) == 1 else 'them'} there; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
     waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
-    told = "; ".join([ready_of_all, *waiting[:TOLD], *filter(None, [differ])])
+    told = "; ".join([ready_of_all, *waiting[:TOLD], *filter(None, [differ]), *_altered(ready)])
     if broken:
         return matched, ArtifactReady.FAILED.condition(now, message=told)
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
@@ -66,6 +68,21 @@ def _differ(cache: ModelCache, ready: Iterable[CachedCluster]) -> str:
         return ""
     these = listed((f"{revision} ({listed(names, TOLD)})" for revision, names in held.items()), TOLD)
     return f"clusters hold different contents of {named(source)}: {these}; {to_pin(source)}"
+
+
+def _altered(ready: Iterable[CachedCluster]) -> Sequence[str]:
+    """Return on which clusters somebody else has written into the volume."""
+    found = [
+        f"on cluster {one.name} {' and '.join(words)}"
+        for one in ready
+        if (words := [*_counted(one.changed_files, CHANGED), *_counted(one.unlisted_files, UNLISTED)])
+    ]
+    more = [f"{len(found) - TOLD} more clusters like that"] if len(found) > TOLD else []
+    return [*found[:TOLD], *more, "see who can write there"] if found else []
+
+
+def _counted(count: int | None, what: str) -> Sequence[str]:
+    return [f"{counted(count, 'file')} {what}"] if count else []
 
 
 def _nowhere(cache: ModelCache, left_out: Sequence[str]) -> str:

@@ -22,12 +22,22 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_cache import MOST_USERS, CachedCluster, ModelCache, Phase
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.cluster_words import worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
-from modelplane_operator.planning.hydration import attempt, failed, reported, resolved, silence, succeeded, trouble
+from modelplane_operator.planning.hydration import (
+    Reported,
+    attempt,
+    failed,
+    reported,
+    resolved,
+    silence,
+    succeeded,
+    trouble,
+)
 from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
 from modelplane_operator.rendering.cache_sources import content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
@@ -93,7 +103,7 @@ class ClusterState:
     """The namespace there, when nothing else is in it that needs it."""
 
 
-CLAIMS: Final = "unbound immediate PersistentVolumeClaims"  # the scheduler's words for a pod without its volume
+CLAIMS: Final = "a volume of it is not bound"  # what is said of a pod that waits for its volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +210,11 @@ class Present:
         steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
         # Until the mark is on the volume the Job is what tells of it, and of the attempts until the status does.
         done = self.staged
-        untold = [job] if job and (last is None or last.attempts != attempt(job)) else []
+        found = self._found(told, last)
+        digest = last and last.digest
+        untold = (
+            [job] if job and (last is None or last.attempts != attempt(job) or found.get("digest") != digest) else []
+        )
         needed = [*course.needed, *(untold if done else self._hydration())]
         keep = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
         steps += prune(self.cluster.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
@@ -222,6 +236,7 @@ class Present:
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=revision_of(serving) or None,
+                **found,
                 volume_of=owner_of(serving, self.cluster) if serving else None,
                 **used(self.cluster),
             ),
@@ -229,6 +244,19 @@ class Present:
             max((due - now).total_seconds(), 1.0) if due else None,
             counts=self.cluster.meant,
         )
+
+    def _found(self, told: Reported | None, last: CachedCluster | None) -> dict[str, Any]:
+        """Return what was found in the volume that replicas start from, when it was filled or verified."""
+        if self.staged and told and told.digest:
+            return {
+                "digest": told.digest,
+                "changed_files": told.changed or None,
+                "unlisted_files": told.unlisted or None,
+            }
+        serving = key_of(self.serving).name if self.serving else None
+        if last is None or (serving and last.volume not in {None, serving}):
+            return {}
+        return {name: getattr(last, name) for name in ("digest", "changed_files", "unlisted_files")}
 
     def _course(self, job: Manifest | None, *, staged: bool, last: CachedCluster | None) -> _Course:
         bound = section(self.claim or {}, "status").get("phase")
@@ -254,6 +282,7 @@ class Present:
                     self._volume("")["metadata"]["name"],
                     self.seen.hydrator,
                     attempt=(self._attempts(last) or 0) + 1,
+                    verified=(last and last.digest) or "",
                 )
             )
             return _Course(phase, needed=needed)
@@ -352,4 +381,4 @@ def volumes_in_use(cluster: ClusterState, serving: Manifest | None = None) -> It
 
 
 def _why(job: Manifest) -> str:
-    return f"the Job has failed: {condition(job, 'Failed').why or 'no reason given'}"
+    return f"the Job has failed: {worded(condition(job, 'Failed').reason) or 'no reason given'}"

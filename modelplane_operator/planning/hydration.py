@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_cache import CacheProgress
+from modelplane_operator.kube.cluster_words import worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.kube.words import legible
@@ -21,6 +22,8 @@ FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
 SHOWN: Final = 600  # characters of what a cluster says
 UNBEGUN: Final = timedelta(minutes=2)  # for a Job to have a pod
 SILENT: Final = timedelta(minutes=10)  # for a pod to say how far it is: it does so four times a minute
+SPOKEN: Final = frozenset({0, 1, 3})  # exit codes of the hydrator, which has left a word: else it is the kubelet's
+DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 RESOLVED: Final = re.compile(r"[0-9a-f]{40}|sha256:[0-9a-f]{64}")  # a commit, or the hash of all other sources
 
 
@@ -30,6 +33,10 @@ class Reported:
 
     progress: CacheProgress | None = None
     revision: str = ""
+    digest: str = ""
+    """What the list of the verified files hashes to, once all are there."""
+    changed: int = 0
+    unlisted: int = 0
 
 
 # What is kept of them: a cluster may say anything ---------------------------------------------------------------------
@@ -146,9 +153,11 @@ def _last_word(pod: Manifest) -> str:
     """The termination message of its container, or else how it ended."""
     for container in entries(pod, "status", "containerStatuses"):
         if ended := section(container, "state", "terminated"):
-            return str(ended.get("message") or f"exit code {ended.get('exitCode')}").strip()[:SHOWN]
-    status = section(pod, "status")
-    return ": ".join(str(status[name]) for name in ("reason", "message") if status.get(name))[:SHOWN]
+            code, why = ended.get("exitCode"), worded(ended.get("reason"))
+            if code in SPOKEN and why in {"", "Error", "Completed"} and ended.get("message"):
+                return str(ended["message"]).strip()[:SHOWN]
+            return f"exit code {code}{f' ({why})' if why and why != 'Error' else ''}"
+    return worded(section(pod, "status").get("reason"), section(pod, "status").get("message"))
 
 
 def _read(text: str) -> Mapping[str, Any]:
@@ -172,7 +181,14 @@ def _reported(facts: Mapping[str, Any]) -> Reported:
         total_bytes=whole,
         estimated_completion=_estimate(facts.get("at"), (whole or 0) - (there or 0), count("bytesPerSecond") or 0),
     )
-    return Reported(progress if whole else None, resolved(facts.get("revision")))
+    digest = facts.get("digest")
+    return Reported(
+        progress if whole else None,
+        resolved(facts.get("revision")),
+        digest if isinstance(digest, str) and DIGEST.fullmatch(digest) else "",
+        count("changed") or 0,
+        count("unlisted") or 0,
+    )
 
 
 def _estimate(at: Any, left: int, rate: int) -> datetime | None:

@@ -11,10 +11,11 @@ from typing import Final
 
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import ModelReady
+from modelplane_operator.kube.cluster_words import worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, key_of, section
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.symptoms import LENGTH, unfinished
+from modelplane_operator.planning.symptoms import unfinished
 from modelplane_operator.rendering.llm_deployment import SELECTING
 
 MOST: Final = 2**31 - 1
@@ -66,10 +67,10 @@ def _why(deployment: Manifest) -> Sequence[str]:
     """Why no pod is made, or else why none comes up in time, and how to see what is wrong with them."""
     failed, progressing = (condition(deployment, kind) for kind in ("ReplicaFailure", "Progressing"))
     if failed.is_true:
-        return (failed.why[:LENGTH],)
+        return (worded(failed.reason, failed.message),)
     key = key_of(deployment)
     look = f"on its cluster `kubectl describe pods -n {key.namespace} -l {SELECTING}={key.name}` says more"
-    return (progressing.why[:LENGTH] if progressing.status == "False" else "", look)
+    return (worded(progressing.reason, progressing.message) if progressing.status == "False" else "", look)
 
 
 def _counts(said: Mapping[str, object], names: tuple[str, ...] = _COUNTS) -> Mapping[str, int]:

@@ -23,6 +23,7 @@ from modelplane_operator.api.base import Status
 from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube import releases as helm
+from modelplane_operator.kube.cluster_words import refused
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
@@ -223,6 +224,12 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.step}: {self.error}" if self.step else str(self.error)
+
+    def in_our_words(self) -> str:
+        """Return the same for a tenant to read: without what a workload cluster says of it."""
+        if self.step is None or target(self.step) == HUB:
+            return str(self)
+        return f"{self.step}: {refused(self.error)}"
 
 
 def target(step: Step) -> str:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
+from modelplane_operator.kube.cluster_words import why, worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, entries, is_terminating, section
 from modelplane_operator.kube.words import counted
@@ -91,8 +92,8 @@ def cut_workload(workload: Manifest) -> Manifest:
         for told in objects_in(status.get("conditions"))
         if (one := cut(told, ("type", "status", "reason", "message"))).get("type") == _REFUSED_PODS
     ]
-    told = {**cut(status, WORKLOAD_STATUS), **({"conditions": refused} if refused else {})}
-    return {"metadata": section(workload, "metadata"), "status": told}
+    kept = cut(status, WORKLOAD_STATUS) | ({"conditions": refused} if refused else {})
+    return {"metadata": section(workload, "metadata"), "status": kept}
 
 
 def cut_route(route: Manifest) -> Manifest:
@@ -196,8 +197,7 @@ def told(found: Sequence[Symptom]) -> str:
 
 
 def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
-    name, status = pod["metadata"]["name"], section(pod, "status")
-    down = nodes.under(pod)
+    name, status, down = pod["metadata"]["name"], section(pod, "status"), nodes.under(pod)
     if is_terminating(pod):
         return Symptom(2, name, f"is ending on {down}" if down else "is ending")
     if down:
@@ -208,11 +208,16 @@ def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
             words = f"{words}{_so_far(pod, container)}{_log_of(pod, container)}"
             return Symptom(0, name, f"{container['name']}: {words}", reason)
     if status.get("phase") == "Failed":
-        return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}", ModelReady.CANNOT_START)
+        return Symptom(
+            0,
+            name,
+            f"failed: {worded(status.get('reason'), status.get('message')) or 'no reason given'}",
+            ModelReady.CANNOT_START,
+        )
     scheduled = condition(pod, "PodScheduled")
     if scheduled.status == "False":
         kept = nodes.kept_from(pod)
-        words = f"has no node: {scheduled.why[:LENGTH]}{f'; {kept}' if kept else ''}"
+        words = "; ".join(filter(None, (f"has no node: {why(scheduled)}", kept)))
         return Symptom(1, name, words, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
         if words := _unanswered(pod, container):
@@ -247,7 +252,7 @@ def _container(status: Section) -> tuple[ModelReady, str]:
     if waiting.get("reason") == "CrashLoopBackOff":
         return ModelReady.CRASH_LOOP, f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
     if stuck := _STUCK.get(waiting.get("reason", "")):
-        return stuck, f"{_reason(waiting)}{_HELPS.get(stuck, '')}"
+        return stuck, f"{worded(waiting.get('reason'), waiting.get('message'))}{_HELPS.get(stuck, '')}"
     ended = section(status, "state", "terminated")
     return ModelReady.CRASH_LOOP, _end(ended) if ended else ""
 
@@ -299,7 +304,7 @@ def _spec_of(pod: Manifest, container: str) -> Section:
 
 
 def _end(ended: Section) -> str:
-    code, why = ended.get("exitCode", "unknown"), ended.get("reason")
+    code, why = ended.get("exitCode", "unknown"), worded(ended.get("reason"))
     words = [why] if why and why != "Error" else []
     if why == "OOMKilled":
         words.append("it takes more memory than its limit: raise that, or have it take less")
@@ -307,11 +312,6 @@ def _end(ended: Section) -> str:
         words.append("killed, mostly for want of memory on the node or after its liveness probe")
     told = f" ({': '.join(words)})" if words else ""
     return f"exit code {code}{told}"
-
-
-def _reason(said: Section) -> str:
-    words = (said.get("reason"), said.get("message"))
-    return ": ".join(word for word in words if word)[:LENGTH]
 
 
 # Workloads and routes ------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def unfinished(workload: Manifest, copies: int) -> str:
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:
         figures, refused = f"{ready} of {counted(copies, 'copy', 'copies')} ready", condition(workload, _REFUSED_PODS)
-        return f"{figures}, and no more pods can be made: {refused.why}" if refused.is_true else figures
+        return f"{figures}, and no more pods can be made: {why(refused)}" if refused.is_true else figures
     if updated < copies or total > copies:
         return f"{min(updated, copies)} of {counted(copies, 'copy', 'copies')} updated"
     return ""
@@ -379,14 +379,14 @@ def _lack(route: Manifest, told: Section) -> str:
         if not found.current:
             return _UNSEEN
         if not found.is_true:
-            return f"{_REFUSED}: {found.why[:LENGTH]}"
+            return f"{_REFUSED}: {why(found)}"
     return ""
 
 
 def refusal(policy: Manifest) -> str:
     """Return why a gateway does not take a policy; empty when it does, or has not looked at it as it is now."""
     judgements = (condition(policy, "Accepted", one) for one in entries(policy, "status", "ancestors"))
-    return next((one.why[:LENGTH] for one in judgements if one.current and one.status == "False"), "")
+    return next((why(one) for one in judgements if one.current and one.status == "False"), "")
 
 
 def _judgements(route: Manifest) -> Sequence[Section]:

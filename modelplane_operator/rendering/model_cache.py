@@ -84,8 +84,8 @@ def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
     )
 
 
-def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int) -> Manifest:
-    """The Job that fills a volume."""
+def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int, verified: str = "") -> Manifest:
+    """The Job that fills a volume. `verified`: what the list of its files hashes to that were verified there before."""
     source, metadata = fetched_by(cache), _metadata(cache)
     return {
         "apiVersion": "batch/v1",
@@ -134,6 +134,7 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
                                 f"--volume={VOLUME}",
                                 f"--content={content_of(cache)}",
                                 *arguments(source, hydrator.endpoint),
+                                *([f"--verified={verified}"] if verified else []),
                                 f"--job={metadata['name']}",
                                 f"--namespace={metadata['namespace']}",
                             ],

@@ -242,7 +242,7 @@ async def reconcile(
             plan,
             clients,
             reason=reason,
-            message="; ".join(filter(None, (told(news), plan.refused))) or message,
+            message="; ".join(filter(None, (told(news, to_tenants=bool(key.namespace)), plan.refused))) or message,
             pace=clients.pace if controller.sums_up and not failed else None,
         )
     except ClientError as error:
@@ -285,6 +285,10 @@ async def _attempt(
         for one in failed:
             if isinstance(one.error.__cause__, Exception) and isinstance(one.error, Defect):
                 _tell("reconcile failed", controller, key, clients, one.error.__cause__)
+        for cluster, one in _refusals(failed).items():  # statuses that tenants read do not have its words
+            if so_far := clients.repeats.worth(("write failed", controller.type.kind, cluster, type(one.error))):
+                told_by = {"kind": controller.type.kind, "key": str(key), "cluster": cluster}
+                log.warning("write failed on a cluster", **told_by, so_far=so_far, error=str(one))
         refusals = _refusals(failed if controller.with_refusals else ())
         failed = tuple(one for one in failed if one not in refusals.values())
         if (refusals or (wrote and not failed)) and (live := find(clients.hub, controller.type, key)) is not None:

@@ -53,10 +53,10 @@ Executors = Mapping[type[Any], Executor]
 """Who carries out the steps of each type."""
 
 
-def told(failures: Iterable[Failure]) -> str:
+def told(failures: Iterable[Failure], *, to_tenants: bool = False) -> str:
     """What is said of all of them: first what somebody has to mend, last what is likely to pass by itself."""
     by_telling = sorted(failures, key=lambda one: (one.error.retry, isinstance(one.error, Unreachable | Conflict)))
-    return "; ".join(map(str, by_telling))
+    return "; ".join(one.in_our_words() if to_tenants else str(one) for one in by_telling)
 
 
 def outcome(failures: Sequence[Failure]) -> Failed:

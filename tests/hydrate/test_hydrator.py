@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -42,7 +44,7 @@ def test_a_volume_holds_all_files_and_a_marker_that_names_the_commit(tmp_path: P
     assert (told["revision"], told["files"], told["bytes"]) == (COMMIT, 4, sum(map(len, FILES.values())))
 
 
-def test_what_is_complete_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     with model_hub(FILES) as hub:
         hydrate(hub, tmp_path)
         hub.calls.clear()
@@ -196,3 +198,42 @@ def test_a_hub_that_is_silent_is_tried_again_later(tmp_path: Path) -> None:
 
     assert (ended.code, ended.is_marked) == (1, False)
     assert "does not answer" in ended.word
+
+
+def digest_in(ended: Ended) -> str:
+    return str(json.loads(ended.word)["digest"])
+
+
+def test_what_was_verified_is_held_against_its_list_without_asking_the_source(tmp_path: Path) -> None:
+    with model_hub(FILES) as hub:
+        digest = digest_in(hydrate(hub, tmp_path))
+    ended = hydrate(hub, tmp_path, f"--verified={digest}")  # the hub is gone
+
+    assert (ended.code, ended.files, digest_in(ended)) == (0, FILES, digest), ended.log
+    assert [json.loads(ended.word)[name] for name in ("changed", "unlisted", "revision")] == [0, 0, COMMIT]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with-its-digest", "without"])
+def test_a_file_that_somebody_has_changed_is_found_by_its_content_and_fetched_again(
+    tmp_path: Path,
+    known: bool,  # noqa: FBT001
+) -> None:
+    """Of the same size and time, and with a list of files on the volume that says so."""
+    with model_hub(FILES) as hub:
+        first = hydrate(hub, tmp_path)
+        digest, path = digest_in(first), first.volume / "model.safetensors"
+        before = path.stat()
+        path.write_bytes(WEIGHTS[:-1] + b"x")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        (first.volume / "chat_template.jinja").write_text("evil")
+        if not known:
+            marker = first.volume / ".modelplane" / "complete.json"
+            forged = hashlib.sha256(path.read_bytes()).hexdigest()
+            marker.write_text(marker.read_text().replace(hashlib.sha256(WEIGHTS).hexdigest(), forged))
+        hub.calls.clear()
+        ended = hydrate(hub, tmp_path, f"--verified={digest}")
+
+    assert (ended.code, dict(hub.calls)) == (0, {"model.safetensors": 1}), ended.log
+    assert ended.files == {**FILES, "chat_template.jinja": b"evil"}
+    said = json.loads(ended.word)
+    assert [said[name] for name in ("changed", "unlisted", "digest")] == [1, 1, digest]

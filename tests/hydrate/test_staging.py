@@ -1,14 +1,19 @@
-"""What a source says its files are, before anything of them is asked for."""
+"""What a source says its files are, before anything of them is asked for, and what the volume says."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import File, FileListing, PermanentError
 from modelplane_operator.hydrate.staging import Staging
+from modelplane_operator.hydrate.web import resumed, write
 
 OK = File("config.json", 2)
 
@@ -22,7 +27,7 @@ class Saying:
     def listing(self) -> FileListing:
         return FileListing("r", self.files)
 
-    def fetch(self, listing: FileListing, file: File, folder: Path) -> None:
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         raise AssertionError(f"{file.path} was asked for in {folder} of {listing.revision}")
 
 
@@ -58,8 +63,9 @@ def test_a_source_cannot_name_what_is_no_file_of_the_volume(tmp_path: Path, path
 
 
 def test_a_file_is_not_smaller_than_nothing(tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match="has -1 bytes"):
-        Staging(tmp_path, "content").fill(Saying((OK, File("a", -1))))
+    for size in (-1, 1 << 63, 10**400):
+        with pytest.raises(PermanentError, match="a size that no file has"):
+            Staging(tmp_path, "content").fill(Saying((OK, File("a", size))))
 
 
 def test_names_of_many_languages_and_folders_are_taken(tmp_path: Path) -> None:
@@ -67,3 +73,75 @@ def test_names_of_many_languages_and_folders_are_taken(tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError, match="was asked for"):
         Staging(tmp_path, "content").fill(Saying(files))
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """A source of one file, before which somebody who has the volume too puts a link in place of a folder."""
+
+    at: Path
+    outside: Path
+
+    def listing(self) -> FileListing:
+        return FileListing("r", (File("sub/weights", 4),))
+
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        resumed(file, folder)
+        if self.at.is_dir():
+            shutil.rmtree(self.at)
+        self.at.parent.mkdir(parents=True, exist_ok=True)
+        self.at.symlink_to(self.outside)
+        write(file, folder, 0, iter([b"evil"]))
+
+
+@pytest.mark.parametrize("where", [".modelplane/content/sub", ".modelplane/content", ".modelplane", "sub"])
+def test_a_folder_that_becomes_a_link_in_the_very_moment_is_not_followed(tmp_path: Path, where: str) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    outside.mkdir()
+    volume.mkdir()
+    staging = Staging(volume, "content", pause=lambda _: None)
+
+    with pytest.raises(PermanentError, match=f"the volume has a link '{where}"):
+        staging.fill(Swapped(volume / where, outside))
+
+    assert list(outside.iterdir()) == []
+
+
+def _opened(folder: Folder) -> None:
+    folder.open("sub/file", os.O_RDWR | os.O_CREAT).close()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        _opened,
+        lambda folder: folder.open("sub/there"),
+        lambda folder: folder.size("sub/there"),
+        lambda folder: folder.remove("sub/there"),
+        lambda folder: folder.move("sub/there", folder, "taken"),
+        lambda folder: folder.move("mine", folder, "sub/there"),
+        lambda folder: folder.below("sub").bytes(),
+        lambda folder: folder.below("sub", "deeper").drop(),
+    ],
+)
+def test_nothing_is_done_behind_a_link(tmp_path: Path, act: Callable[[Folder], object]) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    (outside / "deeper").mkdir(parents=True)
+    (outside / "there").write_text("as it was")
+    volume.mkdir()
+    (volume / "mine").write_text("mine")
+    (volume / "sub").symlink_to(outside)
+
+    with pytest.raises(PermanentError, match="the volume has a link 'sub': delete it"):
+        act(Folder(volume))
+
+    assert sorted(one.name for one in outside.iterdir()) == ["deeper", "there"]
+    assert (outside / "there").read_text() == "as it was"
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(PermanentError, match="something else than a file 'pipe'"):
+        Folder(tmp_path).open("pipe")
+    assert Folder(tmp_path).size("pipe") is None

@@ -218,7 +218,7 @@ async def test_an_image_that_cannot_be_pulled_is_told(stage: Stage, space: str) 
     found = await until("its pod to run", lambda: stage.pods(space))
     where, _, name = next(iter(found)).partition("/")
     # No simulated pod pulls an image: say what a kubelet would say. The simulator writes its own again in time.
-    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image: not found"}
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image: 401 Unauthorized"}
     status = {"name": "engine", "image": IMAGE, "imageID": "", "ready": False, "restartCount": 0}
     path = f"/api/v1/namespaces/{remote(space)}/pods/{name}/status"
     async with asyncio.TaskGroup() as group:
@@ -232,11 +232,11 @@ async def test_an_image_that_cannot_be_pulled_is_told(stage: Stage, space: str) 
                 await asyncio.sleep(0.2)
 
         saying = group.create_task(keep_saying())
-        await told(stage, space, "ImagePullBackOff: Back-off pulling image")
+        await told(stage, space, "ImagePullBackOff: the registry refuses it")
         saying.cancel()
 
 
-async def test_a_pod_that_finds_no_node_is_told_with_the_schedulers_words(stage: Stage, space: str) -> None:
+async def test_a_pod_that_finds_no_node_is_told_with_the_schedulers_reason(stage: Stage, space: str) -> None:
     worker = stage.workers["worker-1"]
     cordoned = [one["metadata"]["name"] for one in await worker.list("Node", labels="modelplane.ai/pool in (h100, l4)")]
     await stage.hub.apply(deployment(space, clusterSelector={"matchLabels": {"site": "worker-1"}}))

@@ -18,7 +18,7 @@ from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unr
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import awaited, is_meant
-from modelplane_operator.planning.cached_cluster import CLAIMS, ClusterState, User
+from modelplane_operator.planning.cached_cluster import ClusterState, User
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_token
@@ -576,7 +576,10 @@ def test_clusters_without_storage_are_named_with_the_remedy() -> None:
 
 def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too() -> None:
     starting = {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": {}}
-    said = {"reason": "Unschedulable", "message": f"0/6 nodes are available: pod has {CLAIMS}. not found"}
+    said = {
+        "reason": "Unschedulable",
+        "message": "0/6 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
+    }
     unscheduled = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", **said}]}
     for pods in ((), (starting,), ({**starting, "status": unscheduled},)):
         decided = plan(seen(cache(), cluster(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
@@ -631,7 +634,7 @@ def test_an_eviction_is_told_and_is_no_failure() -> None:
     decided = plan(seen(cache(), cluster(volume(cache()), job(cache()), pods=pods)))
 
     assert (phase(decided), told(decided, "ArtifactReady")) == ("Hydrating", "False/Hydrating")
-    assert "tried again after: Evicted: The node was low on resource: memory." in message(decided)
+    assert "tried again after: Evicted: its node was low on memory" in message(decided)
 
 
 def test_attempts_are_those_of_the_present_weights() -> None:
@@ -719,7 +722,7 @@ def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at
     assert second.status is not None
     berlin, paris = first.status.to_manifest()["clusters"]
     assert (berlin["refusals"], berlin["nextAttempt"]) == (1, "2026-11-23T12:00:30Z")
-    assert "on cluster berlin: exceeded quota; mend that there, and edit the cache" in berlin["message"]
+    assert "on cluster berlin: Forbidden: exceeded quota; mend that there, and edit the cache" in berlin["message"]
     assert not {"refusals", "nextAttempt"} & paris.keys()
     assert (first.requeue_after, waiting.requeue_after, first.failure) == (30.0, 1.0, None)
     assert "exceeded quota" in waiting.refused, "it is still told"
@@ -767,5 +770,51 @@ def test_a_cache_is_not_let_go_while_a_cluster_refuses_to_delete() -> None:
 
     assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
     assert alone.steps == ()
-    assert "no permission" in str(alone.status and alone.status.to_manifest())
+    assert "Forbidden" in str(alone.status and alone.status.to_manifest())
     assert LET_GO not in first.steps
+
+
+DIGEST = f"sha256:{'d' * 64}"
+
+
+def test_what_was_verified_is_kept_and_held_against_the_volume_when_it_is_hydrated_again() -> None:
+    """The digest is on the hub, where nobody who has the volume can change it; the list of files is in the volume."""
+    facts = {"totalBytes": 9, "bytes": 9, "revision": "c" * 40, "digest": DIGEST, "changed": 2, "unlisted": 1}
+    marked = volume(cache(), staged="c" * 40)
+
+    first = plan(seen(cache(), cluster(marked, job(cache(), "Complete", **facts))))
+    line = reported_by(first).on("berlin")
+    assert line is not None
+    assert (line.digest, line.changed_files, line.unlisted_files) == (DIGEST, 2, 1)
+    assert not any(one.startswith("Job ") for one in deleted(first)), "it stays until the status has the digest"
+    later = plan(seen(reported_by(first), cluster(marked, job(cache(), "Complete", **facts))))
+    assert any(one.startswith("Job ") for one in deleted(later))
+    for there in (later, plan(seen(reported_by(later), cluster(marked)))):
+        kept = reported_by(there).on("berlin")
+        assert kept is not None
+        assert kept.digest == DIGEST
+        assert there.status is not None
+        said = next(one.message for one in there.status.conditions if one.type == "ArtifactReady")
+        assert "on cluster berlin 2 files had another content than was verified and came again" in (said or "")
+        assert "1 file that the source does not name in the volume; see who can write there" in (said or "")
+
+    again = plan(seen(reported_by(later), cluster(volume(cache()))))
+    (begun,) = (one.manifest for one in again.steps if isinstance(one, Apply) and one.manifest["kind"] == "Job")
+    assert f"--verified={DIGEST}" in begun["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("digest", ["x", "sha256:" + "D" * 64, 7, None, DIGEST + "\n", ["a"]])
+def test_a_digest_that_is_none_is_not_taken(digest: object) -> None:
+    made = job(cache(), "Complete", totalBytes=9, bytes=9, revision="c" * 40, digest=digest)
+    line = reported_by(plan(seen(cache(), cluster(volume(cache(), staged="c" * 40), made)))).on("berlin")
+
+    assert line is not None
+    assert line.digest is None
+
+
+def test_the_digest_of_another_volume_is_not_told_of_this_one() -> None:
+    of_before = {"clusters": [{"name": "berlin", "volume": "another", "digest": DIGEST}]}
+    line = reported_by(plan(seen(cache(status=of_before), cluster(volume(cache(), staged="c" * 40))))).on("berlin")
+
+    assert line is not None
+    assert line.digest is None

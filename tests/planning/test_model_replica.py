@@ -405,7 +405,7 @@ def test_a_replica_that_does_without_its_picker_says_so() -> None:
 
 
 @pytest.mark.parametrize("one", [copies_of(2), split()], ids=["copies", "split"])
-def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_in_its_words(one: ModelReplica) -> None:
+def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_by_its_reason(one: ModelReplica) -> None:
     refused = {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no", "observedGeneration": 1}
     behind = [
         {**each, "status": {"ancestors": [{"conditions": [refused]}]}}
@@ -418,7 +418,8 @@ def test_a_gateway_that_refuses_to_ask_a_picker_is_passed_on_in_its_words(one: M
 
     state, reason, words = told(decided)["PickerReady"]
     assert (state, reason) == ("False", "NotAsked")
-    assert "does not ask the endpoint picker: Invalid: no" in words
+    assert "does not ask the endpoint picker: Invalid" in words
+    assert "Invalid: no" not in words
     assert is_picked(decided) is one.spec.is_split
     # One without pods it refuses to ask, too.
     podless = told(plan(seen(one, *behind, pods=[pod(one)], serves=PICKED)))
@@ -561,7 +562,8 @@ def test_a_cluster_that_nobody_knows_is_told_to_a_new_replica_and_changes_nothin
 def test_a_silent_api_server_changes_nothing_while_the_gateway_answers() -> None:
     decided = plan(seen(judged(subject()), cluster=ClusterState(connected=False, error=SILENT)))
 
-    assert (decided.steps, decided.status, decided.failure) == ((), None, SILENT)
+    assert (decided.steps, decided.status, type(decided.failure)) == ((), None, type(SILENT))
+    assert str(SILENT) not in str(decided.failure)
 
 
 def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() -> None:

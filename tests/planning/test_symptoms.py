@@ -107,7 +107,13 @@ LOG = "its log says more: kubectl logs -n ns a -c engine"
 PREVIOUS = f"{LOG} --previous"
 
 
-NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
+FULL = "Unschedulable: not enough nvidia.com/gpu on 1 node, taint team on 3 nodes"
+NO_NODE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/4 nodes are available: 3 node(s) had untolerated taint {team: red}, 1 Insufficient nvidia.com/gpu.",
+}
 
 
 @pytest.mark.parametrize(
@@ -116,13 +122,16 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         (pod(), "pod a is starting"),
         (pod(node="n"), "pod a is starting"),
         (pod(ready=True, terminating=True), "pod a is ending"),
-        (pod(conditions=[NO_NODE]), "pod a has no node: Unschedulable: 0/4 nodes are available"),
+        (pod(conditions=[NO_NODE]), f"pod a has no node: {FULL}"),
         (engine(waiting("ContainerCreating")), "pod a is starting"),
-        (engine(waiting("ImagePullBackOff", 'no "x"')), f'pod a engine: ImagePullBackOff: no "x"; {IMAGE}'),
+        (
+            engine(waiting("ImagePullBackOff", "rpc error: 401 Unauthorized at 10.0.0.1")),
+            f"pod a engine: ImagePullBackOff: the registry refuses it without other credentials; {IMAGE}",
+        ),
         (engine(waiting("ErrImagePull")), f"pod a engine: ErrImagePull; {IMAGE}"),
         (
-            engine(waiting("CreateContainerConfigError", "no secret")),
-            "pod a engine: CreateContainerConfigError: no secret",
+            engine(waiting("CreateContainerConfigError", 'secret "hf" not found')),
+            "pod a engine: CreateContainerConfigError: Secret hf is not there",
         ),
         # the kubelet's own message counts the seconds of the back-off
         (
@@ -155,7 +164,10 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             pod(node="n", initContainerStatuses=[waiting("ImagePullBackOff", name="warm-up")]),
             f"pod a warm-up: ImagePullBackOff; {IMAGE}",
         ),
-        (pod(phase="Failed", reason="Evicted", message="low on memory"), "pod a failed: Evicted: low on memory"),
+        (
+            pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory. Threshold 10Mi"),
+            "pod a failed: Evicted: its node was low on memory",
+        ),
         (pod(phase="Failed"), "pod a failed: no reason given"),
         (running(), f"pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z; {LOG}"),
         (
@@ -193,8 +205,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
     assert [told(symptoms([one], nodes)) for one in (ready, terminating, homeless, pod(ready=True, node="m"))] == [
         f"pod a is on {down}",
         f"pod a is ending on {down}",
-        "pod a has no node: Unschedulable: 0/4 nodes are available; node m is cordoned, node n is not ready since T "
-        "(NodeStatusUnknown)",
+        f"pod a has no node: {FULL}; node m is cordoned, node n is not ready since T (NodeStatusUnknown)",
         "",
     ]
 
@@ -272,7 +283,7 @@ def test_what_a_scheduler_says_of_a_thousand_nodes_is_cut() -> None:
         ),
         (
             {"readyReplicas": 1, "updatedReplicas": 2, "replicas": 2, "conditions": [QUOTA]},
-            "1 of 2 copies ready, and no more pods can be made: FailedCreate: a pod is forbidden: exceeded quota: team",
+            "1 of 2 copies ready, and no more pods can be made: FailedCreate: exceeded quota: team",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, PickerReady
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.errors import ApiError, ClientError
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.status import status
 from modelplane_operator.planning.plan import Plan
@@ -25,11 +25,13 @@ def waiting(seen: Observed, why: str) -> Plan:
 
 def out_of_sight(seen: Observed, error: ClientError) -> Plan:
     """The cluster's API server does not answer. That alone ends no model: only when its gateway is silent too."""
+    cluster = seen.replica.spec.cluster_name
+    if isinstance(error, ApiError):  # whose words may be the cluster's: what is told keeps its kind alone
+        error = type(error)(f"cluster {cluster} does not answer: see ClusterReady of that InferenceCluster")
     if not seen.replica.conditions:
         return Plan(status=waiting(seen, str(error)).status, failure=error)
     if seen.cluster.serving:
         return Plan(failure=error)
-    cluster = seen.replica.spec.cluster_name
     why = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
     picker = (each for each in seen.replica.conditions if each.type == PickerReady.__name__)
     lost = (

@@ -1,0 +1,141 @@
+"""What a workload cluster says reaches no status that tenants read, but for its reason and what is known of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from modelplane_operator.kube.cluster_words import meaning, refused, worded
+from modelplane_operator.kube.errors import ClientError, Defect, Forbidden, Invalid, Unreachable
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.planning.hydration import trouble
+from modelplane_operator.planning.plan import Apply, Failure
+from modelplane_operator.planning.symptoms import refusal, symptoms, told, unfinished, unrouted
+from modelplane_operator.runtime import strands
+
+CANARY = "10.9.8.7 team=red accounts/of-the-platform"
+SAYS = {"status": "False", "reason": "Because", "message": CANARY, "observedGeneration": 1}
+
+
+def pod(**status: object) -> Manifest:
+    spec = {"containers": [{"name": "engine"}]}
+    return {"metadata": {"name": "a", "namespace": "n"}, "spec": spec, "status": status}
+
+
+def container(**state: object) -> Manifest:
+    return pod(containerStatuses=[{"name": "engine", "state": state}])
+
+
+def failed(**terminated: object) -> Manifest:
+    return pod(phase="Failed", containerStatuses=[{"name": "hydrator", "state": {"terminated": terminated}}])
+
+
+def workload(kind: str, status: str) -> Manifest:
+    return {
+        "metadata": {"name": "a", "generation": 1},
+        "status": {"conditions": [{**SAYS, "type": kind, "status": status}]},
+    }
+
+
+def invalid(*fields: object) -> Invalid:
+    error = Invalid(CANARY)
+    error.details = {"causes": [{"field": one, "message": CANARY} for one in fields]}
+    return error
+
+
+GATEWAY = {"kind": "Gateway", "namespace": "n", "name": "g"}
+FROM_STEP: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}}
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda: told(symptoms([pod(conditions=[{**SAYS, "type": "PodScheduled"}])])),
+        lambda: told(symptoms([container(waiting={"reason": "ImagePullBackOff", "message": CANARY})])),
+        lambda: told(symptoms([container(waiting={"reason": "CreateContainerError", "message": CANARY})])),
+        lambda: told(symptoms([container(terminated={"reason": CANARY, "message": CANARY, "exitCode": 1})])),
+        lambda: told(symptoms([pod(phase="Failed", reason="Evicted", message=CANARY)])),
+        lambda: unfinished(workload("ReplicaFailure", "True"), 1),
+        lambda: unrouted(
+            {
+                "metadata": {"generation": 1},
+                "spec": {"parentRefs": [GATEWAY]},
+                "status": {"parents": [{"parentRef": GATEWAY, "conditions": [{**SAYS, "type": "Accepted"}]}]},
+            }
+        ),
+        lambda: refusal(
+            {
+                "metadata": {"generation": 1},
+                "status": {"ancestors": [{"conditions": [{**SAYS, "type": "Accepted"}]}]},
+            }
+        ),
+        lambda: trouble([pod(phase="Failed", reason="Evicted", message=CANARY)]),
+        lambda: trouble([failed(reason="ContainerCannotRun", message=CANARY, exitCode=1)]),
+        lambda: trouble([failed(message=CANARY, exitCode=137)]),
+        lambda: strands.told([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))], to_tenants=True),
+        lambda: strands.told([Failure(Apply(FROM_STEP, "berlin"), Unreachable(CANARY))], to_tenants=True),
+    ],
+)
+def test_a_status_has_a_reason_and_not_the_message(say: Callable[[], str]) -> None:
+    words = say()
+
+    assert words
+    assert not {word for word in CANARY.split() if word in words}, words
+
+
+def test_what_the_platform_team_reads_has_the_clusters_words() -> None:
+    assert CANARY in strands.told([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))])
+    assert CANARY in strands.told([Failure(Apply(FROM_STEP, "hub"), Invalid(CANARY))], to_tenants=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", ""),
+        (CANARY, ""),
+        ("0/9 nodes are available: 4 node(s) had untolerated taint {a/b: red}", "taint a/b on 4 nodes"),
+        ("0/9 nodes are available: 1 node(s) had untolerated taint(s)", "a taint on 1 node"),
+        ("9 node(s) didn't match Pod's node affinity/selector.", "9 nodes of another kind than it asks for"),
+        ("1 cannot allocate all claims", "not the devices that it claims on 1 node"),
+        ('admission webhook "deny.example.com" denied the request: ask bob', "a webhook of the cluster refuses it"),
+        (
+            'User "system:serviceaccount:a:b" cannot create resource "jobs" in API group "batch"',
+            "the operator's account there may not create jobs",
+        ),
+        ("couldn't find key token in Secret n/hf", "its Secret has no key token"),
+        ('secret "{0.__class__}" not found', ""),
+        ("99999999 Insufficient cpu", ""),
+    ],
+)
+def test_what_is_known_of_a_message_is_told_in_words_of_ours(said: str, words: str) -> None:
+    assert meaning(said) == words
+
+
+def test_a_reason_is_one_word() -> None:
+    assert [worded(one) for one in ("FailedCreate", "see http://a", 7, None, "A" * 64)] == [
+        "FailedCreate",
+        "",
+        "",
+        "",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Forbidden(f"apply: exceeded quota: few, {CANARY}"), "Forbidden: exceeded quota: few"),
+        (Unreachable(f"ping {CANARY}"), "Unreachable"),
+        (invalid("spec.containers[0].resources", "x y", 7), "Invalid; spec.containers[0].resources"),
+        (Defect("internal error (KeyError)"), "internal error (KeyError)"),
+    ],
+)
+def test_an_error_says_what_it_is(error: ClientError, words: str) -> None:
+    assert refused(error) == words
+
+
+def test_words_cost_no_more_than_they_are_read() -> None:
+    hostile = json.dumps(["1 node(s) admission webhook " * 50_000])
+    assert meaning(hostile) == ""
