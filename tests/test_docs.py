@@ -82,6 +82,18 @@ def test_each_section_of_the_page_on_security_says_what_shows_it(section: str) -
     assert re.search(r"`tests/[\w./]+`", section), f"no test, and none is said to be missing: {section.splitlines()[0]}"
 
 
+def test_each_attack_has_a_test_that_tries_it() -> None:
+    rows = (
+        (ROOT / "docs" / "security-attacks.md")
+        .read_text()
+        .split("| attack | what stops it | the test |\n|---|---|---|\n")
+    )
+    tests = [row.removesuffix(" |").rpartition(" | ")[2] for row in rows[1].splitlines()]
+
+    assert len(tests) > 100
+    assert [one for one in tests if not one.startswith(("`tests/", "the same"))] == []
+
+
 def test_the_quota_of_a_tenant_counts_kinds_that_there_are() -> None:
     (quota,) = load(ROOT / "examples" / "access" / "quota.yaml")
     ours = {f"count/{kind.definition.plural}.{kind.definition.group}" for kind in KINDS}
