@@ -221,9 +221,9 @@ def test_an_account_that_is_named_later_is_that_of_new_pools_and_of_no_other(goo
 
     life.until_settled(HOURS)
 
-    told = {one.key: one.message for one in life.records if one.message}
+    messages = {one.key: one.message for one in life.records if one.message}
     words = "service_account cannot be changed: ask for another one beside it, then remove this one"
-    assert told == {"nodepool-system": words, "nodepool-l4": words}
+    assert messages == {"nodepool-system": words, "nodepool-l4": words}
     (cluster,) = google.server.state.clusters.values()
     accounts = [one.config.service_account for one in cluster.node_pools]
     assert sorted(accounts) == ["default", "default", NODES]
@@ -232,7 +232,7 @@ def test_an_account_that_is_named_later_is_that_of_new_pools_and_of_no_other(goo
     assert {one.message for one in life.records} == {None}, "where none is asked for, each keeps what it has"
 
 
-def test_an_account_that_the_operator_may_not_use_is_told(google: GoogleWorld) -> None:
+def test_an_account_that_the_operator_may_not_use_is_named(google: GoogleWorld) -> None:
     google.server.state.act_as = frozenset()
     life = google.live(_wanted(L4, account=NODES), pace=PACE)
     troubles: set[str] = set()

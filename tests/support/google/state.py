@@ -59,7 +59,7 @@ class State:
     takes: Mapping[str, float]
     operations: list[Operation] = field(default_factory=list[Operation])
     act_as: frozenset[str] = frozenset({"nodes@lab-1234.iam.gserviceaccount.com"})
-    """Service accounts that whoever asks may put on nodes, beside that of Compute Engine."""
+    """Service accounts that the caller may put on nodes, beside that of Compute Engine."""
     fail_next: dict[str, str] = field(default_factory=dict[str, str])
     """By kind, with which words the next operation that makes one fails."""
     networks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
