@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import answers, cel, curves, kept, report, schedule
-from benchmarks.live import at_rest, hostile, hub_gateway, hydration, mutual_tls, outages, reactions, sharing
+from benchmarks.live import at_rest, hostile, hub_gateway, hydration, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -91,8 +91,6 @@ BENCHMARKS = (
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
     _live("B17", "mutual TLS between the two gateways, beside plain http", mutual_tls.mutual_tls,
           sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
-    _live("B21", "one of ten pods that share a fleet", sharing.shared,
-          sizes=(1_000, 10_000), full=(60,), quick=(5,), quick_sizes=(100,)),
     _live("B22", "hostile tenants and clusters, on half a core", hostile.hostile,
           sizes=(20,), full=(60,), quick=(5,), quick_sizes=(6,), sized="tenants"),
     _live("B18", "fill a volume with weights, beside cp", hydration.hydration,

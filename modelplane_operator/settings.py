@@ -63,11 +63,6 @@ class Settings:
     lease_duration: float = _option(15.0, values.seconds, "a leader that has not renewed for so long is replaced")
     lease_deadline: float = _option(10.0, values.seconds, "a leader that could not renew for so long stops writing")
     lease_retry: float = _option(2.0, values.seconds, "how often the leader renews, and others look")
-    share_clusters: str = _option(
-        "off",
-        values.one_of("on", "off"),
-        "whether the pods of the operator share the clusters, each of which one of them works on; the leader decides",
-    )
     listen: tuple[str, int] = _option(
         ("127.0.0.1", 8080),
         values.address,
@@ -283,10 +278,6 @@ class Settings:
     @property
     def plain_http(self) -> bool:
         return self.http_api_servers == "allowed"
-
-    @property
-    def shares_clusters(self) -> bool:
-        return self.share_clusters == "on"
 
     @property
     def logs_json(self) -> bool:

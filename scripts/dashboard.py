@@ -46,11 +46,6 @@ ROWS: Mapping[str, Sequence[Panel]] = {
         ),
         Panel("Delay of the event loop, at worst", "s", {"{{instance}}": "modelplane_loop_lag_seconds"}),
         Panel(
-            "Clusters of each pod, where pods share them",
-            "short",
-            {"{{instance}}": "modelplane_clusters_held", "all": "max(modelplane_clusters_shared)"},
-        ),
-        Panel(
             "Memory, and open files",
             "short",
             {

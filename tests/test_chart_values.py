@@ -41,7 +41,6 @@ GOLDEN = Path(__file__).parent / "golden" / "chart"
         ("tenantNamespaces=team", "at '/tenantNamespaces'"),
         ("admission.routes=Mine", "at '/admission/routes'"),
         ("replicas=3", "replicas is called replicaCount now"),
-        ("clusterSharing.enabled=yes", "at '/clusterSharing/enabled'"),
         ("env[0].name=A", "env is called extraEnv now"),
         ("apiKeys.replicas=3", "apiKeys.replicas is called apiKeys.replicaCount now"),
         ("serviceAccount.create=false", "serviceAccount.name is missing"),
@@ -84,17 +83,6 @@ def test_every_value_is_used_by_a_template() -> None:
 
 
 RENAMED = ("nameOverride=models", "fullnameOverride=models-hub", "serviceAccount.name=models-account")
-
-
-async def test_pods_share_the_clusters_where_that_is_asked_for_and_there_are_some() -> None:
-    assert not [one for one in operator(await rendered())["args"] if "share-clusters" in one]
-    assert "--share-clusters=on" in operator(await rendered("clusterSharing.enabled=true"))["args"]
-    alone = (f"--set={value}" for value in (ANYWHERE, "clusterSharing.enabled=true", "replicaCount=1"))
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *alone, succeeds=False)
-    assert "clusterSharing.enabled needs a replicaCount of 2 or more" in said
-    flag = (f"--set={value}" for value in (ANYWHERE, "settings.share-clusters=on"))
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *flag, succeeds=False)
-    assert "settings.share-clusters is clusterSharing.enabled" in said
 
 
 async def test_a_name_of_ones_own_holds_everywhere() -> None:
@@ -223,7 +211,7 @@ ALL = (
     r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/mp",
     *("podAnnotations.a=b", "podLabels.c=d", "admission.routes=OwnPrefix", "admission.writers.users={root}"),
     *("networkPolicy.from[0].podSelector.matchLabels.app=prometheus", "serviceMonitor.enabled=true"),
-    *("networkPolicy.admissionFrom[0].ipBlock.cidr=10.0.0.2/32", "clusterSharing.enabled=true"),
+    "networkPolicy.admissionFrom[0].ipBlock.cidr=10.0.0.2/32",
     *("serviceMonitor.labels.release=prometheus", "prometheusRule.enabled=true", "settings.lease-duration=30"),
 )
 

@@ -78,9 +78,6 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "authorities that an older version made are freed of their owner: tests/planning/test_inference_gateway.py": [
         f"update secrets in {SYSTEM}"
     ],
-    "one operator shares no clusters with others: tests/faults/test_shared_clusters.py": [
-        f"{verb} leases.coordination.k8s.io in {SYSTEM}" for verb in ("delete", "list", "watch")
-    ],
     "the same of what leads to clusters, in one namespace": [
         f"{verb} {resource}.traefik.io in {SYSTEM}"
         for verb in ("get", "delete")

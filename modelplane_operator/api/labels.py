@@ -49,7 +49,6 @@ CONTENT = f"{PREFIX}content"  # annotation: what a volume of a ModelCache is for
 STAGED = f"{PREFIX}staged"  # annotation: the revision that such a volume holds all of
 PROGRESS = f"{PREFIX}progress"  # annotation: how far a hydration is, as JSON, written by itself
 ATTEMPT = f"{PREFIX}attempt"  # annotation: the how manieth hydration of a volume a Job is
-SHARING = f"{PREFIX}sharing"  # on Leases by which several pods share the clusters: the lease that their leader holds
 FINALIZER = f"{PREFIX}finalizer"
 
 # What the picker of a replica with split prefill and decode tells the engines apart by.

@@ -152,14 +152,6 @@ class Connection:
             self._watches.distrust()
         self._changed.set()
 
-    def begin_again(self) -> None:
-        """The server is of another time than what was seen of it: list all of it anew.
-
-        One that was restored from a backup takes a watch from a version that it has yet to come to, and is silent.
-        """
-        self._watches.distrust()
-        self._changed.set()
-
     async def run(self) -> None:
         """Stay connected until cancelled; closes all it opened."""
         failures = 0

@@ -22,9 +22,6 @@ class Fleet:
 
     store: Store
     open: Callable[[str, Access], Connection]
-    admits: Callable[[str], bool] = lambda _: True
-    """Whether a cluster is to be connected to by this process; whoever knows that it does so no longer, calls `review`.
-    """
     awaits: Callable[[str], bool] = lambda _: False
     """Whether somebody is making the credentials for a cluster to which there is no connection, and will call `set`."""
     _ways: dict[str, Access] = field(default_factory=dict[str, Access], init=False)
@@ -56,33 +53,18 @@ class Fleet:
         Answers whether that is news to others: a renewed token is none, unless it says how long it lasts.
         """
         before, self._ways[name] = self._ways.get(name), access
-        if self.admits(name):
-            self._reach(name, access)
-        return before is None or _told(before) != _told(access)
-
-    def _reach(self, name: str, access: Access) -> None:
-        known = self._connections.get(name)
-        if known is not None:
+        if (known := self._connections.get(name)) is not None:
             known.update(access)
-            return
-        connection = self._connections[name] = self.open(name, access)
-        for opened in self._opened:
-            opened(connection)
-        self._start(connection)
+        else:
+            connection = self._connections[name] = self.open(name, access)
+            for opened in self._opened:
+                opened(connection)
+            self._start(connection)
+        return before is None or _told(before) != _told(access)
 
     def remove(self, name: str) -> None:
         """Close the connection to a cluster and forget what was seen there."""
         self._ways.pop(name, None)
-        self._close(name)
-
-    def review(self, name: str) -> None:
-        """It is now to be connected to, or no longer."""
-        if not self.admits(name):
-            self._close(name)
-        elif (way := self._ways.get(name)) is not None:
-            self._reach(name, way)
-
-    def _close(self, name: str) -> None:
         if self._connections.pop(name, None) is not None:
             if task := self._tasks.pop(name, None):
                 task.cancel()

@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -64,7 +63,7 @@ class HelmTarget(Protocol):
     def find(self, kind: ResourceType) -> Informer | None: ...
 
 
-def _anybody(_: str) -> None:
+def _anybody() -> None:
     """There is no other who writes."""
 
 
@@ -84,8 +83,8 @@ class Helm:
     """What one may take: a cluster's API server says what it reads, and without end if it is hostile."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-    may_write: Callable[[str], None] = _anybody
-    """Raises NotLeading when another operator may be writing on a cluster: a run may wait for its turn for long."""
+    may_write: Callable[[], None] = _anybody
+    """Raises NotLeading when another operator may be writing: a run may wait for its turn for long."""
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     _slots: asyncio.Semaphore = field(init=False)
@@ -173,13 +172,8 @@ class Helm:
             if place[0] == cluster and run.error:
                 self._runs[place] = replace(run, failures=0)
 
-    def busy(self, cluster: str) -> bool:
-        """Whether a run is under way there."""
-        return any(run.ended is None for run in self.runs(cluster).values())
-
     def forget(self, cluster: str) -> None:
-        """Others look after the cluster from now on, or it is another one of that name: how our runs went there, the
-        next will tell better."""
+        """Drop how runs went there: it is another cluster of that name."""
         self._contents.pop(cluster, None)
         for place in [place for place, run in self._runs.items() if place[0] == cluster and run.ended is not None]:
             del self._runs[place]
@@ -251,7 +245,7 @@ class Helm:
             {"HOME": str(folder), "GOMEMLIMIT": str(self.memory * 3 // 4), **self.environment, **parts},
             self.timeout,
             self.memory,
-            partial(self.may_write, cluster),
+            self.may_write,
         )
 
     def _of_another(self, release: Release, archive: str) -> str:

@@ -83,8 +83,6 @@ class Informer:
     """Whether all of it has been seen once. Before that, what is not here may well be there."""
     served: bool = field(default=True, init=False)
     """Whether the cluster has this type at all, as far as we know."""
-    era: int = field(default=0, init=False)
-    """How often what was seen has ceased to count, as of a hub that is restored from a backup."""
     heard: float | None = field(default=None, init=False)
     """When the watch last said anything, a bookmark included."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
@@ -163,15 +161,6 @@ class Informer:
         """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
         return self._weight.size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
 
-    @property
-    def reached(self) -> int:
-        """The version up to which all that has happened has been seen, once it is synced."""
-        return self._progress
-
-    def covers(self, version: int, era: int) -> bool:
-        """Whether all that has happened up to a version of an era has been seen, or a later era."""
-        return self.synced and (self.era > era or (self.era == era and self.reached >= version))
-
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener of every change from now on."""
         self._listeners.append(listener)
@@ -248,7 +237,6 @@ class Informer:
                     self._drop(key, moment)
             for key in [key for key in self._troubles if key not in present and key not in self._entries]:
                 self._drop(key, moment)
-        self.era += began_again and self.synced
         self._progress = self._complete = moment
         self.synced, self.served, self.heard = True, True, self.now()
 
@@ -285,7 +273,6 @@ class Informer:
 
     def distrust(self) -> None:
         """What we know may be of another server: the next list replaces it all."""
-        self.era += self.synced
         self.synced, self._progress, self._complete = False, sys.maxsize, 0
         self._tombstones.clear()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -92,9 +92,6 @@ class Lease:
     now: Callable[[], float]
     chance: Callable[[], float]
     times: Times = field(default_factory=Times)
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    wall: Callable[[], datetime] = wall_clock
-    """For people, and for how long a holder says that it has been there."""
     _until: float = field(default=-math.inf, init=False)
     _seen: Sighting | None = field(default=None, init=False)
     _mine: Manifest | None = field(default=None, init=False)
@@ -198,11 +195,9 @@ class Lease:
 
     def _wanted(self, lease: Manifest | None) -> Manifest:
         before: Manifest = (lease or {}).get("spec") or {}
-        wall = stamp(self.wall())
+        wall = stamp(wall_clock())
         same = before.get("holderIdentity") == self.identity
         metadata: Manifest = lease["metadata"] if lease else {"namespace": self.key.namespace, "name": self.key.name}
-        if self.labels:
-            metadata = {**metadata, "labels": {**(metadata.get("labels") or {}), **self.labels}}
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,

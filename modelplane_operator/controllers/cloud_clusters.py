@@ -132,7 +132,7 @@ class Tokens:
             informer.subscribe(self._named_seen)
 
     async def run(self) -> None:
-        """While we lead, or share the clusters: whoever does neither needs no way to any cluster yet."""
+        """While we lead: a standby needs no way to any cluster yet."""
         self._begin_anew()
         while True:
             await self.renew()
@@ -162,8 +162,6 @@ class Tokens:
     def _is_due(self, which: _Which, source: TokenKubeconfig) -> bool:
         now = self.clock()
         if now - self._failed.get(which, -RETRY_AFTER) < RETRY_AFTER or not self._is_of_its_cluster(which):
-            return False
-        if not self.known.fleet.admits(source.name):
             return False
         return not source.token or now - source.made >= source.lasts
 

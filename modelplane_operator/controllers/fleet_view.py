@@ -16,7 +16,6 @@ from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.objects import Key, Manifest, entries
-from modelplane_operator.planning.answers.snapshot import observe
 from modelplane_operator.scheduling.fleet import FleetModel
 
 MOST_DEVICES = 1024  # kinds of pools; a fleet of a thousand clusters has some dozens
@@ -32,9 +31,6 @@ class FleetView:
 
     now: Callable[[], datetime]
     model: FleetModel = field(default_factory=FleetModel)
-    by_status: bool = field(default=False, kw_only=True)
-    """Whether clusters' own statuses tell if they answer: other pods are connected to them. While nobody is, a status
-    stays as it is."""
     clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
     """Every cluster as it could last be read; those with pools alike share what is known of the devices."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
@@ -48,8 +44,6 @@ class FleetView:
 
     def on_health(self, name: str, health: Health) -> None:
         """A cluster begins or ceases to answer."""
-        if self.by_status:
-            return
         if health.error is None:
             self._silent_since.pop(name, None)
         else:
@@ -69,9 +63,6 @@ class FleetView:
             log.warning("cluster not readable", cluster=key.name, errors=error.error_count())
             return
         cluster = self.clusters[key.name] = self._sharing(cluster, new)
-        if self.by_status:
-            observe(self.model, cluster)
-            return
         self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
 
     def _sharing(self, cluster: InferenceCluster, manifest: Manifest) -> InferenceCluster:

@@ -179,7 +179,6 @@ def controller(
             RESOURCE_SLICE: _with_that_node,
         },
         on_connection=lambda name, _: (Key("", name),),
-        cluster_of=lambda manifest: manifest["metadata"]["name"],
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
         watched_remotely=watched_remotely(fabrics),
         indexes=INDEXES,

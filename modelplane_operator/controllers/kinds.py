@@ -69,7 +69,7 @@ def kinds(world: World) -> Controllers:
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
-    view = FleetView(world.now, by_status=settings.shares_clusters)
+    view = FleetView(world.now)
     controllers: Controllers = (
         inference_class.CONTROLLER,
         inference_cluster.controller(

@@ -74,7 +74,6 @@ def controller(
             CLUSTERS: _on_cluster,
         },
         on_connection=_concerned,
-        clusters_used=_used,
         concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # whose clusters may answer slowly
         indexes=INDEXES,
         while_leading=(tenants.run,),
@@ -233,12 +232,6 @@ async def _engine_of_another(kube: Kube, key: Key, runtime: str) -> tuple[Manife
         if found and labels_of(found).get(labels.OWNER_KIND) == LLMInference.definition.kind:
             return (found,)
     return ()
-
-
-def _used(hub: Cluster) -> Iterable[str]:
-    """The InferenceClusters that they name, or are on."""
-    named = {name for inference in hub.find(INFERENCES) or () for name in _places(inference)}
-    return {name for name in named if find(hub, CLUSTERS, Key("", name))}
 
 
 # Who is woken ---------------------------------------------------------------------------------------------------------

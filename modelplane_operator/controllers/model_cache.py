@@ -113,7 +113,6 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
         on_connection=_on_connection,
         while_paused=its_deletion,
-        clusters_used=_used,
         concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # some of its clusters may answer slowly
         indexes=INDEXES,
         while_leading=(referenced.run,),
@@ -308,11 +307,6 @@ def _users(cache: ModelCache, hub: Cluster) -> Mapping[str, tuple[User, ...]]:
                 user = User(key_of(other).name, line["volume"], ModelCache.definition.kind)
                 found[line["name"]] = (*found.get(line["name"], ()), user)
     return {cluster: tuple(sorted(users, key=lambda one: one.name)) for cluster, users in found.items()}
-
-
-def _used(hub: Cluster) -> Iterable[str]:
-    """Those that caches are meant for, or have something on; one that is chosen anew its next status names."""
-    return {name for cache in hub.find(CACHES) or () for name in staged_on(cache)}
 
 
 # Who is woken ---------------------------------------------------------------------------------------------------------

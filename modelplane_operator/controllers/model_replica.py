@@ -175,7 +175,6 @@ def controller(
             NODE: _on_node,
         },
         on_connection=_replicas_on,
-        cluster_of=lambda manifest: manifest["spec"].get("clusterName", ""),
         concurrency_key=lambda manifest: manifest["spec"].get("clusterName", ""),
         while_paused=its_deletion,
         watched_remotely=WATCHED_REMOTELY,

@@ -103,7 +103,7 @@ def _has_marked(other: Manifest, key: Key, uid: str, fleet: Callable[[str], Clus
     try:
         remote = fleet(other["metadata"]["name"])
     except Unreachable:
-        # Where another pod is connected to it, it is about to mark it, and we see that if it is our own cluster, too.
+        # Its connection is about to come: then it is marked, and we see that if it is our own cluster, too.
         return False if condition(other, ClusterReady.__name__).is_true else None
     if not remote.health.answers:
         return None

@@ -97,7 +97,6 @@ def controller(
         watches={CLUSTERS: _with_news, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
         on_connection=_stacks_of,
-        cluster_of=cluster_of,
         concurrency_key=cluster_of,
         watched_remotely=(RECORDS, *fabrics.watched()),
         indexes=INDEXES,

@@ -134,10 +134,6 @@ def nobody(_: str, __: Cluster) -> Iterable[Key]:
     return ()
 
 
-def no_clusters(_: Cluster) -> Iterable[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[R, O]):
     """One kind: what to read, what to decide, whose changes concern it, and all that has to be there for that.
@@ -162,11 +158,6 @@ class Controller(Generic[R, O]):
     on_connection: ConnectionMapper = nobody
     while_paused: Callable[[Manifest], str] = nothing
     """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
-    cluster_of: Callable[[Manifest], str] | None = None
-    """For a kind of which each object is of one workload cluster: which. Where several pods share the clusters, the
-    pod that holds that cluster reconciles it, and the leader all other kinds."""
-    clusters_used: Callable[[Cluster], Iterable[str]] = no_clusters
-    """For other kinds, given the hub: the workload clusters that their objects are on."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
     watched: tuple[Watched, ...] = ()

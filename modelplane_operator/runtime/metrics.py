@@ -121,9 +121,6 @@ class State(Collector):
             yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
         else:
             yield _gauge("modelplane_hub_gateway_leading", "Whether this pod holds its lease.", operator.lease.held)
-        if sharing := operator.sharing:
-            yield _gauge("modelplane_clusters_held", "Clusters on which this operator works.", sharing.count)
-            yield _gauge("modelplane_clusters_shared", "Clusters that operators share.", len(sharing.clusters))
         if (webhook := operator.webhook) and operator.lease.held:
             altered = bool(webhook.altered)
             yield _gauge("modelplane_webhook_altered", "Whether its configuration is not as the chart has it.", altered)

@@ -2,7 +2,6 @@
 
 watch     the hub, and every workload cluster that it names; standbys do so too
 lead      once all of the hub has been seen, one of several operators holds the lease and reconciles
-share     where that is asked for, each watches and reconciles what is of the clusters that it holds, leader or not
 stop      no more reconciles begin, those that run have some seconds, the lease is given back, connections close
 """
 
@@ -14,9 +13,8 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 
 import structlog
 
@@ -30,13 +28,11 @@ from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
 from modelplane_operator.clients.prober import ConnectionPace
 from modelplane_operator.clients.reflector import RETURNING, WatchPace
-from modelplane_operator.clients.sharing import Sharing
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
-from modelplane_operator.runtime import shared
 from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.gauges import Gauge, Gauges
@@ -79,8 +75,6 @@ class Operator:
     helm: Helm | None = None
     guard: Guard = UNGUARDED
     webhook: Webhook | None = None
-    sharing: Sharing | None = None
-    """Where several pods share the clusters: this one's part in it."""
     name: str = "operator"
     """Which of the programs that reconcile this is, for its metrics."""
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -108,8 +102,7 @@ class Operator:
 
     def stuck(self) -> tuple[str, ...]:
         """What would not come loose without a restart."""
-        shares = self.sharing is not None and self._hub_seen.is_set()
-        at_work = [one for one in self.runners if self.lease.held or (shares and one.controller.cluster_of)]
+        at_work = [*self.runners] if self.lease.held else []
         return tuple(stuck(self.loop_probe, self.hub, at_work, leading=bool(at_work)))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -121,47 +114,31 @@ class Operator:
                 for part in (self.hub, self.loop_probe, self.recorder)
             ]
             background.append(group.create_task(self._know_clusters(), name="fleet"))
-            of_clusters, rest = self.runners.apart() if self.sharing else (Runners(), self.runners)
-            leading = group.create_task(self._lead(rest), name="lead")
-            sharing = group.create_task(self._share(of_clusters), name="share")
+            leading = group.create_task(self._lead(), name="lead")
             await stop.wait()
             log.info("stopping")
             for one in self.runners:
                 one.workers.stop()
             grace = self.settings.stop_grace
             ending = {leading} if self.lease.held else set[asyncio.Task[None]]()
-            if self.sharing and self._hub_seen.is_set():
-                ending.add(sharing)
             if self.helm is not None:
                 ending.add(group.create_task(self.helm.close(grace), name="helm"))
             if ending:
                 await asyncio.wait(ending, timeout=grace)
             leading.cancel()
-            if any(one.workers.queue.running for one in of_clusters):  # else it gives clusters back already
-                sharing.cancel()
-            await asyncio.wait({leading, sharing})  # they give leases back, which needs the hub
+            await asyncio.wait({leading})  # it gives the lease back, which needs the hub
             for task in background:
                 task.cancel()
         log.info("stopped")
 
-    async def _lead(self, runners: Runners) -> None:
+    async def _lead(self) -> None:
         await self._seen()
         gc.collect(1)  # all of it would take a second for 25,000 objects, and find next to nothing
         gc.freeze()
         async with asyncio.TaskGroup() as group:
             electing = group.create_task(self.lease.run(), name="lease")
-            await self.lease.lead(partial(self._work, runners))
+            await self.lease.lead(self._work)
             electing.cancel()
-
-    async def _share(self, runners: Runners) -> None:
-        """Reconcile what is of the clusters that this pod holds."""
-        if self.sharing is None:
-            return
-        await self._hub_seen.wait()
-        async with asyncio.TaskGroup() as group:
-            sharing = group.create_task(self.sharing.run(), name="clusters")
-            await runners.work()
-            sharing.cancel()
 
     async def _seen(self) -> None:
         """Wait until all of the hub has been seen, and say what is missing."""
@@ -179,16 +156,14 @@ class Operator:
         await self._hub_seen.wait()
         await self.fleet.run()
 
-    async def _work(self, runners: Runners) -> None:
+    async def _work(self) -> None:
         """Reconcile all that a leader does. What another leader has begun and not ended, no event would tell of."""
-        if self.sharing:
-            self.sharing.tell()  # a leader needs more connections, and what those have not shown yet is waited for
         for connection in self.fleet:
             connection.invalidate()
-        runners.look_at_all(self.hub)
+        self.runners.look_at_all(self.hub)
         async with asyncio.TaskGroup() as group:
             trusted = group.create_task(self.webhook.keep_trusted()) if self.webhook else None
-            await runners.work()
+            await self.runners.work()
             if trusted:
                 trusted.cancel()
 
@@ -211,11 +186,8 @@ def assemble(
     identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     key = Key(settings.lease_namespace, settings.lease_name)
     lease = Lease(client, key, identity, clock, random.random, settings.times)
-    share = (
-        shared.sharing(settings, client, lease, hub, fleet, runners.woken, helm) if settings.shares_clusters else None
-    )
     if helm:
-        helm.may_write = lambda cluster: share.check(cluster) if share and cluster != HUB else lease.check()
+        helm.may_write = lease.check
     recorder = Recorder(client, identity, clock, metrics.event)
     world = World(
         settings,
@@ -233,13 +205,10 @@ def assemble(
     clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors)
     resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
-        made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard, sharing=share)
+        made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)
         runners.add(made)
     ours = OURS if name == "operator" else frozenset(one.type for one in controllers)
     near, remote = watched(controllers, ours)
-    if share:  # what one pod makes, others have to see
-        remote = tuple(replace(one, ours=False) for one in remote)
-        near = (*shared.found_by_share(near, controllers), shared.watched_leases(settings.lease_namespace))
     hub.watch(near)
     runners.listen(hub)
 
@@ -254,7 +223,7 @@ def assemble(
         settings.admission_listen, settings.admission_name, clients, controllers, settings.admission_clients
     )
     operator = Operator(
-        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, share, name
+        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, name
     )
     metrics.registry.register(State(operator))
     metrics.registry.register(Gauges(lambda: _told(controllers, hub) if lease.held else ()))

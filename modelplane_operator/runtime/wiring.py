@@ -7,8 +7,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
@@ -20,14 +19,12 @@ from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
-from modelplane_operator.clients.sharing import Sharing
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard, subject
-from modelplane_operator.runtime.queue import Failed, Forgotten, Outcome, Queue, QueuePace
+from modelplane_operator.runtime.queue import Failed, Outcome, Queue, QueuePace
 from modelplane_operator.runtime.reading import Cluster, find
-from modelplane_operator.runtime.shared import Woken, share_of
 from modelplane_operator.runtime.throttle import Throttle
 from modelplane_operator.runtime.workers import Serial, Workers
 
@@ -156,7 +153,6 @@ def runner(
     pace: QueuePace | None = None,
     workers: int = WORKERS,
     guard: Guard = UNGUARDED,
-    sharing: Sharing | None = None,
 ) -> Runner:
     """A controller with its queue and its workers."""
 
@@ -177,17 +173,6 @@ def runner(
     async def run(key: Key) -> Outcome:
         informer = clients.hub.find(controller.type)
         manifest = informer.latest(key) if informer else None
-        if sharing is None or controller.cluster_of is None:
-            return await run_with(clients, key, manifest)
-        cluster = share_of(controller, manifest) if manifest else None
-        if cluster is None:
-            return Forgotten()
-        with sharing.working(cluster) as begins:
-            if not begins:
-                return Forgotten()  # whoever holds the cluster does it; when we do, we hear of the object again
-            return await run_with(replace(clients, may_write=partial(sharing.check, cluster)), key, manifest)
-
-    async def run_with(clients: Clients, key: Key, manifest: Manifest | None) -> Outcome:
         began, kind = time.monotonic(), controller.type.kind
         one = subject(kind, key, manifest or {"metadata": {}})
         held, failures = guard.holds(one), queue.failures(key)
@@ -209,8 +194,6 @@ class Runners:
     """All controllers at work. It is there before they are: then what it is told concerns nobody."""
 
     _all: list[Runner] = field(default_factory=list[Runner], init=False)
-    _beside: frozenset[Callable[[], Coroutine[Any, Any, None]]] = field(default=frozenset(), init=False)
-    """What others run."""
 
     def __iter__(self) -> Iterator[Runner]:
         return iter(self._all)
@@ -229,10 +212,6 @@ class Runners:
                 listen(informer)
             for one in self:
                 one.listen(informer)
-
-    def woken(self) -> Iterator[Woken]:
-        """Each controller, and who is told of an object of its kind."""
-        return ((one.controller, one.workers.add) for one in self)
 
     def look_at_all(self, hub: Cluster) -> None:
         """Begin with all objects of all kinds."""
@@ -266,16 +245,7 @@ class Runners:
     @property
     def while_leading(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """What controllers have run beside reconciles."""
-        return tuple(one for one in self._declared(lambda one: one.while_leading) if one not in self._beside)
-
-    def apart(self) -> tuple[Runners, Runners]:
-        """Those of kinds whose objects are each of one cluster, and the others, which do not run again beside
-        reconciles what the first do."""
-        of_clusters, rest = Runners(), Runners()
-        for one in self:
-            (of_clusters if one.controller.cluster_of else rest).add(one)
-        rest._beside = frozenset(of_clusters.while_leading)
-        return of_clusters, rest
+        return self._declared(lambda one: one.while_leading)
 
     async def work(self) -> None:
         """Reconcile until told to stop, and run meanwhile what is to run beside."""

@@ -202,24 +202,6 @@ def test_the_first_list_after_distrust_replaces_everything(informer: Informer) -
     assert version_of(informer) == 5
 
 
-def test_what_was_seen_of_another_time_covers_nothing_of_this_one(informer: Informer) -> None:
-    informer.listed(listing(informer, [thing(50)], "60"))
-    assert [informer.covers(version, 0) for version in (60, 61)] == [True, False]
-
-    informer.listed(listing(informer, [thing(5)], "6"))
-    assert informer.era == 1
-    assert informer.covers(100, 0), "of an era that is over there is no more to come"
-    assert [informer.covers(version, 1) for version in (6, 7)] == [True, False]
-
-    informer.distrust()
-    assert informer.era == 2
-    assert not informer.covers(6, 1)
-    assert not informer.covers(6, 2)
-    informer.listed(listing(informer, [thing(5)], "8"))
-    assert informer.era == 2, "the list that was to come is no other era"
-    assert [informer.covers(version, 2) for version in (8, 9)] == [True, False]
-
-
 def test_managed_fields_are_not_kept_but_what_they_say_of_ours_is(informer: Informer) -> None:
     ours = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}
     theirs = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}}

@@ -158,7 +158,7 @@ async def test_a_server_that_was_restored_from_a_backup_is_listed_anew(
     await kube.apply(config_map("there"))
     pace = WatchPace(silence=0.5, backoff=QUICK.backoff)
     async with following(through, namespace, pace) as (watch, informer):
-        later = str(informer.reached + 1_000_000)
+        later = str(informer._progress + 1_000_000)
         lost = config_map("lost", uid="of-a-past-that-never-was", resourceVersion=later)
         informer.seen(Event("ADDED", lost))
         watch._version = later

@@ -41,10 +41,6 @@ Told = Callable[[Key, Manifest | None, Manifest | None], None]
 class _Fleet:
     known: dict[str, Access] = field(default_factory=dict[str, Access])
     sets: int = 0
-    left_out: set[str] = field(default_factory=set[str])
-
-    def admits(self, name: str) -> bool:
-        return name not in self.left_out
 
     def set(self, name: str, access: Access) -> bool:
         before, self.known[name] = self.known.get(name), access
@@ -135,17 +131,6 @@ def _cluster(
         "spec": {"region": "eu-west-1", "credentials": {"name": credentials}, "nodePools": []},
         "status": {"endpoint": {**endpoint}} if endpoint else {},
     }
-
-
-async def test_no_token_is_made_for_a_cluster_that_another_pod_is_connected_to(world: _World) -> None:
-    world.fleet.left_out.add("berlin")
-    world.say(NAME, None, _cluster(ENDPOINT))
-    await world.tokens.renew()
-    assert world.fleet.known == {}
-
-    world.fleet.left_out.clear()
-    await world.tokens.renew()
-    assert world.fleet.known["berlin"].token
 
 
 async def test_a_cluster_is_reached_once_the_cloud_tells_where_it_is(world: _World) -> None:
@@ -294,14 +279,12 @@ async def test_whoever_leads_once_more_has_no_way_but_by_a_token_of_now(world: _
     await world.tokens.renew()
     world.known.refused("berlin")
 
-    world.fleet.left_out.add("berlin")  # so that none is made yet
     async with asyncio.TaskGroup() as group:
         leading = group.create_task(world.tokens.run())
         await asyncio.sleep(0)
         leading.cancel()
     assert (world.fleet.known, world.tokens.awaits("berlin")) == ({}, True)
 
-    world.fleet.left_out.clear()
     await world.tokens.renew()
     assert world.fleet.known["berlin"].token
 

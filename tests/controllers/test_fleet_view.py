@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,9 +25,9 @@ CLUSTERS, REPLICAS = of(InferenceCluster), of(ModelReplica)
 class Hub:
     """What the hub's watches tell a view."""
 
-    def __init__(self, *, by_status: bool = False) -> None:
+    def __init__(self) -> None:
         self.now = b.EPOCH
-        self.view = FleetView(lambda: self.now, by_status=by_status)
+        self.view = FleetView(lambda: self.now)
         self.informers = {type_: Informer(type_, lambda: 0.0) for type_ in (CLUSTERS, REPLICAS, of(ModelDeployment))}
         for informer in self.informers.values():
             self.view.listen(informer)
@@ -119,20 +119,3 @@ def test_a_cluster_that_fails_before_it_is_known_is_silent_when_it_is() -> None:
 
     assert info is not None
     assert info.cluster.unhealthy_since == b.EPOCH
-
-
-def test_where_pods_share_clusters_a_status_tells_whether_one_answers_and_nothing_while_nobody_writes_it() -> None:
-    hub, cluster = Hub(by_status=True), b.cluster("a", nodes=1)
-    hub.tells(cluster)
-    hub.view.on_health("a", Health(error=Unreachable("no answer")))
-    assert hub.places(b.deployment()) == ["a"], "it is for another pod to say"
-
-    told = {"type": "Ready", "status": "False", "reason": "Unreachable", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    hub.tells(cluster, status={**cluster.to_manifest()["status"], "conditions": [told]})
-    assert hub.places(b.deployment()) == []
-    info = hub.view.model.info("a")
-    assert info is not None
-    assert info.cluster.unreachable_since == datetime(2026, 1, 1, tzinfo=UTC)
-
-    hub.tells(cluster)
-    assert hub.places(b.deployment()) == ["a"]

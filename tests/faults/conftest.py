@@ -11,7 +11,6 @@ from localfleet.fleet import Fleet
 from localfleet.processes import tail
 from tests.faults.cache_life import faultless_cache, storage, without_cache  # noqa: F401 - fixtures
 from tests.faults.life import KEY, Life, begin, lived
-from tests.faults.sharing import pods  # noqa: F401 - fixture
 from tests.faults.stage import SEED, FaultyStage, faulty
 from tests.integration.watcher import Watcher, watching
 

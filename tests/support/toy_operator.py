@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from modelplane_operator.__main__ import main
-from modelplane_operator.api import InferenceClass, ModelCache, labels
+from modelplane_operator.api import ModelCache, labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.kube.resources import CONFIG_MAP
@@ -37,19 +37,12 @@ async def at_once() -> None:
     pass
 
 
-async def nothing(_: InferenceClass, __: Clients) -> None:
-    """For the kind of the leader: there is no object of it."""
-
-
 async def slowly() -> None:
     await asyncio.sleep(600)
 
 
-def toy(
-    pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = False, shared: bool = False
-) -> Callable[[World], Controllers]:
-    """An operator's controllers. `pause`: what each reconcile waits for; `restless`: whether it writes all the time;
-    `shared`: whether each ModelCache is of a cluster of its own name."""
+def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = False) -> Callable[[World], Controllers]:
+    """An operator's controllers. `pause`: what each reconcile waits for; `restless`: whether it writes all the time."""
 
     async def observe(cache: ModelCache, clients: Clients) -> Seen:
         await pause()
@@ -71,11 +64,10 @@ def toy(
         return Plan((Apply(child),), ModelCacheStatus(conditions=conditions), REQUEUE_AFTER if restless else None)
 
     watches = {} if restless else {CONFIG_MAP: owner_of_kind("ModelCache")}
-    cluster_of = (lambda manifest: manifest["metadata"]["name"]) if shared else None
-    controller = Controller(ModelCache, observe, plan, watches=watches, cluster_of=cluster_of)
-    return lambda _: (controller, Controller(InferenceClass, nothing, lambda _: Plan())) if shared else (controller,)
+    controller = Controller(ModelCache, observe, plan, watches=watches)
+    return lambda _: (controller,)
 
 
 if __name__ == "__main__":
-    restless, shared = (bool(os.environ.get(f"TOY_{name}")) for name in ("RESTLESS", "SHARED"))
-    main(toy(slowly if os.environ.get("TOY_SLOWLY") else at_once, restless=restless, shared=shared))
+    restless = bool(os.environ.get("TOY_RESTLESS"))
+    main(toy(slowly if os.environ.get("TOY_SLOWLY") else at_once, restless=restless))
