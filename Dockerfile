@@ -1,6 +1,6 @@
 # The operator's image. The base is any Python 3.11 or newer with venv, ldd and certificates; nothing of it is in the
 # image but what the operator needs: scripts/image_root.py. `make image-files` makes build/image.
-ARG BASE_IMAGE=python:3.11-slim
+ARG BASE_IMAGE=python:3.13-slim
 FROM ${BASE_IMAGE} AS build
 
 # In an environment of its own: Debian's Python takes no packages beside its own. The hashes hold what is installed.

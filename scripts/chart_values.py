@@ -61,6 +61,7 @@ TYPES: Mapping[str, Schema] = {
     "serviceAccount.annotations": STRINGS,
     "serviceAccount.labels": STRINGS,
     "resources": RESOURCES,
+    "hubGateway.resources": RESOURCES,
     "podAnnotations": STRINGS,
     "podLabels": STRINGS,
     "nodeSelector": STRINGS,

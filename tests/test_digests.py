@@ -135,11 +135,11 @@ def test_the_table_is_written_with_what_was_found_and_nothing_else_of_the_module
 
 def test_a_release_is_told_what_has_no_digest() -> None:
     whole = {one.reference: OF_ARCHIVE for one in wanted()}
-    dockerfile = "ARG BASE_IMAGE=python:3.11-slim\nFROM ${BASE_IMAGE}\n"
+    dockerfile = "ARG BASE_IMAGE=python:3.13-slim\nFROM ${BASE_IMAGE}\n"
     pinned = dockerfile.replace("slim\n", f"slim@{OF_ARCHIVE}\n", 1)
 
     assert list(missing(whole, pinned)) == []
-    assert list(missing(whole, dockerfile)) == ["docker.io/library/python:3.11-slim"]
+    assert list(missing(whole, dockerfile)) == ["docker.io/library/python:3.13-slim"]
     first = wanted()[0].reference
     assert list(missing({**whole, first: "sha256:0f"}, pinned)) == [first]
     assert base(DOCKERFILE.read_text())[0].reference.startswith("docker.io/library/python:")

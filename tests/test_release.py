@@ -179,7 +179,7 @@ def test_nothing_is_released_that_lacks_a_digest_unless_somebody_says_so(
     first, *_ = references = [one.reference for one in digests.wanted()]
     known = dict.fromkeys(references, f"sha256:{'1' * 64}")
     dockerfile = tmp_path / "Dockerfile"
-    dockerfile.write_text(f"ARG BASE_IMAGE=python:3.11-slim@sha256:{'2' * 64}\n")
+    dockerfile.write_text(f"ARG BASE_IMAGE=python:3.13-slim@sha256:{'2' * 64}\n")
     monkeypatch.setattr(digests, "DOCKERFILE", dockerfile)
     monkeypatch.setattr(release, "DIGESTS", known)
     release.digests_written(without_digests=False)

@@ -18,7 +18,7 @@ from scripts.kind.commands import KindError
 
 Steps = tuple[tuple[str, Callable[[], None]], ...]
 BARE: Steps = (
-    ("images", lambda: images.build(os.environ.get("BASE_IMAGE") or "python:3.11-slim")),
+    ("images", lambda: images.build(os.environ.get("BASE_IMAGE") or "python:3.13-slim")),
     ("clusters", lambda: clusters.create(os.environ.get("KIND_NODE_IMAGE", ""))),
     ("images into nodes", clusters.load),
     ("a mirror of charts", clusters.mirror),

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from moto.server import ThreadedMotoServer
 
+from modelplane_operator.hydrate.s3 import S3
 from tests.support.hydrating import Ended, run
 from tests.support.web_server import WebServer, web_server
 
@@ -369,7 +370,11 @@ def test_objects_of_s3_are_fetched_and_held_against_their_etags(s3: str, models:
     assert (ended.code, ended.files) == (0, EVERY), ended.log
     assert "canary" not in ended.log + ended.word
     marker = json.loads((ended.volume / ".modelplane" / "complete.json").read_text())
-    kinds = {one["path"]: one["checksum"].partition(":")[0] for one in marker["files"]}
+    listed = {one["path"]: one["sha256"] for one in marker["files"]}
+    assert listed == {path: hashlib.sha256(content).hexdigest() for path, content in EVERY.items()}
+    known = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    files = S3("models", "qwen", endpoint=s3, credentials=known, anywhere=True).listing().files
+    kinds = {one.path: one.checksum.partition(":")[0] for one in files}
     assert kinds == {**dict.fromkeys(FILES, "md5"), "large.bin": f"md5/{5 << 20}"}
 
 
