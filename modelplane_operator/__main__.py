@@ -55,11 +55,12 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     gateway = commands.add_parser(
         "hub-gateway",
         help="reconcile InferenceGateways, and nothing else, for an operator with --hub-gateway=apart",
-        description="Install the hub's gateway and keep it, by an account of its own. It has a lease of its own, too: "
-        "name one that is not the operator's by --lease-name.",
+        description="Install the hub's gateway and keep it, by an account of its own. Its lease is "
+        "modelplane-hub-gateway, unless --lease-name says otherwise.",
         epilog=EPILOG,
     )
     Settings.add_flags(gateway)
+    gateway.set_defaults(lease_name="modelplane-hub-gateway")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
     Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "http2", "log_level", "log_format")
     asked = parser.parse_args()

@@ -56,6 +56,8 @@ def release(
     folder: Path, helm: Path, go: Path | None, *, key: Path | None = None, without_digests: bool = False
 ) -> None:
     """Put all of it into a folder that is new or empty."""
+    if key is not None:
+        signing.read_key(key)  # or all of it would be made, and not signed
     same_versions()
     digests_written(without_digests=without_digests)
     os.environ.setdefault("SOURCE_DATE_EPOCH", str(time_of_commit()))

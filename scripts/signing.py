@@ -36,7 +36,7 @@ def attest(folder: Path, names: Sequence[str], root: Path, key: Path | None) -> 
         unsigned = f"modelplane-operator-{__version__}.provenance.json"
         (folder / unsigned).write_bytes(said)
         return (unsigned,)
-    signing, signed = _key(key), f"modelplane-operator-{__version__}.intoto.jsonl"
+    signing, signed = read_key(key), f"modelplane-operator-{__version__}.intoto.jsonl"
     (folder / signed).write_bytes(envelope(said, signing))
     for name in (*names, signed):
         (folder / f"{name}.sig").write_text(_signature(signing, (folder / name).read_bytes()))
@@ -83,7 +83,7 @@ def _signature(key: ec.EllipticCurvePrivateKey, content: bytes) -> str:
     return base64.b64encode(key.sign(content, ec.ECDSA(SHA256()))).decode()
 
 
-def _key(file: Path) -> ec.EllipticCurvePrivateKey:
+def read_key(file: Path) -> ec.EllipticCurvePrivateKey:
     password = os.environ.get(PASSWORD, "").encode() or None
     try:
         found: Any = load_pem_private_key(file.read_bytes(), password)
