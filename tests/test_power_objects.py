@@ -15,6 +15,7 @@ from tests.support.api import Api
 from tests.support.chart import NAMESPACE
 from tests.support.manifests import ROOT, Manifest
 from tests.support.power import (
+    CREATE,
     GATEWAY,
     OPERATOR,
     VALUES,
@@ -56,7 +57,7 @@ def endpoints(of: str, where: str, marks: Manifest = OURS, name: str = "") -> Ma
 
 def routed(name: str, where: str, marks: Manifest = OURS, kind: str = "HTTPRoute") -> Manifest:
     found = plain("gateway.networking.k8s.io/v1", kind, name)
-    spec: Manifest = {"parentRefs": [{"name": "a"}]}
+    spec: Manifest = {"parentRefs": [{"name": "modelplane", "namespace": NAMESPACE}]}
     if kind == "Gateway":
         spec = {"gatewayClassName": "a", "listeners": [{"name": "a", "port": 80, "protocol": "HTTP"}]}
     return {**found, "metadata": {**found["metadata"], "namespace": where, "labels": dict(marks)}, "spec": spec}
@@ -67,11 +68,26 @@ def middleware(name: str, where: str, marks: Manifest = OURS) -> Manifest:
     return {**found, "metadata": {**found["metadata"], "namespace": where, "labels": dict(marks)}, "spec": {}}
 
 
+def led(route: Manifest, gateway: str, where: str) -> Manifest:
+    return {**route, "spec": {"parentRefs": [{"name": gateway, "namespace": where}]}}
+
+
+def about(kind: str, version: str, target: str, name: str) -> Manifest:
+    """A policy about a route, which asks a thief, or about a Service, which is then trusted."""
+    found = plain(version, kind, NAMED)
+    group = "gateway.networking.k8s.io" if target == "HTTPRoute" else ""
+    spec: Manifest = {"targetRefs": [{"group": group, "kind": target, "name": name}]}
+    if kind == "BackendTLSPolicy":
+        spec["validation"] = {"hostname": "a.example.com", "wellKnownCACertificates": "System"}
+    return {**found, "metadata": {**found["metadata"], "namespace": "named", "labels": OURS}, "spec": spec}
+
+
 @pytest.fixture(scope="module")
 async def routing(hub: Api) -> Api:
     """The hub with the kinds of routes."""
-    programs = binaries.ensure("gateway-api-crds", "traefik-crds")
-    await hub.define(programs["gateway-api-crds"], programs["traefik-crds"] / "01-traefik-crd.yml")
+    programs = binaries.ensure("gateway-api-crds", "envoy-gateway-crds", "traefik-crds")
+    traefik = programs["traefik-crds"] / "01-traefik-crd.yml"
+    await hub.define(programs["gateway-api-crds"], programs["envoy-gateway-crds"], traefik)
     return hub
 
 
@@ -98,6 +114,16 @@ async def routing(hub: Api) -> Api:
         (routed(NAMED, "kube-public"), "where no tenant is"),
         (routed("modelplane", NAMESPACE, kind="Gateway"), ""),
         (routed("modelplane", "named", kind="Gateway"), "where no tenant is"),
+        (led(routed(NAMED, "named"), "their-gateway", "named"), "of other Gateways than the hub's own"),
+        (
+            about("SecurityPolicy", "gateway.envoyproxy.io/v1alpha1", "HTTPRoute", "theirs"),
+            "routes and Services but its own",
+        ),
+        (
+            about("BackendTLSPolicy", "gateway.networking.k8s.io/v1", "Service", "theirs"),
+            "routes and Services but its own",
+        ),
+        (about("BackendTLSPolicy", "gateway.networking.k8s.io/v1", "Service", NAMED), ""),
         (middleware(NAMED, "named"), ""),
         (middleware(NAMED, "named", {}), "do not carry its label"),
     ],
@@ -219,7 +245,6 @@ async def test_of_what_users_write_it_changes_its_finalizer_alone(by_default: Ap
 
 async def test_whatever_is_rendered_for_the_hub_its_account_may_make(routing: Api, giving: Hub) -> None:
     """By the expected outputs of the renderers, but for kinds that are not here: MetalLB's, and VLLMRuntimes."""
-    await routing.define(binaries.ensure("envoy-gateway-crds")["envoy-gateway-crds"])
     rendered = {folder: rendered_for(folder) for folder in ON_HUB}
     every = [one for found in rendered.values() for one in found]
     homes = {*ENGINES} | {one["metadata"].get("namespace", "default") for one in every} - {"default"}
@@ -232,6 +257,53 @@ async def test_whatever_is_rendered_for_the_hub_its_account_may_make(routing: Ap
     for folder, found in rendered.items():
         by = GATEWAY if folder == "inference_gateway" else OPERATOR
         assert await refusal(api, *APPLY, stdin=yaml.safe_dump_all(found), by=by) == "", folder
+
+
+async def test_what_installs_charts_makes_no_service_with_an_address_of_its_choice(by_default: Api) -> None:
+    for spec, why in (
+        ({"externalIPs": ["192.0.2.1"]}, "makes no services"),
+        ({"type": "ExternalName", "externalName": "a.example.com"}, "makes no services"),
+        ({"type": "LoadBalancer"}, ""),
+    ):
+        one = service("trap", "traefik-system", None, **{"clusterIP": "", **spec})
+        said = await refusal(by_default, *CREATE, stdin=yaml.safe_dump(one), by=GATEWAY)
+        assert said == "" if not why else why in said, (spec, said)
+
+
+@pytest.mark.parametrize(
+    ("pod", "refused"),
+    [
+        ({}, False),
+        ({"hostNetwork": True}, True),
+        ({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}, True),
+        ({"volumes": [{"name": "a", "secret": {"secretName": "openai"}}]}, True),
+        ({"volumes": [{"name": "a", "emptyDir": {}}]}, False),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "openai", "key": "key"}}}]}, True),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "huggingface-token", "key": "token"}}}]}, False),
+        ({"envFrom": [{"secretRef": {"name": "openai"}}]}, True),
+    ],
+)
+async def test_an_engine_on_the_hub_has_no_secret_but_one_and_nothing_of_its_node(
+    hub: Api, giving: Hub, pod: Manifest, *, refused: bool
+) -> None:
+    (where,) = ENGINES[:1]
+    await hub.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump(plain("v1", "Namespace", where)))
+    api = await giving.given(f"llmInferences.onHub.ml-team={{{','.join(ENGINES)}}}")
+    of_container = {name: pod[name] for name in ("env", "envFrom") if name in pod}
+    of_pod = {name: value for name, value in pod.items() if name not in of_container}
+    template = {"containers": [{"name": "c", "image": "example.com/engine", **of_container}], **of_pod}
+    labels_of_pod = {"app": "engine"}
+    found = plain("apps/v1", "Deployment", "engine")
+    metadata = {**found["metadata"], "namespace": where, "labels": OURS}
+    spec = {
+        "selector": {"matchLabels": labels_of_pod},
+        "template": {"metadata": {"labels": labels_of_pod}, "spec": template},
+    }
+
+    said = await refusal(api, *APPLY, stdin=yaml.safe_dump({**found, "metadata": metadata, "spec": spec}))
+
+    assert ("no Deployments that have a Secret" in said) is refused, said
+    assert refused or said == ""
 
 
 def rendered_for(folder: str) -> list[Manifest]:

@@ -193,6 +193,7 @@ class Life:
         """Take what it says, until it ends or says what it may not."""
         while True:
             self._take(await read_message(reader, CHUNK))
+            await asyncio.sleep(0)  # what has come already is read without one: others have a turn after each
 
     def _take(self, message: Message) -> None:
         match message:

@@ -42,6 +42,7 @@ UNUSED: Final = 600.0  # seconds; whoever uses one asks every minute
 ROUND: Final = 60.0
 LIMITS: Final = ServerLimits(answer=2 * MIB, page=2 * MIB, listing=2 * MIB, objects=100, kept=MIB)
 EVENTS: Final = 20
+JUDGED: Final = 16  # addresses of one name: each is compared with all ranges of the hub, by the leader
 
 
 def connection_name(secret: Key) -> str:
@@ -140,6 +141,8 @@ class TenantClusters:
             return str(error)
 
     def _refusal(self, name: str, addresses: Sequence[str]) -> str:
+        if len(addresses) > JUDGED:
+            return leads_nowhere(name).message
         if not addresses and not self.reach.allows(name):
             return leads_nowhere(name).message
         with suppress(ValueError):

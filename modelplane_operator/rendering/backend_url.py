@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Literal
 
@@ -271,8 +272,14 @@ def _covers(entry: str, host: Address | str) -> bool:
     """Whether an entry of a list means this host: a name, a `.suffix`, or a network."""
     if isinstance(host, str):
         return host == entry or (entry.startswith(".") and host.endswith(entry))
+    network = _network_of(entry)
+    return network is not None and host in network
+
+
+@cache
+def _network_of(entry: str) -> Network | None:
+    """Return an entry of a list as a network, and None for a name: lists are the settings', so there are few."""
     try:
-        network = ip_network(entry)
+        return ip_network(entry)
     except ValueError:
-        return False
-    return host in network
+        return None

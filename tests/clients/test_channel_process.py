@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -21,8 +23,8 @@ from modelplane_operator.clients import channel_process
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import OpenChannel, open_channel
 from modelplane_operator.clients.channel_child import OF_A_PROCESSOR, Paced
-from modelplane_operator.clients.channel_messages import CHUNK, Garbled, Message
-from modelplane_operator.clients.channel_process import MEMORY, NICENESS, NOISE, ChannelProcess, Life
+from modelplane_operator.clients.channel_messages import CHUNK, Garbled, Message, write_message
+from modelplane_operator.clients.channel_process import MEMORY, NICENESS, NOISE, ChannelProcess, Life, RemoteChannel
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import MIB, Bucket, Share
 from modelplane_operator.clients.transport import Outgoing
@@ -435,8 +437,25 @@ async def test_what_nobody_has_asked_for_is_ignored_and_bounded(message: Message
             one._take(message)  # pyright: ignore[reportPrivateUsage]
 
 
+async def test_others_have_a_turn_after_each_judgement_however_many_have_come_at_once() -> None:
+    """Each is compared with all that the hub's networks are; a reader of what has come already never waits."""
+    one, reader, turns, judged = life(), asyncio.StreamReader(), 0, list[str]()
+    one.channels[1] = cast(RemoteChannel, object())
+    one._judge = lambda name, _: judged.append(name) or ""  # pyright: ignore[reportPrivateUsage]
+    for _ in range(300):
+        reader.feed_data(write_message("judge", 1, 1, "a.example.com", ["8.8.8.8"]))
+    listening = asyncio.create_task(one.listen(reader))
+    while len(judged) < 300:
+        turns += 1
+        await asyncio.sleep(0)
+    listening.cancel()
+
+    assert turns >= 300
+
+
 def life() -> Life:
-    return Life(None, anywhere)  # type: ignore[arg-type]
+    writer = cast(asyncio.StreamWriter, SimpleNamespace(write=lambda _: None))
+    return Life(writer, anywhere)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.tenant_clusters import (
+    JUDGED,
     LARGEST,
     OF_A_NAMESPACE,
     UNUSED,
@@ -168,6 +169,16 @@ async def test_a_name_that_comes_to_lead_inside_is_not_dialled(name: str) -> Non
 
     assert f"{name} does not lead to 1 to 64 addresses outside" in error
     assert not connected.is_set()
+
+
+def test_of_a_name_with_many_addresses_none_is_judged() -> None:
+    """Each is compared with all ranges of the hub, on the loop of the leader."""
+    known = tenants()
+    outside = [f"8.8.8.{number}" for number in range(JUDGED + 1)]
+
+    assert known._refusal("a.example.com", outside[:JUDGED]) == ""  # pyright: ignore[reportPrivateUsage]
+    said = known._refusal("a.example.com", outside)  # pyright: ignore[reportPrivateUsage]
+    assert "a.example.com does not lead to 1 to 64 addresses outside" in said
 
 
 async def test_a_name_that_is_allowed_and_does_not_exist_says_so() -> None:
