@@ -45,11 +45,11 @@ def _asking(manifest: Manifest, webhook: str) -> Manifest:
     return {**manifest, "webhooks": [{**one, "clientConfig": {"url": webhook}} for one in manifest["webhooks"]]}
 
 
-def arguments(manifests: Sequence[Manifest]) -> Sequence[str]:
-    """What the operator is told, but for where it listens."""
+def arguments(manifests: Sequence[Manifest], name: str = "modelplane-operator") -> Sequence[str]:
+    """Return the arguments of a Deployment's program, but for where it listens."""
     (container,) = next(
         one["spec"]["template"]["spec"]["containers"]
         for one in manifests
-        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "modelplane-operator")
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", name)
     )
     return [argument for argument in container["args"] if not argument.startswith(("--listen=", "--admission-listen="))]

@@ -53,6 +53,8 @@ HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=10")
 # API servers of the fleet: a tenant may bring one of them as a cluster of its own (docs/llminference.md).
 TENANTS_CLUSTERS = "--allow-endpoints=10.90.0.0/16"
 KEYS_PORT = 8081
+GATEWAY_PORT = 8082  # where what installs the hub gateway says how it is
+HUB_GATEWAY = "modelplane-operator-hub-gateway"
 WEBHOOK = "localhost:9443"  # in the hub's network, where its API server is, too
 SIGNED_IN = "8760h"  # for as long as somebody may play
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
@@ -192,6 +194,11 @@ def operator_of(fleet: Fleet, environment: Mapping[str, str] = {}) -> Program:
     return Program(fleet, "operator", "modelplane-operator", environment)
 
 
+def hub_gateway_of(fleet: Fleet, environment: Mapping[str, str] = {}) -> Program:
+    """Return what installs the hub gateway."""
+    return Program(fleet, "hub-gateway", HUB_GATEWAY, environment)
+
+
 def key_service_of(fleet: Fleet) -> Program:
     return Program(fleet, "keys", "modelplane-keys")
 
@@ -202,7 +209,7 @@ def mirror_of(fleet: Fleet) -> Path:
 
 
 def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subprocess.Popen[bytes]]:
-    """Install what the chart does, and start the operator and the key service from the code as it is now."""
+    """Install what the chart does, and start the operator, what installs the hub gateway and the key service from the code as it is."""
     manifests = chart.rendered(binaries.ensure("helm")["helm"], SYSTEM)
     everything = {
         "apiVersion": "v1",
@@ -216,15 +223,18 @@ def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subproc
     name, _, port = WEBHOOK.partition(":")
     webhook = [f"--admission-listen=127.0.0.1:{port}", f"--admission-name={name}"]
     arguments = (*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, *webhook, f"--keys-address={keys}")
+    gateway = (*chart.arguments(manifests, HUB_GATEWAY), *helm, f"--listen=127.0.0.1:{GATEWAY_PORT}")
     return (
         operator_of(fleet, environment).start(*arguments),
+        hub_gateway_of(fleet, environment).start(*gateway),
         key_service_of(fleet).start("keys", f"--listen={keys}"),
     )
 
 
 def stop(fleet: Fleet) -> bool:
-    """End both if they run; answer whether the operator did."""
+    """End all that run; answer whether the operator did."""
     key_service_of(fleet).stop()
+    hub_gateway_of(fleet).stop()
     return operator_of(fleet).stop()
 
 

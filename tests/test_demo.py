@@ -28,8 +28,9 @@ def test_the_demo_has_the_accounts_rights_and_policies_of_the_chart() -> None:
     (hooks,) = (one["webhooks"] for one in there if one["kind"] == "ValidatingWebhookConfiguration")
     assert [one["clientConfig"] for one in hooks] == [{"url": "https://localhost:9443/"}] * 2
     accounts = {one["metadata"]["name"] for one in manifests if one["kind"] == "ServiceAccount"}
-    assert {"modelplane-operator", "modelplane-keys"} <= accounts
-    assert "--traefik-account=traefik" in chart.arguments(manifests)
+    assert {"modelplane-operator", demo.HUB_GATEWAY, "modelplane-keys"} <= accounts
+    assert "--hub-gateway=apart" in chart.arguments(manifests)
+    assert "--traefik-account=traefik" in chart.arguments(manifests, demo.HUB_GATEWAY)
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
