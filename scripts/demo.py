@@ -209,7 +209,7 @@ def mirror_of(fleet: Fleet) -> Path:
 
 
 def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subprocess.Popen[bytes]]:
-    """Install what the chart does, and start the operator, what installs the hub gateway and the key service from the code as it is."""
+    """Install what the chart does, and start from the code as it is what runs in its pods."""
     manifests = chart.rendered(binaries.ensure("helm")["helm"], SYSTEM)
     everything = {
         "apiVersion": "v1",
