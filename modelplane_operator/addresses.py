@@ -19,6 +19,8 @@ METADATA: Final = tuple(
 )
 # Addresses that carry another one: what counts is the one inside.
 _CARRIERS: Final = tuple(map(ip_network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
+# By RFC 8215 for a network's own translation: which bits carry the other address is that network's to know.
+TRANSLATED: Final = ip_network("64:ff9b:1::/48")
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
 
 

@@ -18,7 +18,6 @@ from random import Random, SystemRandom
 from typing import Any, cast
 
 import httpx
-import huggingface_hub
 import orjson
 import pytest
 import yaml
@@ -349,11 +348,9 @@ def _listed(source: Callable[[httpx.Client], Source], *, header: bool = False) -
 
     def read(data: bytes) -> None:
         answers = [httpx.Response(401, headers={"WWW-Authenticate": data[:LONGEST_HEADER]})] if header else []
-        answers += [] if header else [httpx.Response(200, content=data)]
+        answers += [] if header else [_streamed(data)]
         client = httpx.Client(
-            transport=httpx.MockTransport(
-                lambda _: answers.pop(0) if answers else httpx.Response(200, content=ARTIFACT)
-            )
+            transport=httpx.MockTransport(lambda _: answers.pop(0) if answers else _streamed(ARTIFACT))
         )
         with suppress(HydrationError):
             check_listing(source(client).listing())
@@ -366,18 +363,18 @@ LONGEST_HEADER = 100 * 1024  # what httpcore takes
 
 def _on_hugging_face(data: bytes) -> None:
     """What its library cannot read, the hydrator's last resort takes: any error."""
-    huggingface_hub.set_client_factory(
-        lambda: httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=data)))
-    )
-    try:
-        with suppress(Exception):
-            check_listing(HuggingFace("https://hub.example.com", "org/model").listing())
-    finally:
-        huggingface_hub.set_client_factory(httpx.Client)
+    client = httpx.Client(transport=httpx.MockTransport(lambda _: _streamed(data)))
+    with suppress(Exception):
+        check_listing(HuggingFace("https://hub.example.com", "org/model", client=client).listing())
+
+
+def _streamed(data: bytes) -> httpx.Response:
+    """An answer whose body nobody has read yet, as those of servers are."""
+    return httpx.Response(200, stream=httpx.ByteStream(data))
 
 
 def _web(client: httpx.Client) -> Web:
-    return Web("it", anywhere=True, client=client)
+    return Web("it", client=client)
 
 
 _SHA256 = "0" * 64

@@ -26,7 +26,7 @@ from modelplane_operator.hydrate.oci import oci
 from modelplane_operator.hydrate.progress import EVERY, Api, Reporter, last_word
 from modelplane_operator.hydrate.source import PermanentError, Source, TransientError
 from modelplane_operator.hydrate.staging import Staging
-from modelplane_operator.hydrate.web import Web
+from modelplane_operator.hydrate.web import Web, client
 
 PERMANENT: Final = 3  # exit code: the Job starts no other pod
 PASSING: Final = 1
@@ -105,7 +105,7 @@ def _class(name: str) -> Any:
 
 def _web(named: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001
     asked = "with what authSecret names" if has_credentials else "without credentials: name some in authSecret"
-    return Web(named, asked, anywhere)
+    return Web(named, asked, client(anywhere=anywhere))
 
 
 def _failed(word: Path, message: str, code: int) -> int:

@@ -1,25 +1,26 @@
 """Files of the volume, each reached by the descriptors of the folders above it.
 
 An engine of before may have the volume writable while it is filled: no link is followed, also where one is put into
-the way between two steps, and nothing is opened that is no file.
+the way between two steps, and nothing is opened that is no file, or one that has another name too.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
-from modelplane_operator.hydrate.source import PermanentError
+from modelplane_operator.hydrate.source import DEEPEST, PermanentError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe is opened at once, and refused
 _EVERYBODY: Final = 0o666
+MOST_COUNTED: Final = 400_000  # files and folders: the largest model with as many folders as can be has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Folder:
             return None
         if stat.S_ISLNK(found.st_mode):
             raise self._link(path)
+        self._refuse_second_name(path, found)
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> BinaryIO:
@@ -54,10 +56,20 @@ class Folder:
                 if self._is_link(name, above):
                     raise self._link(path) from None
                 raise
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
+        try:
+            found = os.fstat(opened)
+            if not stat.S_ISREG(found.st_mode):
+                raise PermanentError(f"the volume has something else than a file {self._named(path)}: delete it")
+            self._refuse_second_name(path, found)
+        except BaseException:
             os.close(opened)
-            raise PermanentError(f"the volume has something else than a file {self._named(path)}: delete it")
+            raise
         return os.fdopen(opened, "rb" if flags == os.O_RDONLY else "r+b")
+
+    def make(self, path: str) -> BinaryIO:
+        """Return a file that is open for writing, and that nobody has opened or linked before."""
+        self.remove(path)
+        return self.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def remove(self, path: str) -> None:
         with suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (above, name):
@@ -71,26 +83,36 @@ class Folder:
     def bytes(self) -> int:
         """Return the size of all files below; they may go while they are counted."""
         found = 0
-        with suppress(FileNotFoundError), self._parent(".") as (here, _):
-            for _, _, files, folder in os.fwalk(".", dir_fd=here, follow_symlinks=False):
-                for name in files:
-                    with suppress(FileNotFoundError):
-                        found += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+        with suppress(FileNotFoundError):
+            for _, _, entry in islice(self._walk(), MOST_COUNTED):
+                with suppress(FileNotFoundError):
+                    found += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
         return found
 
     def files(self) -> Iterator[str]:
-        """Yield the paths of all files below, but for what is in hidden folders or hidden itself at the top."""
-        with self._parent(".") as (here, _):
-            for top, folders, files, _ in os.fwalk(".", dir_fd=here, follow_symlinks=False):
-                if top == ".":
-                    folders[:] = [one for one in folders if not one.startswith(".")]
-                yield from (str(PurePosixPath(top, one)) for one in files if top != "." or not one.startswith("."))
+        """Yield the paths of files below, but for what is in hidden folders or hidden itself at the top.
+
+        A folder that is too deep to be looked into counts as one.
+        """
+        for _, path, entry in islice(self._walk(hidden=False), MOST_COUNTED):
+            if path.count("/") == DEEPEST or not entry.is_dir(follow_symlinks=False):
+                yield path
 
     def drop(self) -> None:
         """Delete the folder with all that is in it, as far as that can be done."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for folder, _, entry in islice(self._walk(), MOST_COUNTED):
+                with suppress(OSError):
+                    remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
+                    remove(entry.name, dir_fd=folder)
         above = Folder(self.root, self.inside[:-1])
-        with suppress(FileNotFoundError), above._parent(".") as (here, _):
-            shutil.rmtree(self.inside[-1], ignore_errors=True, dir_fd=here)
+        with suppress(OSError), above._parent(".") as (here, _):
+            os.rmdir(self.inside[-1], dir_fd=here)
+
+    def _walk(self, *, hidden: bool = True) -> Iterator[tuple[int, str, os.DirEntry[str]]]:
+        """Yield what is below, with the folder that it is in and its path; a folder after what is in it."""
+        with self._parent(".") as (here, _):
+            yield from _walked(here, hidden=hidden)
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
@@ -123,8 +145,35 @@ class Folder:
     def _named(self, path: str) -> str:
         return repr("/".join((*self.inside, path))[:100])
 
+    def _refuse_second_name(self, path: str, found: os.stat_result) -> None:
+        """What has another name is changed by that one, too, after it was verified."""
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            raise PermanentError(f"the volume has a hard link {self._named(path)}: delete it")
+
     def _link(self, path: str) -> PermanentError:
         return _refused("/".join((*self.inside, path)))
+
+
+def _walked(here: int, above: str = "", *, hidden: bool = True) -> Iterator[tuple[int, str, os.DirEntry[str]]]:
+    """At most DEEPEST folders deep: somebody may have made thousands, each in the one before."""
+    with os.scandir(here) as entries:
+        for entry in entries:
+            path = f"{above}{entry.name}"
+            if not hidden and entry.name.startswith("."):
+                continue
+            if path.count("/") < DEEPEST and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError), _opened(entry.name, here) as deeper:
+                    yield from _walked(deeper, f"{path}/")
+            yield here, path, entry
+
+
+@contextmanager
+def _opened(name: str, above: int) -> Generator[int]:
+    opened = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def _refused(path: str) -> PermanentError:

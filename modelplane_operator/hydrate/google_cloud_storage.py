@@ -55,7 +55,9 @@ class GoogleCloudStorage:
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         del listing
         url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o/{quote(file.key, safe='')}"
-        self.web.fetch(f"{url}?alt=media&generation={file.version}", file, folder, self._headers())
+        # Google unpacks an object that is stored packed, unless it is asked for like this: size and sum are as stored.
+        headers = {**self._headers(), "Accept-Encoding": "gzip"}
+        self.web.fetch(f"{url}?alt=media&generation={file.version}", file, folder, headers)
 
     def _listed(self) -> Iterator[File]:
         page = ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 import httpx
-from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub import ModelInfo, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -16,11 +19,15 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # pyright: ignore[reportUnknownVariableType]
+from huggingface_hub.utils import (
+    build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
+    hf_raise_for_status,  # pyright: ignore[reportUnknownVariableType]
+    validate_repo_id,
+)
 
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
-from modelplane_operator.hydrate.web import client, resumed, wanted, write
+from modelplane_operator.hydrate.web import client, read_whole, resumed, wanted, write
 
 # Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
 _PASSING: Final = frozenset({408, 425, 429})
@@ -36,13 +43,15 @@ class HuggingFace:
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     token: str | None = field(default=None, repr=False)
-    client: httpx.Client = field(default_factory=client)
+    client: httpx.Client = field(default_factory=partial(client, anywhere=True))
 
     def listing(self) -> FileListing:
+        at = f"/revision/{quote(self.revision, safe='')}" if self.revision else ""
         with self._errors():
-            found = HfApi(self.endpoint, token=self.token or False).model_info(
-                self.repo, revision=self.revision, files_metadata=True
-            )
+            validate_repo_id(self.repo)
+            with self._get(f"{self.endpoint}/api/models/{self.repo}{at}?blobs=true") as response:
+                content = read_whole(response, self._named)
+        found = ModelInfo(**json.loads(content))
         every = (
             File(one.rfilename, one.size or 0, f"sha256:{one.lfs.sha256}" if one.lfs else f"git:{one.blob_id}")
             for one in found.siblings or ()
@@ -54,17 +63,22 @@ class HuggingFace:
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         """By the library's addresses and headers, and not by its download: that asks for each file twice, and takes
-        twice the processor and four times 10 MB."""
+        twice the processor and four times 10 MB. For the list, it has no bound at all."""
         have = resumed(file, folder)
         if have == file.size:
             return
         url = hf_hub_url(self.repo, file.path, revision=listing.revision, endpoint=self.endpoint)
+        with self._errors(), self._get(url, have) as response:
+            write(file, folder, have if response.status_code == 206 else 0, response.iter_raw())
+
+    @contextmanager
+    def _get(self, url: str, have: int = 0) -> Generator[httpx.Response]:
         headers = build_hf_headers(token=self.token or False) | wanted(have)
-        with self._errors(), self.client.stream("GET", url, headers=headers) as response:
+        with self.client.stream("GET", url, headers=headers) as response:
             hf_raise_for_status(
                 httpx.Response(response.status_code, headers=response.headers, request=response.request)
             )
-            write(file, folder, have if response.status_code == 206 else 0, response.iter_raw())
+            yield response
 
     @property
     def _named(self) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MOST: Final = 20_000  # files of a model
 LONGEST: Final = 255  # bytes of a file's name
 LONGEST_PATH: Final = 1024  # bytes of its path
+DEEPEST: Final = 16  # folders, and the file
 PAGES: Final = 200  # of a list: a bucket has a thousand names on each, and folders among them
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import Final
@@ -23,6 +23,7 @@ from typing import Final
 from modelplane_operator.hydrate.checksums import is_strong, verified
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import (
+    DEEPEST,
     LONGEST_PATH,
     File,
     FileListing,
@@ -36,11 +37,9 @@ HOME: Final = ".modelplane"  # in the volume: what is ours
 MARKER: Final = "complete.json"
 AT_ONCE: Final = 4  # files: more fill no disk sooner, and each takes some 30 MB
 TRIES: Final = 4  # of one file, in this process; then Kubernetes starts another
-DEEPEST: Final = 16  # folders, and the file
 LARGEST: Final = 1 << 62  # bytes of a file
 SPARE: Final = 64 << 20  # bytes that file systems need for themselves
 LONGEST_LIST: Final = 64 << 20  # bytes of the volume's list of files: 20,000 with long paths take 25 MB
-MOST_COUNTED: Final = 100_000  # files in a volume
 LAST: Final = ("config.json", "model_index.json")  # what engines look for first is put in its place last
 
 
@@ -213,14 +212,14 @@ class Staging:
             "files": [{"path": path, "size": size, "sha256": sha256} for path, size, sha256 in every],
         }
         content = json.dumps(told).encode()
-        with self.home.open(f"{MARKER}.new", os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
+        with self.home.make(f"{MARKER}.new") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         self.home.move(f"{MARKER}.new", self.home, MARKER)
         self.folder.drop()
         known = {str(PurePosixPath(one.path)) for one in listing.files}
-        self.done.unlisted = sum(one not in known for one in islice(self.places.files(), MOST_COUNTED))
+        self.done.unlisted = sum(one not in known for one in self.places.files())
         self.done.digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

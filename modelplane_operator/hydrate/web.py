@@ -11,14 +11,14 @@ import ipaddress
 import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import httpcore
 import httpx
 
-from modelplane_operator.addresses import Address, carried, special, tells_secrets
+from modelplane_operator.addresses import TRANSLATED, Address, carried, special, tells_secrets
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import AccessDeniedError, File, HydrationError, PermanentError, TransientError
 
@@ -29,22 +29,21 @@ TIMEOUT: Final = httpx.Timeout(60, connect=10)
 PASSING: Final = frozenset({408, 412, 425, 429})
 
 
-def check_host(host: str) -> None:
-    """Refuses a host that is inside, in the very words for one that does not exist."""
+def check_host(host: str) -> list[str]:
+    """Return the addresses of a host; refuses one that is inside, in the very words for one that does not exist."""
+    if not host.isascii():
+        raise _nowhere(host)  # Python's resolver and the libraries that dial ask for two different names
     try:
-        found = {str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        found = [str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except socket.gaierror as error:
         if error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}:
             raise _nowhere(host) from error
         raise TransientError(f"host {host} cannot be resolved for now") from error
     except UnicodeError as error:
         raise _nowhere(host) from error
-    if any(_is_inside(ipaddress.ip_address(one)) for one in found):
+    if any(_is_inside(ipaddress.ip_address(one.partition("%")[0])) for one in found):
         raise _nowhere(host)
-
-
-def _check(request: httpx.Request) -> None:
-    check_host(request.url.host)
+    return found
 
 
 def _nowhere(host: str) -> PermanentError:
@@ -53,7 +52,19 @@ def _nowhere(host: str) -> PermanentError:
 
 def _is_inside(address: Address) -> bool:
     """True if it leads to this very node or to a cloud's secrets, in whichever form it is written."""
-    return any(special(one) or tells_secrets(one) for one in (address, *carried(address)))
+    forms = (address, *carried(address))
+    return address in TRANSLATED or any(special(one) or tells_secrets(one) for one in forms)
+
+
+class _Outward(httpcore.SyncBackend):
+    """Dials the very addresses that were looked at: another answer about the name comes too late."""
+
+    def connect_tcp(self, host: str, *told: Any, **more: Any) -> httpcore.NetworkStream:
+        *others, last = check_host(host)
+        for address in others:
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                return super().connect_tcp(address, *told, **more)
+        return super().connect_tcp(last, *told, **more)
 
 
 def answered(status: int, headers: Mapping[str, str], named: str, asked: str) -> HydrationError:
@@ -70,9 +81,32 @@ def answered(status: int, headers: Mapping[str, str], named: str, asked: str) ->
     )
 
 
-def client() -> httpx.Client:
+def client(*, anywhere: bool = False) -> httpx.Client:
+    """A client that leads outside alone, or anywhere, and asks for everything as it is."""
     httpcore.HTTP11Connection.READ_NUM_BYTES = PIECE  # pyright: ignore[reportAttributeAccessIssue]  # it knows one number
-    return httpx.Client(timeout=TIMEOUT, follow_redirects=True, max_redirects=5, trust_env=False)
+    transport = httpx.HTTPTransport(trust_env=False)
+    if not anywhere:  # httpx has no word for it
+        transport._pool._network_backend = _Outward()  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue,reportPrivateUsage]
+    return httpx.Client(
+        transport=transport,
+        headers={"Accept-Encoding": "identity"},
+        timeout=TIMEOUT,
+        follow_redirects=True,
+        max_redirects=5,
+        trust_env=False,
+    )
+
+
+def read_whole(response: httpx.Response, named: str) -> bytes:
+    """The whole of a short answer, which nothing unpacks: a thousandth of what that takes would have come."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise PermanentError(f"{named} comes compressed, although nobody asks for that")
+    found = bytearray()
+    for chunk in response.iter_raw():
+        found += chunk
+        if len(found) > LARGEST:
+            raise PermanentError(f"{named} is longer than {LARGEST >> 20} MiB")
+    return bytes(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +116,7 @@ class Web:
     named: str
     """What is asked for, in messages."""
     asked: str = "without a token: name one in authSecret"
-    anywhere: bool = False
-    """Whether a host may be inside too."""
     client: httpx.Client = field(default_factory=client)
-
-    def __post_init__(self) -> None:
-        if not self.anywhere:
-            self.client.event_hooks = {"request": [_check]}
 
     @contextmanager
     def get(
@@ -112,12 +140,7 @@ class Web:
 
     def read(self, response: httpx.Response) -> bytes:
         """The whole of a short answer."""
-        found = bytearray()
-        for chunk in response.iter_bytes():
-            found += chunk
-            if len(found) > LARGEST:
-                raise PermanentError(f"{self.named} is longer than {LARGEST >> 20} MiB")
-        return bytes(found)
+        return read_whole(response, self.named)
 
     def fetch(self, url: str, file: File, folder: Folder, headers: Mapping[str, str] | None = None) -> None:
         """Have a file, from where it broke off the last time."""
@@ -130,8 +153,8 @@ class Web:
 
 
 def wanted(have: int) -> dict[str, str]:
-    """Headers that ask for the rest of a file, as it is."""
-    return {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+    """Headers that ask for the rest of a file."""
+    return {"Range": f"bytes={have}-"} if have else {}
 
 
 def resumed(file: File, folder: Folder) -> int:
@@ -141,13 +164,13 @@ def resumed(file: File, folder: Folder) -> int:
         folder.remove(file.path)
         return 0
     if file.size == 0:
-        folder.open(file.path, os.O_RDWR | os.O_CREAT).close()
+        folder.make(file.path).close()
     return have
 
 
 def write(file: File, folder: Folder, start: int, chunks: Iterator[bytes]) -> None:
     """Put the chunks into a file, from `start` on; raises TransientError when they are too many or too few."""
-    with folder.open(file.path, os.O_RDWR | os.O_CREAT) as content:
+    with folder.open(file.path, os.O_RDWR) if start else folder.make(file.path) as content:
         content.truncate(start)
         content.seek(start)
         for chunk in chunks:

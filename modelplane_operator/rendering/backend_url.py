@@ -118,7 +118,7 @@ PRIVATE: tuple[tuple[Network, str], ...] = tuple(
     for words, networks in {
         "a private address": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
         "an address within a carrier's or cloud's own network": ("100.64.0.0/10", "192.0.0.0/24", "198.18.0.0/15"),
-        "an address that is translated within a network": ("64:ff9b:1::/48",),
+        "an address that is translated within a network": (str(addresses.TRANSLATED),),
     }.items()
     for network in networks
 )

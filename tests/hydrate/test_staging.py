@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from modelplane_operator.hydrate.folder import Folder
-from modelplane_operator.hydrate.source import File, FileListing, PermanentError
+from modelplane_operator.hydrate.source import DEEPEST, File, FileListing, PermanentError
 from modelplane_operator.hydrate.staging import Staging
 from modelplane_operator.hydrate.web import resumed, write
 
@@ -145,3 +146,117 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="something else than a file 'pipe'"):
         Folder(tmp_path).open("pipe")
     assert Folder(tmp_path).size("pipe") is None
+
+
+@dataclass(frozen=True)
+class Giving:
+    """A source of one file, after whose transfer something is done to the volume."""
+
+    after: Callable[[], object] = lambda: None
+
+    def listing(self) -> FileListing:
+        return FileListing("r", (File("a", 4, f"sha256:{hashlib.sha256(b'good').hexdigest()}"),))
+
+    def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        del listing
+        start = resumed(file, folder)
+        write(file, folder, start, iter([b"good"[start:]]))
+        self.after()
+
+
+def _deepen(folder: Path, levels: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+
+
+def _flatten(folder: Path) -> None:
+    """Delete folders in folders, which are too many for shutil on Python 3.11."""
+    while (deeper := folder / "d").exists():
+        deeper.rename(folder.with_name("next"))
+        folder.rmdir()
+        folder.with_name("next").rename(folder)
+
+
+def test_folders_in_folders_by_the_thousand_do_not_end_a_hydration(tmp_path: Path) -> None:
+    """In the volume, where what is not listed is counted, and in staging, which is deleted."""
+    volume = tmp_path / "volume"
+    _deepen(volume / "deep", 1_200)
+    _deepen(volume / ".modelplane" / "content" / "deep", 1_200)
+    staging = Staging(volume, "content")
+    try:
+        staging.fill(Giving())
+
+        assert ((volume / "a").read_bytes(), staging.done.unlisted) == (b"good", 1)
+        assert staging.done.digest
+    finally:
+        _flatten(volume / "deep")
+        _flatten(volume / ".modelplane" / "content" / "deep")
+
+
+def test_all_that_a_listing_can_name_is_counted_and_deleted(tmp_path: Path) -> None:
+    path = "d/" * (DEEPEST - 1) + "weights"
+    (tmp_path / "volume" / path).parent.mkdir(parents=True)
+    (tmp_path / "volume" / path).write_text("1234")
+    (tmp_path / "volume" / ".hidden").write_text("12")
+    folder = Folder(tmp_path, ("volume",))
+
+    assert (list(folder.files()), folder.bytes()) == ([path], 6)
+    folder.drop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_counted_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modelplane_operator.hydrate.folder.MOST_COUNTED", 10)
+    for number in range(20):
+        (tmp_path / f"{number}" / "folder").mkdir(parents=True)
+        (tmp_path / f"file-{number}").write_text("x")
+
+    assert len(list(Folder(tmp_path).files())) <= 10
+    assert Folder(tmp_path).bytes() <= 10
+
+
+@pytest.mark.parametrize("where", ["a", ".modelplane/content/a", ".modelplane/complete.json"])
+def test_a_file_with_another_name_is_refused(tmp_path: Path, where: str) -> None:
+    """Who has the other name changes it after it was verified."""
+    (tmp_path / ".modelplane" / "content").mkdir(parents=True)
+    (tmp_path / "kept").write_bytes(b"good")
+    os.link(tmp_path / "kept", tmp_path / where)
+
+    with pytest.raises(PermanentError, match=f"the volume has a hard link '{where}': delete it"):
+        Staging(tmp_path, "content").fill(Giving())
+
+
+def test_a_file_that_is_linked_while_it_comes_gets_into_no_place(tmp_path: Path) -> None:
+    staged = tmp_path / ".modelplane" / "content" / "a"
+
+    with pytest.raises(PermanentError, match="the volume has a hard link"):
+        Staging(tmp_path, "content").fill(Giving(after=lambda: os.link(staged, tmp_path / "kept")))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_file_that_somebody_has_opened_before_it_comes_is_another_one_than_comes(tmp_path: Path) -> None:
+    staged = tmp_path / ".modelplane" / "content" / "a"
+    staged.parent.mkdir(parents=True)
+    with staged.open("wb+") as kept:
+        Staging(tmp_path, "content").fill(Giving())
+        kept.write(b"evil")
+
+    assert (tmp_path / "a").read_bytes() == b"good"
+
+
+def test_the_list_of_files_is_written_into_a_file_of_its_own(tmp_path: Path) -> None:
+    forged = tmp_path / ".modelplane" / "complete.json.new"
+    forged.parent.mkdir()
+    with forged.open("wb+") as kept:
+        staging = Staging(tmp_path, "content")
+        staging.fill(Giving())
+        kept.write(b"{}")
+
+    written = (tmp_path / ".modelplane" / "complete.json").read_bytes()
+    assert staging.done.digest == f"sha256:{hashlib.sha256(written).hexdigest()}"

@@ -29,6 +29,10 @@ class WebServer:
     wrong: dict[str, bytes] = field(default_factory=dict)
     """Other contents, given once each."""
     redirects: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers of every page."""
+    packed: dict[str, bytes] = field(default_factory=dict)
+    """How pages come to whoever takes gzip."""
     pause: float = 0.0
     """Seconds between two halves of an answer."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -88,9 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in told.pages:
             return self._answer(404, b"")
         content, start = told.wrong.pop(path, told.pages[path]), 0
+        if path in told.packed and "gzip" in self.headers.get("Accept-Encoding", ""):
+            return self._answer(200, told.packed[path], {"Content-Encoding": "gzip"})
         if asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
             start = int(asked[1])
-        return self._answer(206 if start else 200, content[start:])
+        return self._answer(206 if start else 200, content[start:], told.headers)
 
     def _answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         told = self.server_of
