@@ -167,7 +167,8 @@ class Child:
     async def _send(self, number: int, channel: int, asking: Outgoing) -> None:
         response = await self._channels[channel][0].send(asking)
         self._answers[number] = Answer(response, asking.stays)
-        headers = [response.header(name) or "" for name in HEADERS]
+        # A message is UTF-8, which bytes of a header need not be; of HEADERS, all that is meant for us is ASCII.
+        headers = [said if (said := response.header(name) or "").isascii() else "" for name in HEADERS]
         self._tell("answer", number, response.status, headers)
 
     async def _more(self, number: int) -> None:

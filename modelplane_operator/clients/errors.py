@@ -67,7 +67,10 @@ def refusal(
 def _error(
     status: int, body: Mapping[str, Any], payload: bytes, *, asked: str, retry_after: float | None, secret: bool
 ) -> ApiError:
-    said = str(body.get("message") or "") or payload[:200].decode(errors="replace").strip() or f"status {status}"
+    message = body.get("message")  # of any shape, and written out only where it is a text: it may be nested deep
+    said = (
+        (isinstance(message, str) and message) or payload[:200].decode(errors="replace").strip() or f"status {status}"
+    )
     kind = _BY_STATUS.get(status, ServerFault)
     if kind is Conflict and body.get("reason") == "AlreadyExists":
         kind = AlreadyExists

@@ -164,7 +164,8 @@ class Kube:
             return frozenset()
         answer = self._answers.object(self._wire.parsed(said, asked=asked), asked)
         known = self._answers.objects(answer.get("resources"), asked, "the resources")
-        return frozenset(str(one.get("kind")) for one in known if "/" not in str(one.get("name")))
+        named = ((one.get("kind"), one.get("name")) for one in known)
+        return frozenset(k for k, name in named if isinstance(k, str) and isinstance(name, str) and "/" not in name)
 
     async def version(self) -> str:
         """The version of Kubernetes that the server has."""

@@ -81,10 +81,10 @@ def content(secret: Manifest) -> RevisionContent:
     release = _payload(secret)
     chart, info = _part(_part(release, "chart"), "metadata"), _part(release, "info")
     return RevisionContent(
-        str(chart.get("name", "")),
-        str(chart.get("version", "")),
+        _text(chart, "name"),
+        _text(chart, "version"),
         dict(_part(release, "config")),
-        str(info.get("description", "")),
+        _text(info, "description"),
     )
 
 
@@ -108,6 +108,11 @@ def marked_failed(secret: Manifest) -> Manifest:
         "metadata": {**metadata, "labels": marks},
         "data": {**secret["data"], _PAYLOAD: base64.b64encode(packed).decode()},
     }
+
+
+def _text(of: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a text: anything else may be nested too deep to be written out."""
+    return value if isinstance(value := of.get(name), str) else ""
 
 
 def _part(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:

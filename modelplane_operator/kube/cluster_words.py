@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, cast
 
 from modelplane_operator.kube.conditions import Condition
-from modelplane_operator.kube.errors import ApiError, ClientError, InvalidName
+from modelplane_operator.kube.errors import ApiError, ClientError, InvalidName, KubeconfigError
 from modelplane_operator.kube.words import counted, listed
 
 READ: Final = 2_000  # characters of a message
@@ -81,6 +81,22 @@ _KNOWN: Final = tuple(
 )
 
 
+_DNS_NAME: Final = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_MOMENT: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
+_FORMS: Final = {
+    **dict.fromkeys(("name", "namespace", "nodeName"), re.compile(_DNS_NAME)),
+    **dict.fromkeys(("startedAt", "lastTransitionTime"), re.compile(_MOMENT)),
+    "path": re.compile(r"/[A-Za-z0-9/._~%+:@,=-]{0,199}"),  # nothing that a shell obeys
+    "port": re.compile(r"[a-z0-9-]{1,15}"),
+}
+"""Of fields whose texts are shown as they came, also in commands that somebody pastes."""
+
+
+def is_formed(field: str, said: object) -> bool:
+    """Return whether a field has what Kubernetes allows there; of fields that are not shown, anything but nothing."""
+    return bool(_FORMS[field].fullmatch(said)) if field in _FORMS and isinstance(said, str) else said is not None
+
+
 def meaning(said: str) -> str:
     """Return what is known of a message of a cluster; empty for one of which nothing is."""
     found = (
@@ -99,7 +115,7 @@ def _where(match: re.Match[str]) -> str:
 def worded(reason: object, message: object = "") -> str:
     """Return a reason and what is known of its message; a reason that is not one word is none."""
     word = reason if isinstance(reason, str) and re.fullmatch("[A-Za-z]{1,63}", reason) else ""
-    return ": ".join(filter(None, (word, meaning(str(message or "")))))
+    return ": ".join(filter(None, (word, meaning(message if isinstance(message, str) else ""))))
 
 
 def why(found: Condition) -> str:
@@ -109,7 +125,9 @@ def why(found: Condition) -> str:
 
 def refused(error: ClientError) -> str:
     """Return why a cluster has not done something. What is no answer of an API server has our words already."""
-    if not isinstance(error, ApiError) or isinstance(error, InvalidName):
+    if isinstance(error, KubeconfigError):
+        return "its kubeconfig cannot be used"
+    if error.ours or not isinstance(error, ApiError) or isinstance(error, InvalidName):
         return str(error)
     return "; ".join(filter(None, (worded(error.reason, str(error)), listed(_fields(error.details)))))
 

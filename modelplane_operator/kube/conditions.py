@@ -47,7 +47,8 @@ def condition(live: Section, kind: str, part: Section | None = None) -> Conditio
     if found is None:
         return Condition(kind)
     observed, generation = found.get("observedGeneration"), section(live, "metadata").get("generation")
-    told = (str(found.get(name) or "") for name in ("status", "reason", "message", "lastTransitionTime"))
+    fields = (found.get(name) for name in ("status", "reason", "message", "lastTransitionTime"))
+    told = (text if isinstance(text, str) else "" for text in fields)
     return Condition(kind, *told, current=(observed or 0) == (generation or 0))
 
 

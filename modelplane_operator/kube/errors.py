@@ -43,6 +43,8 @@ class ClientError(Exception):
     """The seconds that the server asks to be left alone for."""
     details: object = None
     """What the server says of it beside the message."""
+    ours: bool = False
+    """Whether its words are the operator's own, though it is about an answer."""
 
     @property
     def reason(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_cache import CacheProgress
-from modelplane_operator.kube.cluster_words import worded
+from modelplane_operator.kube.cluster_words import is_formed, worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.kube.words import legible
@@ -63,7 +63,7 @@ def cut_job(job: Manifest) -> Manifest:
 def _metadata(live: Manifest) -> Manifest:
     metadata = section(live, "metadata")
     ours = {name: told[:SHOWN] for name, told in annotations_of(live).items() if name.startswith(labels.PREFIX)}
-    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    kept = {name: metadata[name] for name in _METADATA if is_formed(name, metadata.get(name))}
     return {**kept, **cut(metadata, ("creationTimestamp",)), "annotations": ours}
 
 

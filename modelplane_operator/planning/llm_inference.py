@@ -27,6 +27,7 @@ from modelplane_operator.api.llm_inference import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.cluster_words import refused
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
@@ -105,7 +106,7 @@ def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
     if state.connecting and target in known:  # what was known of it stays
         return Plan(requeue_after=REQUEUE_AFTER)
     if state.error is not None:
-        words = f"In {target}: {state.error}"
+        words = f"In {target}: {_why(target, state.error)}"
         judged = _unanswered(target, state).condition(now, message=words)
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, words))
         return Plan(status=told, requeue_after=REQUEUE_AFTER)
@@ -251,9 +252,14 @@ def _removed(seen: Observed, places: Iterable[Location]) -> tuple[Step, ...]:
 
 def _stuck(seen: Observed, places: Iterable[Location]) -> str:
     """Why some of what was made stays; empty when nothing keeps it."""
-    wrong = [f"{one}: {error}" for one in places if (error := seen.states[one].error) is not None]
+    wrong = [f"{one}: {_why(one, error)}" for one in places if (error := seen.states[one].error) is not None]
     remedy = f"Bring the way there back, or annotate the object {labels.ABANDON}=true to leave what is there behind"
     return f"{'; '.join(wrong)}. {remedy}" if wrong else ""
+
+
+def _why(place: Location, error: ClientError) -> str:
+    """Return why a place could not be asked, in its server's words only where a Secret of the tenant's leads there."""
+    return str(error) if place.target == "Secret" else refused(error)
 
 
 def _abandoned(seen: Observed) -> bool:

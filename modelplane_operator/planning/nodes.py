@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from modelplane_operator.api import labels
+from modelplane_operator.kube.cluster_words import is_formed, worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
 from modelplane_operator.kube.words import listed
@@ -19,9 +20,9 @@ def why_not_ready(node: Manifest) -> str:
     ready = condition(node, "Ready")
     if ready.is_true:
         return ""
-    since = f" since {ready.last_transition_time}" if ready.last_transition_time else ""
-    reason = f" ({ready.reason})" if ready.reason else ""
-    return f"is not ready{since}{reason}"
+    moment, reason = ready.last_transition_time, worded(ready.reason)
+    since = f" since {moment}" if is_formed("lastTransitionTime", moment) else ""
+    return f"is not ready{since}{f' ({reason})' if reason else ''}"
 
 
 def unfit(node: Manifest) -> str:
@@ -62,8 +63,9 @@ class Unfit:
 
     def _of(self, pool: str) -> Iterator[str]:
         for node in self.nodes:
-            if labels_of(node).get(labels.POOL) == pool and (words := unfit(node)):
-                yield f"node {node['metadata']['name']} {words}"
+            name = node["metadata"]["name"]
+            if labels_of(node).get(labels.POOL) == pool and is_formed("name", name) and (words := unfit(node)):
+                yield f"node {name} {words}"
 
 
 def pools_of(spec: Manifest) -> Iterable[str]:

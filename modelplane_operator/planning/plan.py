@@ -221,15 +221,17 @@ class Failure:
 
     step: Step | None
     error: ClientError
+    planned: bool = False
+    """Whether a plan tells it, which words it for those who read the status."""
 
     def __str__(self) -> str:
         return f"{self.step}: {self.error}" if self.step else str(self.error)
 
     def in_our_words(self) -> str:
         """Return the same for a tenant to read: without what a workload cluster says of it."""
-        if self.step is None or target(self.step) == HUB:
+        if self.planned or (self.step and target(self.step) == HUB):
             return str(self)
-        return f"{self.step}: {refused(self.error)}"
+        return f"{self.step}: {refused(self.error)}" if self.step else refused(self.error)
 
 
 def target(step: Step) -> str:

@@ -6,13 +6,14 @@ The words are stable while nothing changes: they leave out what counts up by its
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
-from modelplane_operator.kube.cluster_words import why, worded
+from modelplane_operator.kube.cluster_words import is_formed, why, worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, entries, is_terminating, section
 from modelplane_operator.kube.words import counted
@@ -55,26 +56,27 @@ class Symptom:
 def cut_pod(pod: Manifest) -> Manifest:
     """What matters of a pod: the rest is what a tenant writes, up to a megabyte of arguments in each copy.
 
-    Here and below, a cluster may answer anything: what has not the shape of a pod is not there.
+    Here and below, a cluster may answer anything: what has not the shape of a pod is not there. One whose name is none
+    is kept without it, so that its informer does not take it.
     """
     metadata, spec, status = section(pod, "metadata"), object_in(pod.get("spec")), object_in(pod.get("status"))
     conditions = [
         one for told in objects_in(status.get("conditions")) if (one := cut(told, _CONDITION)).get("type") in _TOLD
     ]
     containers = {
-        name: [{"name": "", **cut(one, _CONTAINER), **_states(one)} for one in found]
+        name: [{**kept, **_states(one)} for one in found if (kept := cut(one, _CONTAINER)).get("name")]
         for name in _CONTAINERS
         if (found := objects_in(status.get(name)))
     }
     selector = cut(object_in(spec.get("nodeSelector")), (labels.POOL,))
     return {
-        "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
+        "metadata": {name: metadata[name] for name in _METADATA if is_formed(name, metadata.get(name))},
         "spec": {
             **cut(spec, ("nodeName",)),
             **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
             "containers": [
-                {"name": "", **cut(one, ("name",)), **_probe(one)} for one in objects_in(spec.get("containers"))
+                {**kept, **_probe(one)} for one in objects_in(spec.get("containers")) if (kept := cut(one, ("name",)))
             ],
         },
         "status": {**cut(status, _STATUS), "conditions": conditions, **containers},
@@ -169,8 +171,9 @@ def objects_in(value: Any) -> Sequence[Section]:
 
 
 def cut(said: Section, fields: Iterable[str]) -> Manifest:
-    """Some fields, where they are of their type, and of a text no more than is told."""
-    kept = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
+    """Some fields, where they are of their type and form, and of a text no more than is told."""
+    found = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
+    kept = {name: value for name, value in found.items() if is_formed(name, value)}
     return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in kept.items()}
 
 
@@ -208,12 +211,8 @@ def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
             words = f"{words}{_so_far(pod, container)}{_log_of(pod, container)}"
             return Symptom(0, name, f"{container['name']}: {words}", reason)
     if status.get("phase") == "Failed":
-        return Symptom(
-            0,
-            name,
-            f"failed: {worded(status.get('reason'), status.get('message')) or 'no reason given'}",
-            ModelReady.CANNOT_START,
-        )
+        words = worded(status.get("reason"), status.get("message")) or "no reason given"
+        return Symptom(0, name, f"failed: {words}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
     if scheduled.status == "False":
         kept = nodes.kept_from(pod)
@@ -263,7 +262,8 @@ def _unanswered(pod: Manifest, status: Section) -> str:
     asked = section(_spec_of(pod, status["name"]), "readinessProbe", "httpGet")
     if status.get("ready") or not since:
         return ""
-    where = f"no answer on port {asked.get('port')} at {asked.get('path')}" if asked else "not ready"
+    path = f" at {asked['path']}" if "path" in asked else ""
+    where = f"no answer on port {asked['port']}{path}" if "port" in asked else "not ready"
     ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
     before = f", after {counted(restarts, 'restart')}" if restarts else ""
     why = f", the last with {_end(ended)}" if restarts and ended else ""
@@ -289,13 +289,13 @@ def _log_of(pod: Manifest, status: Section) -> str:
     """How to see why a container has ended; empty when it has not."""
     if section(status, "state", "terminated"):
         return _log(pod, status)
-    return _log(pod, status, " --previous") if section(status, "lastState", "terminated") else ""
+    return _log(pod, status, "--previous") if section(status, "lastState", "terminated") else ""
 
 
-def _log(pod: Manifest, status: Section, which: str = "") -> str:
+def _log(pod: Manifest, status: Section, *which: str) -> str:
     metadata = pod["metadata"]
-    command = f"kubectl logs -n {metadata.get('namespace')} {metadata['name']} -c {status['name']}{which}"
-    return f"; its log says more: {command}"
+    names = metadata.get("namespace", ""), metadata["name"], "-c", status["name"]
+    return f"; its log says more: {shlex.join(('kubectl', 'logs', '-n', *names, *which))}"
 
 
 def _spec_of(pod: Manifest, container: str) -> Section:

@@ -285,7 +285,7 @@ async def _attempt(
         if (refusals or (wrote and not failed)) and (live := find(clients.hub, controller.type, key)) is not None:
             # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
             plan = replace(await decided(controller.kind.parse(live), refusals), steps=plan.steps)
-        return plan, (*failed, Failure(None, plan.failure)) if plan.failure else failed
+        return plan, (*failed, Failure(None, plan.failure, planned=True)) if plan.failure else failed
     except ClientError as error:
         return plan, (Failure(None, error),)
     except (ValidationError, WrongKindError) as error:

@@ -74,7 +74,9 @@ async def ended_by(end: float | None, why: str = SLOW) -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         if deadline.expired():
-            raise Unreachable(why) from error
+            slow = Unreachable(why)
+            slow.ours = True
+            raise slow from error
         raise
 
 

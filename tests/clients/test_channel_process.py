@@ -161,6 +161,20 @@ async def test_what_is_no_http_is_told_to_whoever_listens(process: ChannelProces
                 await kube.misbehaves()
 
 
+async def test_a_header_that_is_no_text_is_none(process: ChannelProcess) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 429 No\r\nRetry-After: \xff\xfe\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with process.open(Access(url), None) as channel:
+            response = await channel.send(Outgoing("GET", URL(f"{url}/readyz"), {}))
+            assert (response.status, response.header("retry-after")) == (429, None)
+
+
 @BOTH
 async def test_long_answers_come_whole_and_in_parts(process: ChannelProcess) -> None:
     content = os.urandom(MIB) + b"a" * MIB + b"the end"

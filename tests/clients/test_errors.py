@@ -19,7 +19,7 @@ from modelplane_operator.clients.clouds.eks.errors import translated
 from modelplane_operator.clients.errors import LONGEST_PAUSE, origin, pause, refusal
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.repeats import Repeats
-from modelplane_operator.kube.errors import ApiError, Forbidden, Misbehaving
+from modelplane_operator.kube.errors import ApiError, Forbidden, Misbehaving, ServerFault
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import SECRET
 
@@ -62,6 +62,16 @@ def test_nothing_that_a_server_says_is_too_strange(said: str) -> None:
     assert found is None or 0 < found <= LONGEST_PAUSE
 
 
+@pytest.mark.parametrize("field", ["message", "reason", "details"])
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_status_of_any_shape_is_an_error_of_the_server(field: str, *, secret: bool) -> None:
+    deep = b"[" * 1000 + b"]" * 1000
+    error = refusal(500, b'{"kind":"Status","%s":%s}' % (field.encode(), deep), asked="GET x", secret=secret)
+
+    assert type(error) is ServerFault
+    assert len(str(error)) < 400
+
+
 def test_a_defect_is_counted_by_where_it_arises() -> None:
     repeats = Repeats()
 
@@ -97,6 +107,17 @@ async def answering(answer: Callable[[web.Request], Awaitable[web.Response]]) ->
     async with connect(Access(f"http://127.0.0.1:{runner.addresses[0][1]}")) as kube:
         yield kube
     await runner.cleanup()
+
+
+async def test_a_kind_whose_name_is_no_text_is_none_that_a_server_has() -> None:
+    deep, good = b"[" * 1000 + b"]" * 1000, b'{"kind":"Good","name":"goods"}'
+
+    async def answer(_: web.Request) -> web.Response:
+        body = b'{"resources":[{"kind":%s,"name":"a"},{"kind":"A","name":%s},%s]}' % (deep, deep, good)
+        return web.Response(body=body, content_type="application/json")
+
+    async with answering(answer) as kube:
+        assert await kube.serves("example.com/v1") == {"Good"}
 
 
 @pytest.fixture

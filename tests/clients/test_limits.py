@@ -290,6 +290,13 @@ def test_a_record_of_helms_that_is_a_bomb_does_not_go_off(
     assert grown() < ROOM
 
 
+def test_a_record_of_helms_says_nothing_where_it_has_no_text() -> None:
+    deep = b"[" * 1000 + b"]" * 1000
+    said = b'{"chart":{"metadata":{"name":%s,"version":%s}},"info":{"description":%s}}' % (deep, deep, deep)
+    found = content(record((said, 1)))
+    assert (found.chart, found.version, found.description) == ("", "", "")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

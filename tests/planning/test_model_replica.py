@@ -13,12 +13,12 @@ from modelplane_operator.api import ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import ClientError, KubeconfigError, Unreachable
 from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
 from modelplane_operator.rendering.cluster_gateway import STEERING
 from modelplane_operator.rendering.hops import NO_REQUEST
 from modelplane_operator.rendering.model_replica import (
@@ -28,6 +28,7 @@ from modelplane_operator.rendering.model_replica import (
     Context,
     Lifecycle,
 )
+from modelplane_operator.runtime import strands
 from tests.support.builders import EPOCH, NAMESPACE, replica, terminating
 from tests.support.kept import of_cluster
 from tests.support.manifests import ABSENT, change
@@ -183,12 +184,12 @@ def test_no_pod_that_answers_is_told_with_its_cause() -> None:
 
 
 def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said() -> None:
-    one, condition = subject(), {"type": "Ready", "status": "Unknown", "lastTransitionTime": "T"}
+    one, condition = subject(), {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     silent = Unfit(({"metadata": {"name": "n"}, "status": {"conditions": [condition]}},))
 
     decided = told(plan(replace(serving(one), nodes=silent)))
 
-    down = "pod pod is on node n, which is not ready since T"
+    down = "pod pod is on node n, which is not ready since 2026-01-01T00:00:00Z"
     assert decided["ModelReady"] == ("False", "NotAnswering", f"No pod of engine main answers; {down}")
     assert decided["Ready"] == (
         "False",
@@ -564,6 +565,16 @@ def test_a_silent_api_server_changes_nothing_while_the_gateway_answers() -> None
 
     assert (decided.steps, decided.status, type(decided.failure)) == ((), None, type(SILENT))
     assert str(SILENT) not in str(decided.failure)
+
+
+@pytest.mark.parametrize("error", [SILENT, KubeconfigError("context of-the-platform: no such file")])
+def test_a_replica_that_leaves_a_cluster_that_does_not_answer_has_none_of_its_words(error: ClientError) -> None:
+    decided = plan(seen(terminating(subject()), cluster=ClusterState(connected=False, error=error)))
+
+    assert decided.failure is not None
+    assert type(decided.failure) is type(error)
+    assert str(error) not in strands.told([Failure(None, decided.failure, planned=True)], to_tenants=True)
+    assert "see ClusterReady" in str(decided.failure)
 
 
 def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() -> None:

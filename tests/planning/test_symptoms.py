@@ -29,6 +29,7 @@ from modelplane_operator.planning.symptoms import (
 )
 
 Manifest = dict[str, Any]
+MOMENT = "2026-01-03T00:00:00Z"
 
 
 KILLED = {"exitCode": 137, "reason": "OOMKilled"}
@@ -93,7 +94,7 @@ def silenced() -> Manifest:
 
 
 def node(name: str, *, ready: str = "True", cordoned: bool = False) -> Manifest:
-    said = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "lastTransitionTime": "T"}
+    said = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "lastTransitionTime": MOMENT}
     return cut_node(
         {
             "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {POOL: "h100"}},
@@ -180,8 +181,8 @@ NO_NODE = {
             f"pod a engine: not ready since 2026-01-01T00:00:00Z; {LOG}",
         ),
         (
-            pod(node="n", conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": "T"}]),
-            "pod a is starting, on its node since T",
+            pod(node="n", conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": MOMENT}]),
+            f"pod a is starting, on its node since {MOMENT}",
         ),
         # a node that falls silent takes the pod's word and not its containers'
         (silenced(), "pod a is not ready since 2026-01-02T00:00:00Z, though its containers are"),
@@ -200,12 +201,12 @@ def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
     nodes = Unfit((node("n", ready="Unknown"), node("m", cordoned=True), node("fine")))
     ready, terminating, homeless = pod(ready=True, node="n"), pod(node="n", terminating=True), pod(conditions=[NO_NODE])
     homeless["spec"]["nodeSelector"] = {POOL: "h100"}
-    down = "node n, which is not ready since T (NodeStatusUnknown)"
+    down = f"node n, which is not ready since {MOMENT} (NodeStatusUnknown)"
 
     assert [told(symptoms([one], nodes)) for one in (ready, terminating, homeless, pod(ready=True, node="m"))] == [
         f"pod a is on {down}",
         f"pod a is ending on {down}",
-        f"pod a has no node: {FULL}; node m is cordoned, node n is not ready since T (NodeStatusUnknown)",
+        f"pod a has no node: {FULL}; node m is cordoned, node n is not ready since {MOMENT} (NodeStatusUnknown)",
         "",
     ]
 

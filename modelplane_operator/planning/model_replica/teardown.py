@@ -9,6 +9,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import is_terminating
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, Observed
+from modelplane_operator.planning.model_replica.out_of_reach import silence
 from modelplane_operator.planning.model_replica.status import status
 from modelplane_operator.planning.plan import LET_GO, Plan, delete
 
@@ -21,7 +22,7 @@ def teardown(seen: Observed) -> Plan:
         return Plan((LET_GO,))
     if seen.cluster.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
-        return Plan(status=_terminating(seen, why), failure=seen.cluster.error)
+        return Plan(status=_terminating(seen, why), failure=silence(cluster, seen.cluster.error))
     if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
