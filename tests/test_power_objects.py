@@ -16,7 +16,9 @@ from tests.support.chart import NAMESPACE
 from tests.support.manifests import ROOT, Manifest
 from tests.support.power import (
     CREATE,
+    ENGINES,
     GATEWAY,
+    HOMES,
     OPERATOR,
     VALUES,
     Hub,
@@ -37,8 +39,6 @@ APPLY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f"
 
 ON_HUB = ("gateway_relay", "inference_gateway", "llm_inference", "model_deployment", "model_endpoint", "model_service")
 """Whose objects are on the hub."""
-ENGINES = ("inference-large", "inference-small")
-"""Where LLMInferences are there."""
 
 
 def service(name: str, where: str, marks: Manifest | None = OURS, **spec: object) -> Manifest:
@@ -247,7 +247,7 @@ async def test_whatever_is_rendered_for_the_hub_its_account_may_make(routing: Ap
     """By the expected outputs of the renderers, but for kinds that are not here: MetalLB's, and VLLMRuntimes."""
     rendered = {folder: rendered_for(folder) for folder in ON_HUB}
     every = [one for found in rendered.values() for one in found]
-    homes = {*ENGINES} | {one["metadata"].get("namespace", "default") for one in every} - {"default"}
+    homes = {one["metadata"].get("namespace", "default") for one in every} - {"default", *HOMES}
     for name in homes:
         home = yaml.safe_dump(plain("v1", "Namespace", name))
         await routing.kubectl("apply", "--server-side", "-f-", stdin=home)
@@ -284,10 +284,9 @@ async def test_what_installs_charts_makes_no_service_with_an_address_of_its_choi
     ],
 )
 async def test_an_engine_on_the_hub_has_no_secret_but_one_and_nothing_of_its_node(
-    hub: Api, giving: Hub, pod: Manifest, *, refused: bool
+    giving: Hub, pod: Manifest, *, refused: bool
 ) -> None:
-    (where,) = ENGINES[:1]
-    await hub.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump(plain("v1", "Namespace", where)))
+    where = ENGINES[0]
     api = await giving.given(f"llmInferences.onHub.ml-team={{{','.join(ENGINES)}}}")
     of_container = {name: pod[name] for name in ("env", "envFrom") if name in pod}
     of_pod = {name: value for name, value in pod.items() if name not in of_container}

@@ -17,7 +17,9 @@ GATEWAY = f"{OPERATOR}-hub-gateway"
 """The account of the pod that installs the hub gateway."""
 CREATE = ("create", "--dry-run=server", "-f", "-")
 VALUES = ("hubGateway.envoyGateway=true", "hubGateway.metallb=true")
-HOMES = (NAMESPACE, "traefik-system", "envoy-gateway-system", "metallb-system", "named", "unnamed")
+ENGINES = ("inference-large", "inference-small")
+"""Namespaces of engines on the hub."""
+HOMES = (NAMESPACE, "traefik-system", "envoy-gateway-system", "metallb-system", "named", "unnamed", *ENGINES)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,8 @@ class Hub:
     async def given(self, *values: str) -> Api:
         """The hub while the account has the permissions that go with these values of the chart."""
         if values not in self.granted:
-            for text in self.granted.values():
+            for text in list(self.granted.values()):
+                self.granted = {}  # whatever fails from here on, the next test begins with all of it
                 await self.api.kubectl("delete", "-f", "-", stdin=text)
             rendered = yaml.safe_dump_all(one for one in await permissions(*values) if one["kind"] != "Namespace")
             await self.api.kubectl("apply", "--server-side", "-f", "-", stdin=rendered)
