@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from benchmarks import answers, cel, curves, kept, report, schedule
+from benchmarks import answers, cel, kept, report, schedule
 from benchmarks.live import at_rest, hostile, hub_gateway, hydration, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
@@ -200,10 +200,8 @@ def main() -> None:
         _hold_against(figures, keep=given.keep_counts)
     if not (given.print_only or given.quick):
         everything = report.merged(figures)
-        pictures = curves.write(everything, report.CURVES)
-        report.write(everything, TARGETS, {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()}, pictures)
-        written = [report.JSON, report.PAGE, *pictures]
-        print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in written)}")
+        report.write(everything, TARGETS, {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()})
+        print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in (report.JSON, report.PAGE))}")
 
 
 def _hold_against(figures: Sequence[Figure], *, keep: bool) -> None:

@@ -1,4 +1,4 @@
-"""Figures, and where they go: the terminal, build/bench.json, tables and curves in docs/."""
+"""Figures, and where they go: the terminal, build/bench.json, tables in docs/."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 JSON = ROOT / "build" / "bench.json"
 PAGE = ROOT / "docs" / "performance.md"
 SIZING_PAGE = ROOT / "docs" / "scaling.md"
-CURVES = ROOT / "docs" / "curves"
 COUNTS = ROOT / "benchmarks" / "counts.json"
 COUNTED = frozenset({"writes", "requests", "files", "kB"})
 TOLERATED = 4 / 3
@@ -165,17 +164,14 @@ def marks(part: str) -> tuple[str, str]:
     return f"<!-- {part}: written by `make bench` -->", f"<!-- end of {part} -->"
 
 
-def write(
-    figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str], pictures: Sequence[Path]
-) -> None:
-    """All figures into both files. `sized`: what the sizes of a benchmark count; `pictures` begin with their layer."""
+def write(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str]) -> None:
+    """Write all figures into both files. `sized`: what the sizes of a benchmark count."""
     JSON.parent.mkdir(exist_ok=True)
     JSON.write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
     page, between = PAGE.read_text(), "\n"
     for layer in LAYERS:
         tables = _tables([figure for figure in figures if figure.layer == layer], targets, sized)
-        shown = (f"![{one.stem}]({one.relative_to(PAGE.parent)})\n" for one in pictures if one.stem.startswith(layer))
-        page = _with(page, layer, between.join([*tables, *shown]))
+        page = _with(page, layer, between.join(tables))
     PAGE.write_text(page)
     SIZING_PAGE.write_text(_with(SIZING_PAGE.read_text(), "sizing", sizing(figures)))
 

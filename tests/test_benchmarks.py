@@ -38,7 +38,7 @@ def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch
         Figure("B6", 100, "writes", 0.0, "writes", layer="live"),
     ]
 
-    report.write(figures, (), {"B6": "at once"}, ())
+    report.write(figures, (), {"B6": "at once"})
 
     assert list(report.shown(page.read_text())) == figures
     assert "| 100 | 500 replicas |  | 250 MB |" in sizing.read_text()
