@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import answers, cel, kept, report, schedule
-from benchmarks.live import at_rest, hostile, hub_gateway, hydration, mutual_tls, outages, reactions
+from benchmarks.live import at_rest, hostile, hydration, outages, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -85,12 +85,8 @@ BENCHMARKS = (
     _live("B8", "many idle clusters, and all of them back at once", outages.watches,
           sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
     _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),
-    _live("B12", "a real Traefik, then a real Envoy Gateway, as the hub gateway", hub_gateway.hub_gateway,
-          sizes=(10, 100, 1_000), full=(20,), quick=(2,), quick_sizes=(3,), sized="services"),
     _live("B15", "a neighbour who never rests", reactions.neighbour,
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
-    _live("B17", "mutual TLS between the two gateways, beside plain http", mutual_tls.mutual_tls,
-          sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
     _live("B22", "hostile tenants and clusters, on half a core", hostile.hostile,
           sizes=(20,), full=(60,), quick=(5,), quick_sizes=(6,), sized="tenants"),
     _live("B18", "fill a volume with weights, beside cp", hydration.hydration,
@@ -122,16 +118,6 @@ TARGETS = (
     Target("B10", "from the kill to the first decision of the successor", 20),
     Target("B10", "replicas that are too many", 0),
     Target("B10", "workload objects that are too many", 0),
-    *(
-        Target("B12", f"{gateway.name}: {metric}", bound)
-        for gateway in hub_gateway.GATEWAYS
-        for metric, bound in (
-            ("added to each request: p50", 0.2),
-            ("from apply of a service to its first answer: p99", 1000),
-            ("weights changed under load: failed", 0),
-            ("from the death of a replica to the last request it got: worst", 2000),
-        )
-    ),
     Target("B13", "resident, with all of it", 450, until=1000),
     Target("B13", "open files, a connection for each cluster among them", 1050, until=1000),
     Target("B14", "writes to the hub for each replica", 6),

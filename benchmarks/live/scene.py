@@ -177,7 +177,7 @@ class Scene:
     async def platform(self, clusters: int) -> None:
         """Publish the hub gateway, classes of hardware, and so many clusters with eight pools each."""
         await self.apply(map(namespace, (SYSTEM, *teams())))
-        await self.apply([hub_gateway({"backend": "Traefik", "traefik": {"version": "40.2.0"}})])
+        await self.apply([hub_gateway()])
         await self.apply(
             {**_ours("InferenceClass", f"class-{number}"), "spec": {"devices": generator.gpu_class(number)}}
             for number in range(CLASSES)
@@ -236,7 +236,8 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def hub_gateway(spec: Manifest) -> Manifest:
+def hub_gateway() -> Manifest:
+    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
     return {**_ours("InferenceGateway", "default"), "spec": spec}
 
 
@@ -285,11 +286,8 @@ def words(manifest: Manifest) -> str:
 
 
 @asynccontextmanager
-async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[Scene]:
-    """Servers, players and a published platform; no operator runs yet.
-
-    `gateway`: where the gateways of all clusters listen, for who has a real one; the hub's is then not played.
-    """
+async def scene(*, clusters: int) -> AsyncGenerator[Scene]:
+    """Start servers and players and publish a platform; no operator runs yet."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelplane-bench-")))
         server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
@@ -301,7 +299,7 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         collecting = _collect_garbage(server, folder)
         stack.callback(collecting.end)
         authority, (port,) = Authority.new(), free_ports(1)
-        playing = _play(server, world_server, authority=authority, folder=folder, port=port, gateway=gateway)
+        playing = _play(server, world_server, authority=authority, folder=folder, port=port)
         stack.callback(playing.end)
         playing.wait_until(playing.says_ready, seconds=60, what="the players to be ready")
         hub = await stack.enter_async_context(unlimited(server.kubeconfig))
@@ -323,14 +321,11 @@ OF_ENVOY = ("envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies")
 UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
 
 
-def _play(
-    server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int, gateway: str | None
-) -> Running:
+def _play(server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int) -> Running:
     identity, pem = authority.server("127.0.0.1"), folder / "workload.pem"
     pem.write_bytes(identity.certificate + identity.key)
     argv: list[Any] = [sys.executable, "-m", "benchmarks.live.workload_clusters", f"--kubeconfig={world.kubeconfig}"]
-    argv += [f"--certificate={pem}", f"--port={port}"]
-    argv.append(f"--gateway={gateway}" if gateway else f"--hub={server.kubeconfig}")
+    argv += [f"--hub={server.kubeconfig}", f"--certificate={pem}", f"--port={port}"]
     return start(Command("workload", argv, folder / "workload.log", {"PYTHONPATH": str(ROOT)}))
 
 

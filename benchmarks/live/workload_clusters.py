@@ -300,12 +300,12 @@ def gateway_class(manifest: Manifest) -> Manifest:
     return {"conditions": _said(manifest, "Accepted")}
 
 
-def gateway(manifest: Manifest, address: str | None) -> Manifest:
+def gateway(manifest: Manifest) -> Manifest:
     uid = int(manifest["metadata"]["uid"].replace("-", "")[:6], 16)  # some address, and always the same
     made_up = f"10.{uid >> 16 & 255}.{uid >> 8 & 255}.{uid & 255}"
     return {
         "conditions": _said(manifest, "Accepted", "Programmed"),
-        "addresses": [{"type": "IPAddress", "value": address or made_up}],
+        "addresses": [{"type": "IPAddress", "value": made_up}],
     }
 
 
@@ -321,14 +321,11 @@ def route(manifest: Manifest, controller: str) -> Manifest:
     }
 
 
-def controllers(name: str, address: str | None) -> Mapping[str, Callable[[Manifest], Manifest]]:
-    """The status of an object, by the plural of its type, as the controller of that name gives it.
-
-    `address`: of all gateways, instead of some of their own.
-    """
+def controllers(name: str) -> Mapping[str, Callable[[Manifest], Manifest]]:
+    """Return what makes the status of an object, by the plural of its type, as the controller of that name does."""
     return {
         "gatewayclasses": gateway_class,
-        "gateways": partial(gateway, address=address),
+        "gateways": gateway,
         "httproutes": partial(route, controller=name),
     }
 
@@ -430,7 +427,7 @@ def pod_status(*, ready: bool) -> Manifest:
 
 def _players(clients: Mapping[str, KubeClient], given: argparse.Namespace) -> Iterator[Player]:
     for side, client in clients.items():
-        for plural, status_of in controllers(CONTROLLERS[side], given.gateway).items():
+        for plural, status_of in controllers(CONTROLLERS[side]).items():
             yield Player(client=client, root=GATEWAYS, plural=plural, status_of=status_of)
     yield Kubelet(client=clients["workload"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
 
@@ -448,7 +445,6 @@ async def run(given: argparse.Namespace) -> None:
         clients = {
             name: await stack.enter_async_context(unlimited(path))
             for name, path in (("workload", given.kubeconfig), ("hub", given.hub))
-            if path
         }
         group = await stack.enter_async_context(asyncio.TaskGroup())
         workload = WorkloadClusters(clients["workload"], group, given.latency)
@@ -466,9 +462,8 @@ async def run(given: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live.workload_clusters", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of the API server that plays all clusters")
-    parser.add_argument("--hub", type=Path, help="kubeconfig of the hub, whose gateway is played too")
+    parser.add_argument("--hub", type=Path, required=True, help="kubeconfig of the hub, whose gateway is played too")
     parser.add_argument("--certificate", type=Path, required=True, help="PEM file with certificates and key")
-    parser.add_argument("--gateway", help="address of the gateways of all clusters (default: one made up for each)")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--startup", type=float, default=0.0, help="seconds until a pod is ready")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that are added to each answer")
