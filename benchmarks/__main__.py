@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import answers, cel, kept, report, schedule
-from benchmarks.live import at_rest, hostile, hydration, outages, reactions
+from benchmarks.live import at_rest, hostile, outages, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -89,8 +89,6 @@ BENCHMARKS = (
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
     _live("B22", "hostile tenants and clusters, on half a core", hostile.hostile,
           sizes=(20,), full=(60,), quick=(5,), quick_sizes=(6,), sized="tenants"),
-    _live("B18", "fill a volume with weights, beside cp", hydration.hydration,
-          sizes=(1, 10), quick_sizes=(1,), sized="GB"),
 )  # fmt: skip
 
 TARGETS = (
@@ -122,7 +120,6 @@ TARGETS = (
     Target("B13", "open files, a connection for each cluster among them", 1050, until=1000),
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),
-    Target("B18", "resident at most", 300),
     *(
         Target("B19", f"{what}, {whose}", bound, until=1000, layer="scheduler")
         for whose in ("with reading", "of the operator")
