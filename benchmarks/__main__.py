@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from benchmarks import answers, cel, kept, report, schedule
+from benchmarks import answers, kept, report, schedule
 from benchmarks.live import at_rest, hostile, outages, reactions
 from benchmarks.report import Figure, Target
 
@@ -73,7 +73,6 @@ BENCHMARKS = (
     Benchmark("B9", "from API objects to a decision", schedule.cold_start),
     Benchmark("B19", "answers of the command", answers.answers, sizes=(10, 100, 1_000)),
     Benchmark("B20", "objects of replicas, as they are kept", kept.kept, sizes=(10, 100)),
-    Benchmark("B11", "evaluate selectors", cel.run, sizes=(40,), quick_sizes=(40,), sized="selectors"),
     _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
           sizes=(10, 100, 1_000), full=(120,), quick=(5,)),
     _live("B5", "changes that mean nothing", reactions.churn,
