@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from benchmarks import kept, report, schedule
+from benchmarks import report, schedule
 from benchmarks.live import at_rest, hostile, outages, reactions
 from benchmarks.report import Figure, Target
 
@@ -71,7 +71,6 @@ BENCHMARKS = (
     Benchmark("B2", "schedule five replicas per cluster", schedule.all_replicas),
     Benchmark("B3", "lose clusters", schedule.lost_clusters),
     Benchmark("B9", "from API objects to a decision", schedule.cold_start),
-    Benchmark("B20", "objects of replicas, as they are kept", kept.kept, sizes=(10, 100)),
     _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
           sizes=(10, 100, 1_000), full=(120,), quick=(5,)),
     _live("B5", "changes that mean nothing", reactions.churn,
@@ -118,7 +117,6 @@ TARGETS = (
     Target("B13", "open files, a connection for each cluster among them", 1050, until=1000),
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),
-    Target("B20", "kept for each replica", 25, layer="scheduler"),
     Target("B22", "/healthz, beside them: p99", 100),
     Target("B22", "leases lost, beside them", 0),
     Target("B15", "alone: p99", 3000),
