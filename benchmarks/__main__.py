@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import report, schedule
-from benchmarks.live import at_rest, hostile, outages, reactions
+from benchmarks.live import at_rest, hostile, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -79,9 +79,6 @@ BENCHMARKS = (
           sizes=(1, 100), full=(50,), quick=(3,), quick_sizes=(1, 10), sized="at once"),
     _live("B7", "from a pod to the status of its deployment", reactions.fan_in,
           sizes=(10, 50, 200), full=(10,), quick=(20,), quick_sizes=(2,)),
-    _live("B8", "many idle clusters, and all of them back at once", outages.watches,
-          sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
-    _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),
     _live("B15", "a neighbour who never rests", reactions.neighbour,
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
     _live("B22", "hostile tenants and clusters, on half a core", hostile.hostile,
@@ -105,14 +102,7 @@ TARGETS = (
     Target("B6", "from apply to the workload object: p99", 1000),
     Target("B7", "from pod to ModelDeployment.status: p99", 1000),
     Target("B7", "status writes for each deployment", 1),
-    Target("B8", "memory for each idle cluster", 0.25),
-    Target("B8", "CPU for each idle cluster", 1),
-    Target("B8", "all back: until all are Ready again", 30),
-    Target("B8", "refused with 429, all the time", 0),
     Target("B9", "from start to a decision about something new", 5, until=1000),
-    Target("B10", "from the kill to the first decision of the successor", 20),
-    Target("B10", "replicas that are too many", 0),
-    Target("B10", "workload objects that are too many", 0),
     Target("B13", "resident, with all of it", 450, until=1000),
     Target("B13", "open files, a connection for each cluster among them", 1050, until=1000),
     Target("B14", "writes to the hub for each replica", 6),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import urllib.error
@@ -123,11 +122,6 @@ class Operator:
             if labels["verb"] in READS:
                 reads[f"{labels['side']} {labels['verb']}"] += int(count)
         return Usage(asked, answered, self.memory(), self.memory("VmHWM"), writes, reads, failures)
-
-    def kill(self) -> None:
-        """End it with no chance to say a word."""
-        self.running.process.send_signal(signal.SIGKILL)
-        self.running.process.wait()
 
 
 @contextmanager

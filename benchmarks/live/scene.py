@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from benchmarks import fleet_generator as generator
 from benchmarks.live.operator import Operator, operator, wait_until_leading
 from benchmarks.live.workload_clusters import unlimited
@@ -99,7 +97,6 @@ class Scene:
     world_server: ApiServer
     world: KubeClient
     workload: Running
-    sites_url: str
     _kubeconfig: Callable[[str], str]
     _group: asyncio.TaskGroup
     _seen: dict[str, Seen] = field(default_factory=dict)
@@ -148,17 +145,6 @@ class Scene:
         while known < clusters:
             await asyncio.sleep(0.5)
             known = await asyncio.to_thread(one.value, "modelplane_cluster_answers")
-
-    async def cut(self, cluster: str = "*") -> None:
-        """Have a cluster not answer, or none of them."""
-        await self._told("cut", cluster)
-
-    async def heal(self, cluster: str = "*") -> None:
-        await self._told("heal", cluster)
-
-    async def _told(self, *words: str) -> None:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
-            await session.get(f"{self.sites_url}/control/{'/'.join(words)}")
 
     # What users apply -------------------------------------------------------------------------------------------------
 
@@ -310,7 +296,7 @@ async def scene(*, clusters: int) -> AsyncGenerator[Scene]:
         def kubeconfig_of(name: str) -> str:
             return kubeconfig(cluster=name, server=f"{url}/{name}", authority=authority.certificate, user=user)
 
-        it = Scene(folder, server, hub, world_server, world, playing, url, kubeconfig_of, group)
+        it = Scene(folder, server, hub, world_server, world, playing, kubeconfig_of, group)
         stack.callback(it.forget)
         await it.platform(clusters)
         yield it

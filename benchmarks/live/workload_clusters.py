@@ -27,7 +27,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import orjson
@@ -186,25 +185,15 @@ class Feed:
 
 
 class WorkloadClusters:
-    """Answers requests to all clusters. `latency`: what is added to each, as from far away."""
+    """Answers requests to all clusters."""
 
-    def __init__(self, client: KubeClient, group: asyncio.TaskGroup, latency: float) -> None:
+    def __init__(self, client: KubeClient, group: asyncio.TaskGroup) -> None:
         self._client = client
         self._group = group
-        self._latency = latency
         self._feeds: dict[str, Feed] = {}
-        self._away: set[str] = set()
-        self._streams: dict[str, set[asyncio.Task[Any]]] = defaultdict(set)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self._latency:
-            await asyncio.sleep(self._latency)
-        if request.path.startswith("/control/"):
-            return self._told(*request.path.split("/")[2:])
-        cluster, _, rest = request.path[1:].partition("/")
-        if cluster in self._away or "*" in self._away:
-            request.transport.close()
-            return web.Response(status=503)
+        rest = request.path[1:].partition("/")[2]
         if rest == "readyz":
             return web.Response(text="ok")
         if rest == "version":
@@ -219,17 +208,6 @@ class WorkloadClusters:
         except ApiError as error:
             said = {"kind": "Status", "code": error.status, "reason": error.reason, "message": str(error)}
             return web.Response(status=error.status, body=orjson.dumps(said), content_type="application/json")
-
-    def _told(self, word: str, cluster: str) -> web.Response:
-        """Cut a cluster off, or all of them (`*`); or have them back."""
-        if word == "cut":
-            self._away.add(cluster)
-            for name in list(self._streams) if cluster == "*" else [cluster]:
-                for task in tuple(self._streams[name]):
-                    task.cancel()
-        else:
-            self._away.discard(cluster)
-        return web.Response(text="ok")
 
     async def _collection(self, request: web.BaseRequest, found: re.Match[str]) -> web.StreamResponse:
         path = f"{found['root']}/{found['plural']}"
@@ -248,20 +226,10 @@ class WorkloadClusters:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        task = asyncio.current_task()
-        self._streams[cluster].add(task)
         version, seconds = int(request.query["resourceVersion"]), float(request.query["timeoutSeconds"])
-        try:
+        with suppress(ConnectionResetError):  # the client has gone
             async for line in feed.watched(cluster, selector, version, seconds):
                 await response.write(line)
-        except ConnectionResetError:
-            pass  # whoever watched has gone
-        except asyncio.CancelledError:
-            if cluster not in self._away and "*" not in self._away:
-                raise
-            request.transport.abort()
-        finally:
-            self._streams[cluster].discard(task)
         return response
 
     async def _passed_on(self, request: web.BaseRequest, found: re.Match[str]) -> web.Response:
@@ -378,9 +346,7 @@ def _says(status: Manifest, wanted: Manifest) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Kubelet(Player):
-    """Pods of Deployments: there at once, and ready after `startup` seconds."""
-
-    startup: float = 0.0
+    """Pods of Deployments: there and ready at once."""
 
     async def play(self, key: Key, manifest: Manifest | None) -> None:
         namespace, name = key
@@ -407,8 +373,6 @@ class Kubelet(Player):
         body = {"metadata": {**template.get("metadata", {}), "name": name}, "spec": template["spec"]}
         with suppress(ApiError):  # 409: it is there already
             await self.client.request("POST", pods, body)
-        if self.startup:
-            await asyncio.sleep(self.startup)
         await self.client.request("PATCH", f"{pods}/{name}/status", pod_status(ready=True), content_type=MERGE)
 
 
@@ -425,11 +389,11 @@ def pod_status(*, ready: bool) -> Manifest:
 # The process ---------------------------------------------------------------------------------------------------------
 
 
-def _players(clients: Mapping[str, KubeClient], given: argparse.Namespace) -> Iterator[Player]:
+def _players(clients: Mapping[str, KubeClient]) -> Iterator[Player]:
     for side, client in clients.items():
         for plural, status_of in controllers(CONTROLLERS[side]).items():
             yield Player(client=client, root=GATEWAYS, plural=plural, status_of=status_of)
-    yield Kubelet(client=clients["workload"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
+    yield Kubelet(client=clients["workload"], root="/apis/apps/v1", plural="deployments")
 
 
 @asynccontextmanager
@@ -447,14 +411,14 @@ async def run(given: argparse.Namespace) -> None:
             for name, path in (("workload", given.kubeconfig), ("hub", given.hub))
         }
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        workload = WorkloadClusters(clients["workload"], group, given.latency)
+        workload = WorkloadClusters(clients["workload"], group)
         runner = web.ServerRunner(web.Server(workload.answer, access_log=None), handle_signals=False)
         await runner.setup()
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(given.certificate)
         server = http2.front(runner.server, tls) if runner.server else None
         await asyncio.get_running_loop().create_server(server, "127.0.0.1", given.port, ssl=tls, backlog=4096)
-        for player in _players(clients, given):
+        for player in _players(clients):
             group.create_task(player.run(), name=player.plural)
         print("ready", flush=True)
 
@@ -465,8 +429,6 @@ def main() -> None:
     parser.add_argument("--hub", type=Path, required=True, help="kubeconfig of the hub, whose gateway is played too")
     parser.add_argument("--certificate", type=Path, required=True, help="PEM file with certificates and key")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--startup", type=float, default=0.0, help="seconds until a pod is ready")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds that are added to each answer")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shrink_tls_buffers()
