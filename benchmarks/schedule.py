@@ -1,4 +1,4 @@
-"""B1, B2, B3, B9: the scheduler by itself, from API objects to an explained decision, without an API server.
+"""B1, B2, B9: the scheduler by itself, from API objects to an explained decision, without an API server.
 
 Times are CPU time of the deciding thread: it never waits, so that on an idle machine this is the time on the clock, and
 on a busy one still comparable.
@@ -124,58 +124,28 @@ def _baseline(size: int, kind: str, objects: Sequence[InferenceCluster], selecto
     return Figure("B1", size, f"{kind}: baseline, every selector on every device", round(seconds * 1000, 2), "ms")
 
 
-# B2 and B3: many replicas, lost clusters ------------------------------------------------------------------------------
-
-
-def _placed(size: int, *, mixed: bool, kinds: int) -> tuple[FleetModel, dict[str, ModelDeployment], float, int, float]:
-    """A fleet with five replicas for each cluster, and what placing them took."""
-    fleet = observed(list(generator.clusters(size, mixed=mixed, nodes=8)))
-    count = max(size * (5 if size <= 1000 else 2) // REPLICAS, 1)
-    wanted = {model.metadata.name: model for model in generator.models(count, replicas=REPLICAS, kinds=kinds)}
-    asks = [placement_request(model) for model in wanted.values()]
-    gc.collect()
-    before = memory()
-    new, seconds = 0, 0.0
-    for model, asked in zip(wanted.values(), asks, strict=True):
-        decision, took = placed(model, asked, fleet)
-        new, seconds = new + len(decision.new), seconds + took
-    return fleet, wanted, seconds, new, memory() - before
+# B2: many replicas ----------------------------------------------------------------------------------------------------
 
 
 def all_replicas(size: int) -> Iterator[Figure]:
-    """Place five replicas for each cluster (two, above 1,000 clusters), ten to a deployment."""
-    for mixed, kinds in ((False, 40), (True, 40)):
-        kind = f"{'mixed' if mixed else 'uniform'}, {kinds} kinds of need"
-        _, wanted, seconds, new, grown = _placed(size, mixed=mixed, kinds=kinds)
-        yield Figure("B2", size, f"{kind}: replicas asked for", len(wanted) * REPLICAS, "replicas")
+    """Place five replicas for each cluster (two, above 1,000 clusters), ten to a deployment, of 40 kinds of need."""
+    for mixed in (False, True):
+        fleet = observed(list(generator.clusters(size, mixed=mixed, nodes=8)))
+        models = [*generator.models(max(size * (5 if size <= 1000 else 2) // REPLICAS, 1), replicas=REPLICAS, kinds=40)]
+        asks = [placement_request(model) for model in models]
+        gc.collect()
+        before = memory()
+        new, seconds = 0, 0.0
+        for model, asked in zip(models, asks, strict=True):
+            decision, took = placed(model, asked, fleet)
+            new, seconds = new + len(decision.new), seconds + took
+        grown = memory() - before
+        kind = f"{'mixed' if mixed else 'uniform'}, 40 kinds of need"
+        yield Figure("B2", size, f"{kind}: replicas asked for", len(models) * REPLICAS, "replicas")
         yield Figure("B2", size, f"{kind}: replicas placed", new, "replicas")
         yield Figure("B2", size, f"{kind}: all decisions", round(seconds, 4), "s")
         yield Figure("B2", size, f"{kind}: rate", round(new / seconds), "replicas/s")
         yield Figure("B2", size, f"{kind}: memory grown", round(grown, 1), "MB")
-
-
-def lost_clusters(size: int) -> Iterator[Figure]:
-    """Clusters vanish; each deployment that had replicas there is decided again."""
-    for name, share in (("one cluster", 0.0), ("10% of clusters", 0.1), ("a region", 0.1)):
-        fleet, wanted, *_ = _placed(size, mixed=True, kinds=40)
-        names = [f"cluster-{number:05}" for number in range(size)]
-        gone = set(names[5::10] if name == "a region" else names[: max(int(size * share), 1)])
-        lost = {r.key for model in wanted for r in fleet.replicas("bench", model) if r.cluster in gone}
-        affected = [
-            placement_request(model)
-            for key, model in wanted.items()
-            if any(replica.cluster in gone for replica in fleet.replicas("bench", key))
-        ]
-        begin = thread_time()
-        for cluster in gone:
-            fleet.forget_cluster(cluster)
-        decisions = [(asked, decide(asked, fleet)) for asked in affected]
-        seconds = thread_time() - begin
-        removed = {removal.replica.key for _, decision in decisions for removal in decision.removed}
-        if removed != lost:
-            raise AssertionError(f"moved {len(removed)} replicas, lost {len(lost)}")
-        yield Figure("B3", size, f"{name}: replicas lost, and moved", len(lost), "replicas")
-        yield Figure("B3", size, f"{name}: all decisions", round(seconds * 1000, 3), "ms")
 
 
 # B9: from nothing -----------------------------------------------------------------------------------------------------

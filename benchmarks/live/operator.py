@@ -40,8 +40,6 @@ class Usage:
     """By `side verb resource`. The lease does not count: it is renewed whatever happens."""
     reads: Counter[str]
     """Requests by `side verb`, those that write nothing."""
-    failures: Counter[str]
-    """Reconciles that did not go through, by kind."""
 
     def cpu_since(self, before: Usage) -> float:
         """CPU seconds between two answers."""
@@ -114,14 +112,10 @@ class Operator:
         for labels, count in said["modelplane_writes_total"]:
             if "leases" not in labels["resource"]:
                 writes[f"{labels['side']} {labels['verb']} {labels['resource']}"] += int(count)
-        failures = Counter[str]()
-        for labels, count in said["modelplane_reconcile_seconds_count"]:
-            if labels["outcome"] == "Failed":
-                failures[labels["kind"]] += int(count)
         for labels, count in said["modelplane_request_seconds_count"]:
             if labels["verb"] in READS:
                 reads[f"{labels['side']} {labels['verb']}"] += int(count)
-        return Usage(asked, answered, self.memory(), self.memory("VmHWM"), writes, reads, failures)
+        return Usage(asked, answered, self.memory(), self.memory("VmHWM"), writes, reads)
 
 
 @contextmanager

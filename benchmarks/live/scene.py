@@ -172,16 +172,11 @@ class Scene:
         await self.apply(map(self.secret, names))
         await self.apply(map(cluster, names))
 
-    async def brought_up(self, one: Operator, clusters: int, deployments: int = 0, replicas: int = 1) -> None:
-        """Wait until the platform is Ready; then apply deployments with a service each, and wait for those."""
+    async def brought_up(self, one: Operator, clusters: int) -> None:
+        """Wait until the operator leads, the platform is Ready and the operator writes nothing more."""
         await self.leading(one)
         await self.until_ready("inferenceclusters", clusters)
         await self.until_ready("inferencegateways", 1)
-        if deployments:
-            await self.apply(map(service, range(deployments)))
-            await self.apply(deployment(number, replicas=replicas) for number in range(deployments))
-            await self.until_ready("modeldeployments", deployments)
-            await self.until_ready("modelservices", deployments)
         await self.quiet(one)
 
     def secret(self, name: str, text: str | None = None) -> Manifest:
@@ -236,11 +231,10 @@ def cluster(name: str, nodes: int = 8) -> Manifest:
     return {**found, "spec": {"cluster": origin, "nodePools": pools}}
 
 
-def deployment(number: int, *, replicas: int, team: str | None = None, gib: int | None = None) -> Manifest:
+def deployment(number: int, *, replicas: int) -> Manifest:
     """A deployment like others: one engine of one pod with one GPU of some size."""
-    wanted = gib or (12, 20, 40, 70)[number % 4]
-    found = _ours("ModelDeployment", f"model-{number:05}", team or f"team-{number % TEAMS}")
-    request = {"name": "gpu", "count": 1, "selectors": [{"cel": generator.memory(wanted)}]}
+    found = _ours("ModelDeployment", f"model-{number:05}", f"team-{number % TEAMS}")
+    request = {"name": "gpu", "count": 1, "selectors": [{"cel": generator.memory((12, 20, 40, 70)[number % 4])}]}
     template = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai", "args": ["--model=m"]}]}}
     engine = {"name": "main", "members": [{"nodeSelector": {"devices": [request]}, "template": template}]}
     metadata = {"labels": {"model": found["metadata"]["name"]}}

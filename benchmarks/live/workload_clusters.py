@@ -362,28 +362,24 @@ class Kubelet(Player):
         copies = manifest["spec"].get("replicas", 1)
         for number in range(copies):
             await self._pod(pods, f"{name}-{number}", manifest["spec"]["template"])
-        await self.client.request(
-            "PATCH",
-            f"{self.path_of(manifest)}/status",
-            {"status": {"observedGeneration": generation, **counts(copies, copies)}},
-            content_type=MERGE,
-        )
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), copies)
+        status = {"status": {"observedGeneration": generation, **counts}}
+        await self.client.request("PATCH", f"{self.path_of(manifest)}/status", status, content_type=MERGE)
 
     async def _pod(self, pods: str, name: str, template: Manifest) -> None:
         body = {"metadata": {**template.get("metadata", {}), "name": name}, "spec": template["spec"]}
         with suppress(ApiError):  # 409: it is there already
             await self.client.request("POST", pods, body)
-        await self.client.request("PATCH", f"{pods}/{name}/status", pod_status(ready=True), content_type=MERGE)
+        await self.client.request("PATCH", f"{pods}/{name}/status", POD_STATUS, content_type=MERGE)
 
 
-def counts(copies: int, ready: int) -> Mapping[str, int]:
-    """What a Deployment's status counts."""
-    return {"replicas": copies, "updatedReplicas": copies, "readyReplicas": ready, "availableReplicas": ready}
-
-
-def pod_status(*, ready: bool) -> Manifest:
-    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    return {"status": {"phase": "Running", "podIP": "10.1.2.3", "conditions": [condition]}}
+POD_STATUS = {
+    "status": {
+        "phase": "Running",
+        "podIP": "10.1.2.3",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }
+}
 
 
 # The process ---------------------------------------------------------------------------------------------------------
