@@ -13,7 +13,7 @@ from localfleet.kubeclient import APPLY, KubeClient
 FLUSHES, QUESTIONS, WRITES = 200, 200, 100
 
 
-def flush() -> list[float]:
+def measure_flushes() -> list[float]:
     """Milliseconds to have 2.3 kB, about a small object, on the disk."""
     found: list[float] = []
     with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR")) as file:
@@ -26,7 +26,7 @@ def flush() -> list[float]:
     return found
 
 
-async def hub(client: KubeClient) -> tuple[list[float], list[float]]:
+async def measure_hub(client: KubeClient) -> tuple[list[float], list[float]]:
     """Milliseconds of reads and of writes of a small object, one after the other."""
     reads: list[float] = []
     writes: list[float] = []
@@ -44,9 +44,13 @@ async def hub(client: KubeClient) -> tuple[list[float], list[float]]:
 
 async def floor(id_: str, size: int, client: KubeClient) -> Iterator[Figure]:
     """The floor beside the results of a benchmark. The etcd here does not flush: one that does adds it."""
-    reads, writes = await hub(client)
+    reads, writes = await measure_hub(client)
     return iter(
         Figure(id_, size, f"floor: {what}, {name}", round(percentile(values, percent), 2), "ms")
-        for what, values in (("read from the hub", reads), ("write to the hub", writes), ("flush of a disk", flush()))
+        for what, values in (
+            ("read from the hub", reads),
+            ("write to the hub", writes),
+            ("flush of a disk", measure_flushes()),
+        )
         for name, percent in (("p50", 50), ("p99", 99))
     )

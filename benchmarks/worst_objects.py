@@ -28,7 +28,7 @@ Takes = Callable[[Manifest], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
+class WorstObject:
     """An object as its author would apply it. `what` says which part of it is as large as can be."""
 
     kind: str
@@ -46,9 +46,9 @@ def _plain(kind: str) -> Manifest:
     return one
 
 
-async def worst(takes: Takes, namespace: str, only: Collection[str] = ()) -> list[Worst]:
+async def worst_objects(takes: Takes, namespace: str, only: Collection[str] = ()) -> list[WorstObject]:
     """Those of some kinds, or of all, that the API server takes; what is written by hand is always among them."""
-    found: list[Worst] = []
+    found: list[WorstObject] = []
     for kind in (one for one in KINDS if not only or one.definition.kind in only):
         name, schema = kind.definition.kind, crd.schema(kind)["properties"]["spec"]
         plain = _plain(name)
@@ -58,13 +58,17 @@ async def worst(takes: Takes, namespace: str, only: Collection[str] = ()) -> lis
                 one = _named({**plain, "spec": spec}, f"{name.lower()}-{number}", namespace)
                 if len(orjson.dumps(one)) < LARGEST and await takes(one):
                     largest = min(blown, key=len)
-                    found.append(Worst(name, f"{'.'.join(('spec', *largest))}{'...' * (len(blown) > 1)}", one))
+                    found.append(WorstObject(name, f"{'.'.join(('spec', *largest))}{'...' * (len(blown) > 1)}", one))
                     break
     for name, texts in _selectors().items():
         one = _named(_asking(texts), f"selectors-{name.replace(' ', '-')}", namespace)
-        found.append(Worst("ModelDeployment", f"selectors: {name}", one))
-    found.append(Worst("ModelService", "entries over a crowd", _named(_selecting(_crowded()), "crowd", namespace)))
-    found.append(Worst("ModelService", "entries beside it", _named(_selecting(_alone("nobody")), "beside", namespace)))
+        found.append(WorstObject("ModelDeployment", f"selectors: {name}", one))
+    found.append(
+        WorstObject("ModelService", "entries over a crowd", _named(_selecting(_crowded()), "crowd", namespace))
+    )
+    found.append(
+        WorstObject("ModelService", "entries beside it", _named(_selecting(_alone("nobody")), "beside", namespace))
+    )
     return found
 
 
