@@ -54,14 +54,14 @@ async def measure_loop_turns(
     for one in prerequisites(SPACE):
         await _store(hub, one)
 
-    async def takes(manifest: Manifest) -> bool:
+    async def accepts(manifest: Manifest) -> bool:
         try:
             await hub.request("POST", _path(manifest), manifest, params={"dryRun": "All"})
         except ApiError:
             return False
         return True
 
-    found = await worst_objects(takes, SPACE, only)
+    found = await worst_objects(accepts, SPACE, only)
     said = folder / "loop-times.json"
     environment = {"LOOP_TIMES_FILE": str(said), **({"LOOP_COUNTS_CALLS": "yes"} if counting else {})}
     with operator(server.kubeconfig, folder, module="benchmarks.timed_operator", environment=environment) as one:

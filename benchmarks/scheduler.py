@@ -152,7 +152,7 @@ def measure_many_placements(size: int) -> Iterator[Figure]:
 
 
 def measure_first_decision(size: int) -> Iterator[Figure]:
-    """From objects as they come over the wire to the first decision, and what the fleet takes in memory."""
+    """Read API objects and take the first decision; the memory is that of objects and fleet."""
     manifests = [cluster.to_manifest() for cluster in generator.clusters(size, mixed=True)]
     request = placement_request(next(generator.models(1, replicas=REPLICAS, kinds=1)))
     gc.collect()

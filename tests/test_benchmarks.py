@@ -57,7 +57,7 @@ def test_a_watch_of_a_site_does_not_end_with_a_bookmark_beyond_what_it_has_told(
 
     async def watch() -> None:
         asyncio.get_running_loop().call_at(SECONDS, happens)  # in the turn of the loop in which the watch ends
-        told.extend([orjson.loads(line) async for line in feed.watched("here", "", 1, SECONDS)])
+        told.extend([orjson.loads(line) async for line in feed.watch_lines("here", "", 1, SECONDS)])
 
     virtual_time.run(watch())
     assert [(one["type"], one["object"]["metadata"]["resourceVersion"]) for one in told] == [("ADDED", "2")]

@@ -154,7 +154,7 @@ def _measure_scrapes(operator: Operator, size: int) -> list[Figure]:
     took, text = list[float](), b""
     for _ in range(SCRAPES):
         began = time.perf_counter()
-        text = operator.scraped()
+        text = operator.scrape_metrics()
         took.append((time.perf_counter() - began) * 1e3)
     return [
         Figure("rest", size, "a scrape of its metrics: p50", round(percentile(took, 50), 1), "ms"),

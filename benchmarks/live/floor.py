@@ -1,4 +1,4 @@
-"""What no operator can be faster than on this machine: a disk flush, and a question to the hub."""
+"""The floor under each result: the time that this machine takes for a flush, a read and a write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLUSHES, QUESTIONS, WRITES = 200, 200, 100
 
 
 def measure_flushes() -> list[float]:
-    """Milliseconds to have 2.3 kB, about a small object, on the disk."""
+    """Return the milliseconds to have 2.3 kB, about a small object, on the disk."""
     found: list[float] = []
     with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR")) as file:
         for _ in range(FLUSHES):
@@ -27,7 +27,7 @@ def measure_flushes() -> list[float]:
 
 
 async def measure_hub(client: KubeClient) -> tuple[list[float], list[float]]:
-    """Milliseconds of reads and of writes of a small object, one after the other."""
+    """Return the milliseconds of reads and of writes of a small object, one after the other."""
     reads: list[float] = []
     writes: list[float] = []
     path = "/api/v1/namespaces/default/configmaps/floor"
@@ -42,11 +42,11 @@ async def measure_hub(client: KubeClient) -> tuple[list[float], list[float]]:
     return reads, writes
 
 
-async def floor(id_: str, size: int, client: KubeClient) -> Iterator[Figure]:
-    """The floor beside the results of a benchmark. The etcd here does not flush: one that does adds it."""
+async def floor(benchmark: str, size: int, client: KubeClient) -> Iterator[Figure]:
+    """Return the floor of a benchmark. The etcd here does not flush: one that does adds that time to a write."""
     reads, writes = await measure_hub(client)
     return iter(
-        Figure(id_, size, f"floor: {what}, {name}", round(percentile(values, percent), 2), "ms")
+        Figure(benchmark, size, f"floor: {what}, {name}", round(percentile(values, percent), 2), "ms")
         for what, values in (
             ("read from the hub", reads),
             ("write to the hub", writes),

@@ -151,7 +151,7 @@ FLOODS: Mapping[str, Callable[[int], bytes]] = {
     "continuation": lambda stream: frames.frame(FrameType.CONTINUATION, b"", stream=stream),
     "chain": lambda _: b"",
 }
-"""What a server sends for as long as it may, once it was asked something."""
+"""The frames that a server sends without end after the first request."""
 
 
 async def _serve(flood: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

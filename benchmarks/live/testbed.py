@@ -90,7 +90,7 @@ class WatchedType:
 
 @dataclass(slots=True)
 class Testbed:
-    """A hub and what there is beside it; `world` is the API server that plays the workload clusters."""
+    """A hub with clusters and players; `world` is the API server that plays the workload clusters."""
 
     folder: Path
     server: ApiServer

@@ -79,28 +79,28 @@ class Event:
     labels: frozenset[str]
     line: bytes
 
-    def concerns(self, selector: str) -> bool:
+    def matches(self, selector: str) -> bool:
         return not selector or selector in self.labels
 
 
 @dataclass(slots=True)
-class Part:
-    """What one cluster has of a type."""
+class ClusterObjects:
+    """The objects of one type on one cluster."""
 
     objects: dict[tuple[str, str], tuple[frozenset[str], bytes]] = field(default_factory=dict)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     lost: int = 0
-    """The version up to which events are no longer known."""
+    """The version up to which events are dropped."""
     listeners: set[asyncio.Queue[Event]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Feed:
-    """One type on all clusters, as one watch of the real API server tells it."""
+    """The objects of one type on all clusters, from one watch of the real API server."""
 
     client: KubeClient
     path: str
-    parts: defaultdict[str, Part] = field(default_factory=lambda: defaultdict(Part))
+    parts: defaultdict[str, ClusterObjects] = field(default_factory=lambda: defaultdict(ClusterObjects))
     version: int = 0
     missing: ApiError | None = None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -148,13 +148,13 @@ class Feed:
         for listener in part.listeners:
             listener.put_nowait(event)
 
-    def listed(self, cluster: str, selector: str) -> bytes:
+    def list_objects(self, cluster: str, selector: str) -> bytes:
         items = b",".join(
             whole for labels, whole in self.parts[cluster].objects.values() if not selector or selector in labels
         )
         return b'{"metadata":{"resourceVersion":"%d"},"items":[%s]}' % (self.version, items)
 
-    async def watched(self, cluster: str, selector: str, version: int, seconds: float) -> AsyncIterator[bytes]:
+    async def watch_lines(self, cluster: str, selector: str, version: int, seconds: float) -> AsyncIterator[bytes]:
         """Lines, with bookmarks between them; ends after so many seconds."""
         part, queue, now = self.parts[cluster], asyncio.Queue[Event](), asyncio.get_running_loop().time
         if version < part.lost:
@@ -175,7 +175,7 @@ class Feed:
                         bookmark = {"metadata": {"resourceVersion": str(self.version)}}
                         yield orjson.dumps({"type": "BOOKMARK", "object": bookmark}) + b"\n"
                     continue
-                if event.concerns(selector):
+                if event.matches(selector):
                     yield event.line
         finally:
             part.listeners.discard(queue)
@@ -203,13 +203,13 @@ class WorkloadClusters:
             return web.Response(status=404)
         try:
             if request.method == "GET" and not found["name"]:
-                return await self._collection(request, found)
-            return await self._passed_on(request, found)
+                return await self._answer_collection(request, found)
+            return await self._forward(request, found)
         except ApiError as error:
             said = {"kind": "Status", "code": error.status, "reason": error.reason, "message": str(error)}
             return web.Response(status=error.status, body=orjson.dumps(said), content_type="application/json")
 
-    async def _collection(self, request: web.BaseRequest, found: re.Match[str]) -> web.StreamResponse:
+    async def _answer_collection(self, request: web.BaseRequest, found: re.Match[str]) -> web.StreamResponse:
         path = f"{found['root']}/{found['plural']}"
         if (feed := self._feeds.get(path)) is None:
             feed = self._feeds[path] = Feed(self._client, path)
@@ -219,7 +219,7 @@ class WorkloadClusters:
             raise feed.missing
         selector = request.query.get("labelSelector", "")
         if "watch" not in request.query:
-            return web.Response(body=feed.listed(found["cluster"], selector), content_type="application/json")
+            return web.Response(body=feed.list_objects(found["cluster"], selector), content_type="application/json")
         return await self._stream(request, found["cluster"], feed, selector)
 
     async def _stream(self, request: web.BaseRequest, cluster: str, feed: Feed, selector: str) -> web.StreamResponse:
@@ -228,11 +228,11 @@ class WorkloadClusters:
         await response.prepare(request)
         version, seconds = int(request.query["resourceVersion"]), float(request.query["timeoutSeconds"])
         with suppress(ConnectionResetError):  # the client has gone
-            async for line in feed.watched(cluster, selector, version, seconds):
+            async for line in feed.watch_lines(cluster, selector, version, seconds):
                 await response.write(line)
         return response
 
-    async def _passed_on(self, request: web.BaseRequest, found: re.Match[str]) -> web.Response:
+    async def _forward(self, request: web.BaseRequest, found: re.Match[str]) -> web.Response:
         cluster, body = found["cluster"], await request.read()
         manifest = orjson.loads(body) if body else None
         if manifest and request.method in {"PATCH", "PUT", "POST"}:
@@ -259,20 +259,20 @@ GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
 CONTROLLERS = {"hub": traefik.CONTROLLER, "workload": cluster_gateway.CONTROLLER}
 
 
-def _said(manifest: Manifest, *types: str) -> list[Manifest]:
+def _conditions(manifest: Manifest, *types: str) -> list[Manifest]:
     generation = manifest["metadata"].get("generation", 1)
     return [{**ACCEPTED, "type": type_, "observedGeneration": generation} for type_ in types]
 
 
 def gateway_class(manifest: Manifest) -> Manifest:
-    return {"conditions": _said(manifest, "Accepted")}
+    return {"conditions": _conditions(manifest, "Accepted")}
 
 
 def gateway(manifest: Manifest) -> Manifest:
     uid = int(manifest["metadata"]["uid"].replace("-", "")[:6], 16)  # some address, and always the same
     made_up = f"10.{uid >> 16 & 255}.{uid >> 8 & 255}.{uid & 255}"
     return {
-        "conditions": _said(manifest, "Accepted", "Programmed"),
+        "conditions": _conditions(manifest, "Accepted", "Programmed"),
         "addresses": [{"type": "IPAddress", "value": made_up}],
     }
 
@@ -283,7 +283,7 @@ def route(manifest: Manifest, controller: str) -> Manifest:
             {
                 "parentRef": manifest["spec"]["parentRefs"][0],
                 "controllerName": controller,
-                "conditions": _said(manifest, "Accepted", "ResolvedRefs"),
+                "conditions": _conditions(manifest, "Accepted", "ResolvedRefs"),
             }
         ]
     }
@@ -329,7 +329,7 @@ class Player:
         if manifest is None or self.status_of is None:
             return
         status = self.status_of(manifest)
-        if not _says(manifest.get("status") or {}, status):
+        if not _has_fields(manifest.get("status") or {}, status):
             await self.client.request(
                 "PATCH", f"{self.path_of(manifest)}/status", {"status": status}, content_type=MERGE
             )
@@ -340,7 +340,7 @@ class Player:
         return f"{self.root}{where}/{self.plural}/{metadata['name']}"
 
 
-def _says(status: Manifest, wanted: Manifest) -> bool:
+def _has_fields(status: Manifest, wanted: Manifest) -> bool:
     return all(status.get(name) == value for name, value in wanted.items())
 
 
@@ -394,7 +394,7 @@ def _players(clients: Mapping[str, KubeClient]) -> Iterator[Player]:
 
 @asynccontextmanager
 async def unlimited(kubeconfig: Path) -> AsyncIterator[KubeClient]:
-    """A client with as many connections as it takes: a watch holds one for itself."""
+    """Return a client with no limit of connections: each watch holds one."""
     access = read_kubeconfig(kubeconfig)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.tls, limit=0)) as session:
         yield KubeClient(access, session)
