@@ -97,7 +97,7 @@ type: setup  ## Type-check only
 crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the models
 	$(BIN)/python scripts/generate.py
 
-bench: setup  ## Measure against targets and floors; writes docs/performance.md and build/bench.json
+bench: setup  ## Measure against targets; writes docs/performance-tables.md and the table of docs/scaling.md
 	$(BIN)/python -m benchmarks
 
 golden: setup  ## Rewrite the expected outputs of pure tests: read the diff before you commit it (the others: docs/testing.md)

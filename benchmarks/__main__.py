@@ -1,11 +1,11 @@
-"""Run benchmarks, print what they find, and write it to build/bench.json and docs/performance.md.
+"""Run benchmarks, print their figures, and write them to docs/performance-tables.md and docs/scaling.md.
 
-    python -m benchmarks                     all of them, as the page has them; hours
-    python -m benchmarks --quick             all of them, small, in some minutes: that they work, and count no more
-    python -m benchmarks B6 --size 100       one of them, of one size
+    python -m benchmarks                            all of them, as the pages have them; hours
+    python -m benchmarks --quick                    all of them, small, in some minutes, to see that they work
+    python -m benchmarks placement --size 100       one of them, of one size
 
-Each benchmark of each size runs in a process of its own, so that none profits from what another has remembered. Those
-of the scheduler need nothing; the live ones start API servers and operators, and measure the operator's process alone.
+Each benchmark of each size runs in a process of its own, so that none profits from what another has cached. Those of
+the scheduler need nothing; the others start API servers and operators, and measure the operator's process alone.
 MODELPLANE_BENCH_PROFILE=FOLDER leaves a profile (cProfile) of every operator there.
 """
 
@@ -20,153 +20,96 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 
-from benchmarks import answers, cel, curves, kept, report, schedule
-from benchmarks.live import at_rest, hostile, hub_gateway, hydration, mutual_tls, outages, reactions
+from benchmarks import report, scheduler
+from benchmarks.live import apply_to_workload, fleet, hostile_tenants
 from benchmarks.report import Figure, Target
 
-Run = Callable[[int], Iterator[Figure]]
-LiveRun = Callable[[int], AsyncIterator[Figure]]
+Run = Callable[[int], Iterator[Figure] | AsyncIterator[Figure]]
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One benchmark; `ids` are those whose figures it has."""
+    """One benchmark; `names` are those of its groups of figures."""
 
-    ids: str
-    what: str
-    run: Run | None = None
-    live: LiveRun | None = None
-    quick: LiveRun | None = None
+    names: tuple[str, ...]
+    description: str
+    run: Run
+    quick: Run
     """The same with less of everything but its size."""
     sizes: tuple[int, ...] = (10, 100, 1_000, 10_000)
     quick_sizes: tuple[int, ...] = (10,)
-    sized: str = "clusters"
-
-    @property
-    def layer(self) -> str:
-        return "scheduler" if self.run else "live"
+    unit: str = "clusters"
+    """What the sizes count."""
 
 
-def _live(
-    ids: str,
-    what: str,
-    run: Callable[..., AsyncIterator[Figure]],
-    *,
-    sizes: tuple[int, ...],
-    sized: str = "clusters",
-    full: Sequence[float] = (),
-    quick: Sequence[float] = (),
-    quick_sizes: tuple[int, ...] = (3,),
-) -> Benchmark:
-    """`full` and `quick`: the further arguments of a whole run and of a short one."""
-    live, short = (lambda size: run(size, *full)), (lambda size: run(size, *quick))
-    return Benchmark(ids, what, live=live, quick=short, sizes=sizes, quick_sizes=quick_sizes, sized=sized)
+def _of_scheduler(name: str, description: str, run: Run) -> Benchmark:
+    return Benchmark((name,), description, run, run)
 
 
 BENCHMARKS = (
-    Benchmark("B1", "schedule one replica, warm", schedule.one_replica),
-    Benchmark("B2", "schedule five replicas per cluster", schedule.all_replicas),
-    Benchmark("B3", "lose clusters", schedule.lost_clusters),
-    Benchmark("B9", "from API objects to a decision", schedule.cold_start),
-    Benchmark("B19", "answers of the command", answers.answers, sizes=(10, 100, 1_000)),
-    Benchmark("B20", "objects of replicas, as they are kept", kept.kept, sizes=(10, 100)),
-    Benchmark("B11", "evaluate selectors", cel.run, sizes=(40,), quick_sizes=(40,), sized="selectors"),
-    _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
-          sizes=(10, 100, 1_000), full=(120,), quick=(5,)),
-    _live("B5", "changes that mean nothing", reactions.churn,
-          sizes=(200, 2_000), full=(60,), quick=(5, 3), quick_sizes=(50,), sized="events/s"),
-    _live("B6", "from apply to a workload object", reactions.applied,
-          sizes=(1, 100), full=(50,), quick=(3,), quick_sizes=(1, 10), sized="at once"),
-    _live("B7", "from a pod to the status of its deployment", reactions.fan_in,
-          sizes=(10, 50, 200), full=(10,), quick=(20,), quick_sizes=(2,)),
-    _live("B8", "many idle clusters, and all of them back at once", outages.watches,
-          sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
-    _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),
-    _live("B12", "a real Traefik, then a real Envoy Gateway, as the hub gateway", hub_gateway.hub_gateway,
-          sizes=(10, 100, 1_000), full=(20,), quick=(2,), quick_sizes=(3,), sized="services"),
-    _live("B15", "a neighbour who never rests", reactions.neighbour,
-          sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
-    _live("B17", "mutual TLS between the two gateways, beside plain http", mutual_tls.mutual_tls,
-          sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
-    _live("B22", "hostile tenants and clusters, on half a core", hostile.hostile,
-          sizes=(20,), full=(60,), quick=(5,), quick_sizes=(6,), sized="tenants"),
-    _live("B18", "fill a volume with weights, beside cp", hydration.hydration,
-          sizes=(1, 10), quick_sizes=(1,), sized="GB"),
-)  # fmt: skip
+    _of_scheduler("placement", "place one replica, warm", scheduler.measure_placement),
+    _of_scheduler("many-placements", "place five replicas for each cluster", scheduler.measure_many_placements),
+    _of_scheduler("first-decision", "from API objects to a decision", scheduler.measure_first_decision),
+    Benchmark(
+        ("bring-up", "rest", "restart", "memory", "writes"),
+        "bring a fleet up, rest, start again",
+        run=lambda size: fleet.measure_fleet(size, seconds=120),
+        quick=lambda size: fleet.measure_fleet(size, seconds=5),
+        sizes=(10, 100, 1_000),
+        quick_sizes=(3,),
+    ),
+    Benchmark(
+        ("apply-to-workload",),
+        "from apply to a workload object",
+        run=lambda size: apply_to_workload.measure_applied(size, deployments=50),
+        quick=lambda size: apply_to_workload.measure_applied(size, deployments=3),
+        sizes=(1, 100),
+        quick_sizes=(1, 10),
+        unit="at once",
+    ),
+    Benchmark(
+        ("hostile-tenants",),
+        "hostile tenants and clusters, on half a core; needs root",
+        run=lambda size: hostile_tenants.measure_beside_hostile_tenants(size, seconds=60),
+        quick=lambda size: hostile_tenants.measure_beside_hostile_tenants(size, seconds=5),
+        sizes=(20,),
+        quick_sizes=(6,),
+        unit="tenants",
+    ),
+)
+UNITS = {name: benchmark.unit for benchmark in BENCHMARKS for name in benchmark.names}
 
 TARGETS = (
-    Target("B1", "uniform, the last pool matches: p50", 5, until=1000, layer="scheduler"),
-    Target("B1", "uniform, the last pool matches: p99", 15, until=1000, layer="scheduler"),
-    Target("B2", "mixed, 40 kinds of need: all decisions", 2.5, until=1000, layer="scheduler"),
-    Target("B2", "CPU of the operator for each replica", 12),
-    Target("B2", "decided and stored on the hub, each", 10),
-    Target("B3", "one cluster: all decisions", 50, until=1000, layer="scheduler"),
-    Target("B3", "10% of clusters: all decisions", 1000, until=1000, layer="scheduler"),
-    Target("B4", "no resync falls into it: writes", 0),
-    Target("B4", "so every 3600 s, as by default: CPU", 0.05, until=1000),
-    Target("B5", "CPU at the rate that was asked for", 0.1, until=200),
-    Target("B5", "CPU at the rate that was asked for", 0.6, since=2000),
-    Target("B5", "writes", 0),
-    Target("B6", "from apply to the workload object: p50", 150),
-    Target("B6", "from apply to the workload object: p99", 1000),
-    Target("B7", "from pod to ModelDeployment.status: p99", 1000),
-    Target("B7", "status writes for each deployment", 1),
-    Target("B8", "memory for each idle cluster", 0.25),
-    Target("B8", "CPU for each idle cluster", 1),
-    Target("B8", "all back: until all are Ready again", 30),
-    Target("B8", "refused with 429, all the time", 0),
-    Target("B9", "from start to a decision about something new", 5, until=1000),
-    Target("B10", "from the kill to the first decision of the successor", 20),
-    Target("B10", "replicas that are too many", 0),
-    Target("B10", "workload objects that are too many", 0),
-    *(
-        Target("B12", f"{gateway.name}: {metric}", bound)
-        for gateway in hub_gateway.GATEWAYS
-        for metric, bound in (
-            ("added to each request: p50", 0.2),
-            ("from apply of a service to its first answer: p99", 1000),
-            ("weights changed under load: failed", 0),
-            ("from the death of a replica to the last request it got: worst", 2000),
-        )
-    ),
-    Target("B13", "resident, with all of it", 450, until=1000),
-    Target("B13", "open files, a connection for each cluster among them", 1050, until=1000),
-    Target("B14", "writes to the hub for each replica", 6),
-    Target("B14", "writes to the workload for each replica", 5),
-    Target("B18", "resident at most", 300),
-    *(
-        Target("B19", f"{what}, {whose}", bound, until=1000, layer="scheduler")
-        for whose in ("with reading", "of the operator")
-        for what, bound in (
-            ("why of a model that runs", 1000),
-            ("why of a model without a place", 1000),
-            ("plan of one replica more", 2000),
-            ("plan of a file with two models", 2000),
-            ("plan of a drain", 2000),
-            ("plan without a cluster", 2000),
-        )
-    ),
-    Target("B20", "kept for each replica", 25, layer="scheduler"),
-    Target("B22", "/healthz, beside them: p99", 100),
-    Target("B22", "leases lost, beside them", 0),
-    Target("B15", "alone: p99", 3000),
-    Target("B15", "p99 beside it, by p99 alone", 2),
+    Target("placement", "uniform, the last pool matches: p50", 5, until=1000),
+    Target("placement", "uniform, the last pool matches: p99", 15, until=1000),
+    Target("many-placements", "mixed: all decisions", 2.5, until=1000),
+    Target("bring-up", "CPU of the operator for each replica", 12),
+    Target("bring-up", "from apply until decided and stored, for each replica", 10),
+    Target("rest", "without a resync: writes", 0),
+    Target("rest", "a resync every 3600 s, the default: CPU", 0.05, until=1000),
+    Target("restart", "from start to a decision about something new", 5, until=1000),
+    Target("memory", "resident, with replicas", 450, until=1000),
+    Target("memory", "open files and connections", 1050, until=1000),
+    Target("writes", "writes to the hub for each replica", 6),
+    Target("writes", "writes to the workload for each replica", 5),
+    Target("apply-to-workload", "from apply to the workload object: p50", 150),
+    Target("apply-to-workload", "from apply to the workload object: p99", 1000),
+    Target("hostile-tenants", "/healthz, beside them: p99", 100),
+    Target("hostile-tenants", "leases lost, beside them", 0),
 )
 
 
 def main() -> None:
-    known = "\n".join(f"  {one.ids:17} {one.layer:9}  {one.what}" for one in BENCHMARKS)
+    listed = "\n".join(f"  {' '.join(each.names):40} {each.description}" for each in BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
-        epilog=f"benchmarks:\n{known}",
+        epilog=f"benchmarks:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("ids", nargs="*", metavar="ID", help="which, for example B1 B6 (default: all)")
-    parser.add_argument("--layer", choices=report.LAYERS, help="only those of the scheduler, or only live ones")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which, for example: placement rest (default: all)")
     parser.add_argument("--size", type=int, action="append", help="another size than the usual ones; may be repeated")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each, of which the median counts (default: 1)")
     parser.add_argument(
@@ -174,7 +117,7 @@ def main() -> None:
         action="store_true",
         help="small and short; fails where counts are a third above benchmarks/counts.json",
     )
-    parser.add_argument("--keep-counts", action="store_true", help="of a short run: write benchmarks/counts.json anew")
+    parser.add_argument("--keep-counts", action="store_true", help="of a short run: write benchmarks/counts.json")
     parser.add_argument("--print-only", action="store_true", help="write no file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -184,30 +127,26 @@ def main() -> None:
     if given.one is not None:
         _print_one(BENCHMARKS[given.one], given.size[0], quick=given.quick)
         return
-    wanted = {id_.upper() for id_ in given.ids}
-    if unknown := wanted - {id_ for one in BENCHMARKS for id_ in one.ids.split()}:
-        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    selected = {*given.names}
+    if unknown := selected - {*UNITS}:
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(UNITS)}")
     figures: list[Figure] = []
-    for number, one in enumerate(BENCHMARKS):
-        if (wanted and not wanted & {*one.ids.split()}) or given.layer not in {None, one.layer}:
+    for number, benchmark in enumerate(BENCHMARKS):
+        if selected and not selected & {*benchmark.names}:
             continue
-        for size in given.size or (one.quick_sizes if given.quick else one.sizes):
-            print(f"{one.ids} {one.what}, {size:,} {one.sized}", file=sys.stderr, flush=True)
-            runs = [[*_in_own_process(number, size, quick=given.quick)] for _ in range(given.repeat)]
+        for size in given.size or (benchmark.quick_sizes if given.quick else benchmark.sizes):
+            print(f"{benchmark.description}, {size:,} {benchmark.unit}", file=sys.stderr, flush=True)
+            runs = [[*_run_in_own_process(number, size, quick=given.quick)] for _ in range(given.repeat)]
             figures += report.median(runs)
-    _say_slopes(figures)
     if given.quick:
-        _hold_against(figures, keep=given.keep_counts)
+        _check_counts(figures, keep=given.keep_counts)
     if not (given.print_only or given.quick):
-        everything = report.merged(figures)
-        pictures = curves.write(everything, report.CURVES)
-        report.write(everything, TARGETS, {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()}, pictures)
-        written = [report.JSON, report.PAGE, *pictures]
-        print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in written)}")
+        report.write(figures, TARGETS, UNITS)
+        print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in (report.PAGE, report.SIZING_PAGE))}")
 
 
-def _hold_against(figures: Sequence[Figure], *, keep: bool) -> None:
-    """Fail where there are more requests, connections or bytes than there were; how long it took is the machine's."""
+def _check_counts(figures: Sequence[Figure], *, keep: bool) -> None:
+    """Fail where requests, connections or bytes are more than they were; times depend on the machine."""
     kept: dict[str, float] = json.loads(report.COUNTS.read_text())
     if keep:
         report.COUNTS.write_text(json.dumps(kept | report.counts(figures), indent=2, sort_keys=True) + "\n")
@@ -215,44 +154,40 @@ def _hold_against(figures: Sequence[Figure], *, keep: bool) -> None:
         sys.exit("\n".join(["more than a third above benchmarks/counts.json:", *worse]))
 
 
-def _say_slopes(figures: Sequence[Figure]) -> None:
-    for (_, id_, metric), (slope, margin) in report.slopes(figures).items():
-        print(f"{id_} slope of {metric}: {slope:.2f} ± {margin:.2f}")
-
-
-def _print_one(one: Benchmark, size: int, *, quick: bool) -> None:
+def _print_one(benchmark: Benchmark, size: int, *, quick: bool) -> None:
     # As a server does that holds many objects for long: else the collector walks the whole fleet over and over.
     gc.set_threshold(20_000, 20, 100)
-    if one.run:
-        for figure in one.run(size):
-            _say(figure)
-    elif live := one.quick if quick else one.live:
-        asyncio.run(_say_all(partial(live, size)))
+    figures = (benchmark.quick if quick else benchmark.run)(size)
+    if isinstance(figures, AsyncIterator):
+        asyncio.run(_print_all(figures))
+    else:
+        for figure in figures:
+            _print(figure)
 
 
-async def _say_all(run: Callable[[], AsyncIterator[Figure]]) -> None:
-    async for figure in run():
-        _say(replace(figure, layer="live"))
+async def _print_all(figures: AsyncIterator[Figure]) -> None:
+    async for figure in figures:
+        _print(figure)
 
 
-def _say(figure: Figure) -> None:
+def _print(figure: Figure) -> None:
     print(json.dumps(asdict(figure)), flush=True)
 
 
-def _in_own_process(number: int, size: int, *, quick: bool) -> Iterator[Figure]:
+def _run_in_own_process(number: int, size: int, *, quick: bool) -> Iterator[Figure]:
     command = [sys.executable, "-m", "benchmarks", f"--one={number}", f"--size={size}", *["--quick"] * quick]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=report.ROOT, env=environment) as process:
         try:
             for line in process.stdout or ():
                 figure = Figure(**json.loads(line))
-                print(f"  {figure.id} {figure.metric}: {figure.value:,} {figure.unit}", flush=True)
+                print(f"  {figure.name} {figure.metric}: {figure.value:,} {figure.unit}", flush=True)
                 yield figure
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
-        sys.exit(f"benchmark {BENCHMARKS[number].ids} of size {size} failed: exit code {process.returncode}")
+        sys.exit(f"benchmark {BENCHMARKS[number].names[0]} of size {size} failed: exit code {process.returncode}")
 
 
 if __name__ == "__main__":

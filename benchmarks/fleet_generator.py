@@ -24,7 +24,7 @@ SINCE = "2026-01-01T00:00:00Z"
 
 
 def gpu_class(number: int) -> list[Manifest]:
-    """The devices of a node: one of eight GPUs, one, two, four or eight of them, with or without a fast network."""
+    """Return the devices of a node: one, two, four or eight of one of eight GPUs, and a network that is fast or not."""
     model, memory, capability = GPUS[number % 8]
     count = (8, 4, 2, 1)[number // 8 % 4]
     gpu = {
@@ -52,7 +52,7 @@ def gpu_class(number: int) -> list[Manifest]:
 
 
 def clusters(size: int, *, pools: int = 8, mixed: bool = False, nodes: int = 8) -> Iterator[InferenceCluster]:
-    """So many clusters; two in a hundred are tainted, two are not Ready, and each is in one of ten regions."""
+    """Return so many clusters; two in a hundred are tainted, two are not Ready, and each is in one of ten regions."""
     random = Random(SEED)  # noqa: S311  (the same fleet every time is the point)
     for number in range(size):
         kinds = random.choices(range(40), k=pools) if mixed else range(pools)
@@ -85,7 +85,7 @@ def clusters(size: int, *, pools: int = 8, mixed: bool = False, nodes: int = 8) 
 def deployment(
     name: str, *selectors: str, replicas: int = 1, count: int = 1, workers: int = 0, region: str | None = None
 ) -> ModelDeployment:
-    """A deployment of one engine: a pod, or a leader with so many workers."""
+    """Return a deployment of one engine: a pod, or a leader with so many workers."""
     requests = [{"name": "gpu", "count": count, "selectors": [{"cel": text} for text in selectors]}]
     template = {"spec": {"containers": [{"name": "engine", "image": "vllm"}]}}
     asked = {"nodeSelector": {"devices": requests}, "template": template}
@@ -116,7 +116,7 @@ def capability(version: str) -> str:
 
 
 def models(count: int, *, replicas: int, kinds: int) -> Iterator[ModelDeployment]:
-    """So many deployments of so many kinds: sizes, numbers of GPUs, gangs and regions as teams ask for them."""
+    """Return so many deployments of so many kinds: sizes, numbers of GPUs, gangs and regions as teams ask for them."""
     for number in range(count):
         kind = number % kinds
         size = (14, 20, 40, 70)[kind % 4]

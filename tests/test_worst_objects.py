@@ -1,7 +1,7 @@
 """The worst objects of every kind that an API server takes: no turn of the operator's event loop does much for one.
 
-What is bounded is work, in calls of functions, and not time, which depends on the machine: `python -m benchmarks.holds`
-prints the time. A million calls take some 200 ms.
+What is bounded is work, in calls of functions, and not time, which depends on the machine. A million calls take some
+200 ms; `python -m benchmarks.event_loop` prints the time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.holds import by_kind, holds
+from benchmarks.event_loop import longest_turn_by_kind, measure_loop_turns
 from localfleet import binaries
 from modelplane_operator.api import KINDS
 from tests.support.api import Api
@@ -33,9 +33,9 @@ async def test_no_object_holds_the_event_loop(
     clean_api: Api, tmp_path: Path, measured: Callable[[str], None], kinds: tuple[str, ...]
 ) -> None:
     await clean_api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
-    found, turns = await holds(clean_api.server, clean_api.client, tmp_path, only=kinds, counting=True)
+    found, turns = await measure_loop_turns(clean_api.server, clean_api.client, tmp_path, only=kinds, counting=True)
 
     assert {one.kind for one in found} >= {"ModelDeployment", *kinds}
-    for kind, count, what, turn in by_kind(found, turns):
+    for kind, count, what, turn in longest_turn_by_kind(found, turns):
         measured(f"{kind}: {count} objects, at most {turn.calls} calls in one turn of the loop: {what}")
     assert [turn for turn in turns if turn.calls > MOST_CALLS] == []

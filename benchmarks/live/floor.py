@@ -1,4 +1,4 @@
-"""What no operator can be faster than on this machine: a disk flush, and a question to the hub."""
+"""The floor under each result: the time that this machine takes for a flush, a read and a write."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from localfleet.kubeclient import APPLY, KubeClient
 FLUSHES, QUESTIONS, WRITES = 200, 200, 100
 
 
-def flush() -> list[float]:
-    """Milliseconds to have 2.3 kB, about a small object, on the disk."""
+def measure_flushes() -> list[float]:
+    """Return the milliseconds to have 2.3 kB, about a small object, on the disk."""
     found: list[float] = []
     with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR")) as file:
         for _ in range(FLUSHES):
@@ -26,8 +26,8 @@ def flush() -> list[float]:
     return found
 
 
-async def hub(client: KubeClient) -> tuple[list[float], list[float]]:
-    """Milliseconds of reads and of writes of a small object, one after the other."""
+async def measure_hub(client: KubeClient) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of reads and of writes of a small object, one after the other."""
     reads: list[float] = []
     writes: list[float] = []
     path = "/api/v1/namespaces/default/configmaps/floor"
@@ -42,11 +42,15 @@ async def hub(client: KubeClient) -> tuple[list[float], list[float]]:
     return reads, writes
 
 
-async def floor(id_: str, size: int, client: KubeClient) -> Iterator[Figure]:
-    """The floor beside the results of a benchmark. The etcd here does not flush: one that does adds it."""
-    reads, writes = await hub(client)
+async def floor(benchmark: str, size: int, client: KubeClient) -> Iterator[Figure]:
+    """Return the floor of a benchmark. The etcd here does not flush: one that does adds that time to a write."""
+    reads, writes = await measure_hub(client)
     return iter(
-        Figure(id_, size, f"floor: {what}, {name}", round(percentile(values, percent), 2), "ms")
-        for what, values in (("read from the hub", reads), ("write to the hub", writes), ("flush of a disk", flush()))
+        Figure(benchmark, size, f"floor: {what}, {name}", round(percentile(values, percent), 2), "ms")
+        for what, values in (
+            ("read from the hub", reads),
+            ("write to the hub", writes),
+            ("flush of a disk", measure_flushes()),
+        )
         for name, percent in (("p50", 50), ("p99", 99))
     )

@@ -1,9 +1,8 @@
-"""The operator as its users run it: a process of its own, and what that process says and takes."""
+"""The operator as its users run it, a process of its own, with its metrics, CPU and memory."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import urllib.error
@@ -28,12 +27,12 @@ READS = frozenset({"get", "list", "watch", "ping", "version", "discover"})
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has taken so far, and what it has written."""
+    """The CPU, memory and requests of a process since its start."""
 
     asked: tuple[float, float]
-    """The moment before it was asked, and the CPU seconds that it had taken then."""
+    """The time before the scrape of its metrics, and its CPU seconds then."""
     answered: tuple[float, float]
-    """The same after its answer, which takes it some time too."""
+    """The same after the scrape, which takes CPU too."""
     memory: float
     """Resident now, in MB."""
     peak: float
@@ -41,18 +40,16 @@ class Usage:
     """By `side verb resource`. The lease does not count: it is renewed whatever happens."""
     reads: Counter[str]
     """Requests by `side verb`, those that write nothing."""
-    failures: Counter[str]
-    """Reconciles that did not go through, by kind."""
 
     def cpu_since(self, before: Usage) -> float:
-        """CPU seconds between two answers."""
+        """Return the CPU seconds between two scrapes."""
         return self.asked[1] - before.answered[1]
 
     def seconds_since(self, before: Usage) -> float:
         return self.asked[0] - before.answered[0]
 
     def core_since(self, before: Usage) -> float:
-        """The share of a core between two answers."""
+        """Return the fraction of a core between two scrapes."""
         return self.cpu_since(before) / self.seconds_since(before)
 
 
@@ -80,23 +77,23 @@ class Operator:
 
     def metrics(self) -> dict[str, list[tuple[Mapping[str, str], float]]]:
         """Its samples by name: labels and value of each."""
-        text = self.scraped().decode()
+        text = self.scrape_metrics().decode()
         found = defaultdict[str, list[tuple[Mapping[str, str], float]]](list)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 found[sample.name].append((sample.labels, sample.value))
         return found
 
-    def scraped(self) -> bytes:
-        """What Prometheus reads of it."""
+    def scrape_metrics(self) -> bytes:
+        """Return what Prometheus reads."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             return bytes(answer.read())
 
-    def leads(self) -> bool:
-        return self.serves() and self.value("modelplane_leading") == 1
+    def is_leading(self) -> bool:
+        return self.responds() and self.value("modelplane_leading") == 1
 
-    def serves(self) -> bool:
-        """Whether it answers questions about itself."""
+    def responds(self) -> bool:
+        """True if it answers a scrape."""
         try:
             self.metrics()
         except (urllib.error.URLError, ConnectionError, TimeoutError):
@@ -104,7 +101,7 @@ class Operator:
         return True
 
     def value(self, name: str) -> float:
-        """The sum of all samples of that name."""
+        """Return the sum of all samples of that name."""
         return sum(value for _, value in self.metrics()[name])
 
     def usage(self) -> Usage:
@@ -115,19 +112,10 @@ class Operator:
         for labels, count in said["modelplane_writes_total"]:
             if "leases" not in labels["resource"]:
                 writes[f"{labels['side']} {labels['verb']} {labels['resource']}"] += int(count)
-        failures = Counter[str]()
-        for labels, count in said["modelplane_reconcile_seconds_count"]:
-            if labels["outcome"] == "Failed":
-                failures[labels["kind"]] += int(count)
         for labels, count in said["modelplane_request_seconds_count"]:
             if labels["verb"] in READS:
                 reads[f"{labels['side']} {labels['verb']}"] += int(count)
-        return Usage(asked, answered, self.memory(), self.memory("VmHWM"), writes, reads, failures)
-
-    def kill(self) -> None:
-        """End it with no chance to say a word."""
-        self.running.process.send_signal(signal.SIGKILL)
-        self.running.process.wait()
+        return Usage(asked, answered, self.memory(), self.memory("VmHWM"), writes, reads)
 
 
 @contextmanager
@@ -157,4 +145,4 @@ def operator(
 
 
 def wait_until_leading(one: Operator, seconds: float = START_SECONDS) -> None:
-    one.running.wait_until(one.leads, seconds=seconds, what="the operator to lead")
+    one.running.wait_until(one.is_leading, seconds=seconds, what="the operator to lead")

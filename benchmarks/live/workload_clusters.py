@@ -27,7 +27,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import orjson
@@ -80,28 +79,28 @@ class Event:
     labels: frozenset[str]
     line: bytes
 
-    def concerns(self, selector: str) -> bool:
+    def matches(self, selector: str) -> bool:
         return not selector or selector in self.labels
 
 
 @dataclass(slots=True)
-class Part:
-    """What one cluster has of a type."""
+class ClusterObjects:
+    """The objects of one type on one cluster."""
 
     objects: dict[tuple[str, str], tuple[frozenset[str], bytes]] = field(default_factory=dict)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     lost: int = 0
-    """The version up to which events are no longer known."""
+    """The version up to which events are dropped."""
     listeners: set[asyncio.Queue[Event]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Feed:
-    """One type on all clusters, as one watch of the real API server tells it."""
+    """The objects of one type on all clusters, from one watch of the real API server."""
 
     client: KubeClient
     path: str
-    parts: defaultdict[str, Part] = field(default_factory=lambda: defaultdict(Part))
+    parts: defaultdict[str, ClusterObjects] = field(default_factory=lambda: defaultdict(ClusterObjects))
     version: int = 0
     missing: ApiError | None = None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
@@ -149,13 +148,13 @@ class Feed:
         for listener in part.listeners:
             listener.put_nowait(event)
 
-    def listed(self, cluster: str, selector: str) -> bytes:
+    def list_objects(self, cluster: str, selector: str) -> bytes:
         items = b",".join(
             whole for labels, whole in self.parts[cluster].objects.values() if not selector or selector in labels
         )
         return b'{"metadata":{"resourceVersion":"%d"},"items":[%s]}' % (self.version, items)
 
-    async def watched(self, cluster: str, selector: str, version: int, seconds: float) -> AsyncIterator[bytes]:
+    async def watch_lines(self, cluster: str, selector: str, version: int, seconds: float) -> AsyncIterator[bytes]:
         """Lines, with bookmarks between them; ends after so many seconds."""
         part, queue, now = self.parts[cluster], asyncio.Queue[Event](), asyncio.get_running_loop().time
         if version < part.lost:
@@ -176,7 +175,7 @@ class Feed:
                         bookmark = {"metadata": {"resourceVersion": str(self.version)}}
                         yield orjson.dumps({"type": "BOOKMARK", "object": bookmark}) + b"\n"
                     continue
-                if event.concerns(selector):
+                if event.matches(selector):
                     yield event.line
         finally:
             part.listeners.discard(queue)
@@ -186,25 +185,15 @@ class Feed:
 
 
 class WorkloadClusters:
-    """Answers requests to all clusters. `latency`: what is added to each, as from far away."""
+    """Answers requests to all clusters."""
 
-    def __init__(self, client: KubeClient, group: asyncio.TaskGroup, latency: float) -> None:
+    def __init__(self, client: KubeClient, group: asyncio.TaskGroup) -> None:
         self._client = client
         self._group = group
-        self._latency = latency
         self._feeds: dict[str, Feed] = {}
-        self._away: set[str] = set()
-        self._streams: dict[str, set[asyncio.Task[Any]]] = defaultdict(set)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self._latency:
-            await asyncio.sleep(self._latency)
-        if request.path.startswith("/control/"):
-            return self._told(*request.path.split("/")[2:])
-        cluster, _, rest = request.path[1:].partition("/")
-        if cluster in self._away or "*" in self._away:
-            request.transport.close()
-            return web.Response(status=503)
+        rest = request.path[1:].partition("/")[2]
         if rest == "readyz":
             return web.Response(text="ok")
         if rest == "version":
@@ -214,24 +203,13 @@ class WorkloadClusters:
             return web.Response(status=404)
         try:
             if request.method == "GET" and not found["name"]:
-                return await self._collection(request, found)
-            return await self._passed_on(request, found)
+                return await self._answer_collection(request, found)
+            return await self._forward(request, found)
         except ApiError as error:
             said = {"kind": "Status", "code": error.status, "reason": error.reason, "message": str(error)}
             return web.Response(status=error.status, body=orjson.dumps(said), content_type="application/json")
 
-    def _told(self, word: str, cluster: str) -> web.Response:
-        """Cut a cluster off, or all of them (`*`); or have them back."""
-        if word == "cut":
-            self._away.add(cluster)
-            for name in list(self._streams) if cluster == "*" else [cluster]:
-                for task in tuple(self._streams[name]):
-                    task.cancel()
-        else:
-            self._away.discard(cluster)
-        return web.Response(text="ok")
-
-    async def _collection(self, request: web.BaseRequest, found: re.Match[str]) -> web.StreamResponse:
+    async def _answer_collection(self, request: web.BaseRequest, found: re.Match[str]) -> web.StreamResponse:
         path = f"{found['root']}/{found['plural']}"
         if (feed := self._feeds.get(path)) is None:
             feed = self._feeds[path] = Feed(self._client, path)
@@ -241,30 +219,20 @@ class WorkloadClusters:
             raise feed.missing
         selector = request.query.get("labelSelector", "")
         if "watch" not in request.query:
-            return web.Response(body=feed.listed(found["cluster"], selector), content_type="application/json")
+            return web.Response(body=feed.list_objects(found["cluster"], selector), content_type="application/json")
         return await self._stream(request, found["cluster"], feed, selector)
 
     async def _stream(self, request: web.BaseRequest, cluster: str, feed: Feed, selector: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        task = asyncio.current_task()
-        self._streams[cluster].add(task)
         version, seconds = int(request.query["resourceVersion"]), float(request.query["timeoutSeconds"])
-        try:
-            async for line in feed.watched(cluster, selector, version, seconds):
+        with suppress(ConnectionResetError):  # the client has gone
+            async for line in feed.watch_lines(cluster, selector, version, seconds):
                 await response.write(line)
-        except ConnectionResetError:
-            pass  # whoever watched has gone
-        except asyncio.CancelledError:
-            if cluster not in self._away and "*" not in self._away:
-                raise
-            request.transport.abort()
-        finally:
-            self._streams[cluster].discard(task)
         return response
 
-    async def _passed_on(self, request: web.BaseRequest, found: re.Match[str]) -> web.Response:
+    async def _forward(self, request: web.BaseRequest, found: re.Match[str]) -> web.Response:
         cluster, body = found["cluster"], await request.read()
         manifest = orjson.loads(body) if body else None
         if manifest and request.method in {"PATCH", "PUT", "POST"}:
@@ -291,21 +259,21 @@ GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
 CONTROLLERS = {"hub": traefik.CONTROLLER, "workload": cluster_gateway.CONTROLLER}
 
 
-def _said(manifest: Manifest, *types: str) -> list[Manifest]:
+def _conditions(manifest: Manifest, *types: str) -> list[Manifest]:
     generation = manifest["metadata"].get("generation", 1)
     return [{**ACCEPTED, "type": type_, "observedGeneration": generation} for type_ in types]
 
 
 def gateway_class(manifest: Manifest) -> Manifest:
-    return {"conditions": _said(manifest, "Accepted")}
+    return {"conditions": _conditions(manifest, "Accepted")}
 
 
-def gateway(manifest: Manifest, address: str | None) -> Manifest:
+def gateway(manifest: Manifest) -> Manifest:
     uid = int(manifest["metadata"]["uid"].replace("-", "")[:6], 16)  # some address, and always the same
     made_up = f"10.{uid >> 16 & 255}.{uid >> 8 & 255}.{uid & 255}"
     return {
-        "conditions": _said(manifest, "Accepted", "Programmed"),
-        "addresses": [{"type": "IPAddress", "value": address or made_up}],
+        "conditions": _conditions(manifest, "Accepted", "Programmed"),
+        "addresses": [{"type": "IPAddress", "value": made_up}],
     }
 
 
@@ -315,20 +283,17 @@ def route(manifest: Manifest, controller: str) -> Manifest:
             {
                 "parentRef": manifest["spec"]["parentRefs"][0],
                 "controllerName": controller,
-                "conditions": _said(manifest, "Accepted", "ResolvedRefs"),
+                "conditions": _conditions(manifest, "Accepted", "ResolvedRefs"),
             }
         ]
     }
 
 
-def controllers(name: str, address: str | None) -> Mapping[str, Callable[[Manifest], Manifest]]:
-    """The status of an object, by the plural of its type, as the controller of that name gives it.
-
-    `address`: of all gateways, instead of some of their own.
-    """
+def controllers(name: str) -> Mapping[str, Callable[[Manifest], Manifest]]:
+    """Return what makes the status of an object, by the plural of its type, as the controller of that name does."""
     return {
         "gatewayclasses": gateway_class,
-        "gateways": partial(gateway, address=address),
+        "gateways": gateway,
         "httproutes": partial(route, controller=name),
     }
 
@@ -364,7 +329,7 @@ class Player:
         if manifest is None or self.status_of is None:
             return
         status = self.status_of(manifest)
-        if not _says(manifest.get("status") or {}, status):
+        if not _has_fields(manifest.get("status") or {}, status):
             await self.client.request(
                 "PATCH", f"{self.path_of(manifest)}/status", {"status": status}, content_type=MERGE
             )
@@ -375,15 +340,13 @@ class Player:
         return f"{self.root}{where}/{self.plural}/{metadata['name']}"
 
 
-def _says(status: Manifest, wanted: Manifest) -> bool:
+def _has_fields(status: Manifest, wanted: Manifest) -> bool:
     return all(status.get(name) == value for name, value in wanted.items())
 
 
 @dataclass(slots=True, kw_only=True)
 class Kubelet(Player):
-    """Pods of Deployments: there at once, and ready after `startup` seconds."""
-
-    startup: float = 0.0
+    """Pods of Deployments: there and ready at once."""
 
     async def play(self, key: Key, manifest: Manifest | None) -> None:
         namespace, name = key
@@ -399,45 +362,39 @@ class Kubelet(Player):
         copies = manifest["spec"].get("replicas", 1)
         for number in range(copies):
             await self._pod(pods, f"{name}-{number}", manifest["spec"]["template"])
-        await self.client.request(
-            "PATCH",
-            f"{self.path_of(manifest)}/status",
-            {"status": {"observedGeneration": generation, **counts(copies, copies)}},
-            content_type=MERGE,
-        )
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), copies)
+        status = {"status": {"observedGeneration": generation, **counts}}
+        await self.client.request("PATCH", f"{self.path_of(manifest)}/status", status, content_type=MERGE)
 
     async def _pod(self, pods: str, name: str, template: Manifest) -> None:
         body = {"metadata": {**template.get("metadata", {}), "name": name}, "spec": template["spec"]}
         with suppress(ApiError):  # 409: it is there already
             await self.client.request("POST", pods, body)
-        if self.startup:
-            await asyncio.sleep(self.startup)
-        await self.client.request("PATCH", f"{pods}/{name}/status", pod_status(ready=True), content_type=MERGE)
+        await self.client.request("PATCH", f"{pods}/{name}/status", POD_STATUS, content_type=MERGE)
 
 
-def counts(copies: int, ready: int) -> Mapping[str, int]:
-    """What a Deployment's status counts."""
-    return {"replicas": copies, "updatedReplicas": copies, "readyReplicas": ready, "availableReplicas": ready}
-
-
-def pod_status(*, ready: bool) -> Manifest:
-    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    return {"status": {"phase": "Running", "podIP": "10.1.2.3", "conditions": [condition]}}
+POD_STATUS = {
+    "status": {
+        "phase": "Running",
+        "podIP": "10.1.2.3",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }
+}
 
 
 # The process ---------------------------------------------------------------------------------------------------------
 
 
-def _players(clients: Mapping[str, KubeClient], given: argparse.Namespace) -> Iterator[Player]:
+def _players(clients: Mapping[str, KubeClient]) -> Iterator[Player]:
     for side, client in clients.items():
-        for plural, status_of in controllers(CONTROLLERS[side], given.gateway).items():
+        for plural, status_of in controllers(CONTROLLERS[side]).items():
             yield Player(client=client, root=GATEWAYS, plural=plural, status_of=status_of)
-    yield Kubelet(client=clients["workload"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
+    yield Kubelet(client=clients["workload"], root="/apis/apps/v1", plural="deployments")
 
 
 @asynccontextmanager
 async def unlimited(kubeconfig: Path) -> AsyncIterator[KubeClient]:
-    """A client with as many connections as it takes: a watch holds one for itself."""
+    """Return a client with no limit of connections: each watch holds one."""
     access = read_kubeconfig(kubeconfig)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=access.tls, limit=0)) as session:
         yield KubeClient(access, session)
@@ -448,17 +405,16 @@ async def run(given: argparse.Namespace) -> None:
         clients = {
             name: await stack.enter_async_context(unlimited(path))
             for name, path in (("workload", given.kubeconfig), ("hub", given.hub))
-            if path
         }
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        workload = WorkloadClusters(clients["workload"], group, given.latency)
+        workload = WorkloadClusters(clients["workload"], group)
         runner = web.ServerRunner(web.Server(workload.answer, access_log=None), handle_signals=False)
         await runner.setup()
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(given.certificate)
         server = http2.front(runner.server, tls) if runner.server else None
         await asyncio.get_running_loop().create_server(server, "127.0.0.1", given.port, ssl=tls, backlog=4096)
-        for player in _players(clients, given):
+        for player in _players(clients):
             group.create_task(player.run(), name=player.plural)
         print("ready", flush=True)
 
@@ -466,12 +422,9 @@ async def run(given: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live.workload_clusters", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of the API server that plays all clusters")
-    parser.add_argument("--hub", type=Path, help="kubeconfig of the hub, whose gateway is played too")
+    parser.add_argument("--hub", type=Path, required=True, help="kubeconfig of the hub, whose gateway is played too")
     parser.add_argument("--certificate", type=Path, required=True, help="PEM file with certificates and key")
-    parser.add_argument("--gateway", help="address of the gateways of all clusters (default: one made up for each)")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--startup", type=float, default=0.0, help="seconds until a pod is ready")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds that are added to each answer")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shrink_tls_buffers()

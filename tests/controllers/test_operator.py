@@ -107,7 +107,7 @@ async def test_a_killed_leader_is_replaced(
     lease: Key,
     tmp_path: Path,
 ) -> None:
-    """With the lease times that an operator has when nobody says otherwise; how long it takes is for benchmark B10."""
+    """With the lease times that an operator has when nobody says otherwise; how long it takes is no matter here."""
     flags = (api.server.kubeconfig, tmp_path, f"--lease-namespace={lease.namespace}")
     with operating(*flags) as leader:
         await leader.leads()

@@ -1,11 +1,11 @@
 """How long the worst objects hold the operator's event loop: the goal is 200 ms at most, on an idle machine.
 
-    python -m benchmarks.holds                       every kind
-    python -m benchmarks.holds ModelDeployment       one of them, and what is written by hand
+    python -m benchmarks.event_loop                       every kind
+    python -m benchmarks.event_loop ModelDeployment       one of them, and what is written by hand
 
-An API server judges what can be stored (`worst.py`). The operator (`held.py`) meets a few at a time, reconciles them,
-and sees them go. What holds the loop is printed by kind, with the object that did it and where the loop was then: in
-milliseconds of a processor, so that others on the machine do not add to it.
+An API server judges which objects can be stored (`worst_objects.py`). The operator (`timed_operator.py`) gets a few at
+a time, reconciles them, and sees them deleted. Printed is the longest turn of the loop by kind, with its object and the
+frames that it was in: in milliseconds of CPU, to which others on the machine do not add.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.live.operator import Operator, operator, wait_until_leading
-from benchmarks.live.scene import SYSTEM, UNTHROTTLED, namespace
+from benchmarks.live.testbed import SYSTEM, UNTHROTTLED, namespace
 from benchmarks.report import ROOT
-from benchmarks.worst import Worst, prerequisites, worst
+from benchmarks.worst_objects import WorstObject, prerequisites, worst_objects
 from localfleet import binaries, seed
 from localfleet.apiserver import ApiServer, api_server
 from localfleet.kubeclient import ApiError, KubeClient, Manifest, connect
@@ -36,8 +36,8 @@ PATHS = {kind.definition.kind: kind.definition for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """The longest turn of the loop that something took. `name`: a reconcile's object, or what else it was."""
+class LoopTurn:
+    """The longest turn of the loop that a task took. `name`: of the task, with the object if it is a reconcile."""
 
     name: str
     milliseconds: float
@@ -45,26 +45,26 @@ class Hold:
     where: str
 
 
-async def holds(
+async def measure_loop_turns(
     server: ApiServer, hub: KubeClient, folder: Path, *, only: Collection[str] = (), counting: bool = False
-) -> tuple[list[Worst], list[Hold]]:
-    """What the API server takes of the worst objects, and what they cost the operator, the most expensive first."""
+) -> tuple[list[WorstObject], list[LoopTurn]]:
+    """Return the worst objects that the API server takes, and the turns of the loop, the most expensive first."""
     for name in (SPACE, SYSTEM):
         await hub.request("POST", "/api/v1/namespaces", namespace(name))
     for one in prerequisites(SPACE):
         await _store(hub, one)
 
-    async def takes(manifest: Manifest) -> bool:
+    async def accepts(manifest: Manifest) -> bool:
         try:
             await hub.request("POST", _path(manifest), manifest, params={"dryRun": "All"})
         except ApiError:
             return False
         return True
 
-    found = await worst(takes, SPACE, only)
-    said = folder / "held.json"
-    environment = {"HELD_FILE": str(said), **({"HELD_CALLS": "yes"} if counting else {})}
-    with operator(server.kubeconfig, folder, module="benchmarks.held", environment=environment) as one:
+    found = await worst_objects(accepts, SPACE, only)
+    said = folder / "loop-times.json"
+    environment = {"LOOP_TIMES_FILE": str(said), **({"LOOP_COUNTS_CALLS": "yes"} if counting else {})}
+    with operator(server.kubeconfig, folder, module="benchmarks.timed_operator", environment=environment) as one:
         await asyncio.to_thread(wait_until_leading, one)
         for some in (found[start : start + AT_ONCE] for start in range(0, len(found), AT_ONCE)):
             await asyncio.gather(*(_store(hub, each.manifest) for each in some))
@@ -73,7 +73,7 @@ async def holds(
                 with suppress(ApiError):  # it may be immutable, or kept in use
                     await hub.request("DELETE", f"{_path(each.manifest)}/{each.manifest['metadata']['name']}")
             await _idle(one)
-    turns = [Hold(name, *turn) for name, turn in json.loads(said.read_text()).items()]
+    turns = [LoopTurn(name, *turn) for name, turn in json.loads(said.read_text()).items()]
     return found, sorted(turns, key=lambda turn: (turn.calls, turn.milliseconds), reverse=True)
 
 
@@ -102,8 +102,10 @@ async def _idle(one: Operator) -> None:
             quiet = 0 if busy else quiet + 1
 
 
-def by_kind(found: Sequence[Worst], turns: Sequence[Hold]) -> Iterator[tuple[str, int, str, Hold]]:
-    """For each kind how many objects there were, and the longest turn of one of them: which, and how long."""
+def longest_turn_by_kind(
+    found: Sequence[WorstObject], turns: Sequence[LoopTurn]
+) -> Iterator[tuple[str, int, str, LoopTurn]]:
+    """Return for each kind how many objects there were, and the longest turn of one of them with its large part."""
     known = {turn.name: turn for turn in turns}
     for kind, group in groupby(found, key=lambda one: one.kind):
         some = list(group)
@@ -122,12 +124,12 @@ def by_kind(found: Sequence[Worst], turns: Sequence[Hold]) -> Iterator[tuple[str
 
 
 async def _main(only: Collection[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="modelplane-holds-") as folder, api_server(*UNTHROTTLED) as server:
+    with tempfile.TemporaryDirectory(prefix="modelplane-event-loop-") as folder, api_server(*UNTHROTTLED) as server:
         definitions = seed.definitions(ROOT / "crds", binaries.ensure("gateway-api-crds")["gateway-api-crds"])
         await seed.create(server.kubeconfig, definitions)
         async with connect(server.kubeconfig) as hub:
-            found, turns = await holds(server, hub, Path(folder), only=only)
-    for kind, count, what, turn in by_kind(found, turns):
+            found, turns = await measure_loop_turns(server, hub, Path(folder), only=only)
+    for kind, count, what, turn in longest_turn_by_kind(found, turns):
         print(f"{kind:18} {count:4} objects, at most {turn.milliseconds:6.0f} ms: {what}")
     print("longest of all:")
     for turn in turns[:10]:

@@ -19,16 +19,16 @@ from modelplane_operator.kube.objects import Manifest
 from tests.api.contract import rich
 
 LARGEST = 1_400_000  # etcd takes 1.5 MB, managedFields included
-SHARES = (1.0, 0.5, 0.2, 0.05, 0.01)  # of each bound, until an API server takes it
+FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01)  # of each bound, until an API server takes it
 MEMBERS = "[]"  # of a list, in a path
 
 Path = tuple[str, ...]
-Takes = Callable[[Manifest], Awaitable[bool]]
-"""Whether an API server would store it."""
+Accepts = Callable[[Manifest], Awaitable[bool]]
+"""True if an API server would store the object."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
+class WorstObject:
     """An object as its author would apply it. `what` says which part of it is as large as can be."""
 
     kind: str
@@ -36,7 +36,7 @@ class Worst:
     manifest: Manifest
 
 
-def _plain(kind: str) -> Manifest:
+def _object_without_status(kind: str) -> Manifest:
     """Without status, which is not its author's, and without a cache that a deployment would wait for."""
     one = {name: part for name, part in rich()[kind].items() if name != "status"}
     if kind == "ModelDeployment":
@@ -46,29 +46,41 @@ def _plain(kind: str) -> Manifest:
     return one
 
 
-async def worst(takes: Takes, namespace: str, only: Collection[str] = ()) -> list[Worst]:
-    """Those of some kinds, or of all, that the API server takes; what is written by hand is always among them."""
-    found: list[Worst] = []
+async def worst_objects(accepts: Accepts, namespace: str, only: Collection[str] = ()) -> list[WorstObject]:
+    """Return those of some kinds, or of all, that the API server accepts, and always those that are written by hand."""
+    found: list[WorstObject] = []
     for kind in (one for one in KINDS if not only or one.definition.kind in only):
         name, schema = kind.definition.kind, crd.schema(kind)["properties"]["spec"]
-        plain = _plain(name)
-        for number, blown in enumerate(_variants(schema, plain["spec"])):
-            for share in SHARES:
-                spec = _blown(schema, plain["spec"], blown, share)
-                one = _named({**plain, "spec": spec}, f"{name.lower()}-{number}", namespace)
-                if len(orjson.dumps(one)) < LARGEST and await takes(one):
-                    largest = min(blown, key=len)
-                    found.append(Worst(name, f"{'.'.join(('spec', *largest))}{'...' * (len(blown) > 1)}", one))
+        plain = _object_without_status(name)
+        for number, enlarged in enumerate(_variants(schema, plain["spec"])):
+            for fraction in FRACTIONS:
+                spec = _enlarge(schema, plain["spec"], enlarged, fraction)
+                one = _with_name({**plain, "spec": spec}, f"{name.lower()}-{number}", namespace)
+                if len(orjson.dumps(one)) < LARGEST and await accepts(one):
+                    largest = min(enlarged, key=len)
+                    found.append(WorstObject(name, f"{'.'.join(('spec', *largest))}{'...' * (len(enlarged) > 1)}", one))
                     break
     for name, texts in _selectors().items():
-        one = _named(_asking(texts), f"selectors-{name.replace(' ', '-')}", namespace)
-        found.append(Worst("ModelDeployment", f"selectors: {name}", one))
-    found.append(Worst("ModelService", "entries over a crowd", _named(_selecting(_crowded()), "crowd", namespace)))
-    found.append(Worst("ModelService", "entries beside it", _named(_selecting(_alone("nobody")), "beside", namespace)))
+        one = _with_name(_deployment_with_selectors(texts), f"selectors-{name.replace(' ', '-')}", namespace)
+        found.append(WorstObject("ModelDeployment", f"selectors: {name}", one))
+    found.append(
+        WorstObject(
+            "ModelService",
+            "entries over a crowd",
+            _with_name(_service_with_entries(_shared_labels()), "crowd", namespace),
+        )
+    )
+    found.append(
+        WorstObject(
+            "ModelService",
+            "entries beside it",
+            _with_name(_service_with_entries(_own_labels("nobody")), "beside", namespace),
+        )
+    )
     return found
 
 
-def _named(manifest: Manifest, name: str, namespace: str) -> Manifest:
+def _with_name(manifest: Manifest, name: str, namespace: str) -> Manifest:
     metadata: Manifest = {"name": name}
     if "namespace" in manifest["metadata"]:
         metadata["namespace"] = namespace
@@ -79,8 +91,8 @@ def _named(manifest: Manifest, name: str, namespace: str) -> Manifest:
 
 
 def _variants(schema: Manifest, value: Any) -> Iterator[frozenset[Path]]:
-    """What to make large together: each part alone, with all that it is in, with all that is in it; and everything."""
-    every = list(dict.fromkeys(_parts(schema, value, ())))
+    """Return sets of paths to enlarge: each path alone, with those above it, with those below it; and all."""
+    every = list(dict.fromkeys(_bounded_paths(schema, value, ())))
     seen: set[frozenset[Path]] = set()
     for part in every:
         above = frozenset(one for one in every if part[: len(one)] == one)
@@ -93,46 +105,46 @@ def _variants(schema: Manifest, value: Any) -> Iterator[frozenset[Path]]:
         yield whole
 
 
-def _parts(schema: Manifest, value: Any, here: Path) -> Iterator[Path]:
+def _bounded_paths(schema: Manifest, value: Any, here: Path) -> Iterator[Path]:
     """Where there are lists, maps and texts that have a bound."""
     match value:
         case list():
             yield here
             if value:
-                yield from _parts(schema["items"], value[0], (*here, MEMBERS))
+                yield from _bounded_paths(schema["items"], value[0], (*here, MEMBERS))
         case dict() if "properties" in schema:
             for name, part in value.items():
-                yield from _parts(schema["properties"][name], part, (*here, name))
+                yield from _bounded_paths(schema["properties"][name], part, (*here, name))
         case dict() if isinstance(schema.get("additionalProperties"), dict):
             yield here
             for part in [*value.values()][:1]:
-                yield from _parts(schema["additionalProperties"], part, (*here, MEMBERS))
+                yield from _bounded_paths(schema["additionalProperties"], part, (*here, MEMBERS))
         case str() if "maxLength" in schema and "enum" not in schema:
             yield here
         case _:
             pass
 
 
-def _blown(schema: Manifest, value: Any, chosen: frozenset[Path], share: float, here: Path = ()) -> Any:
-    """The value with the chosen parts as large as that share of their bounds."""
+def _enlarge(schema: Manifest, value: Any, chosen: frozenset[Path], fraction: float, here: Path = ()) -> Any:
+    """Return the value with the chosen paths as large as that fraction of their bounds."""
     large, inner = here in chosen, (*here, MEMBERS)
     match value:
         case [first, *others]:
-            one = _blown(schema["items"], first, chosen, share, inner)
-            count = max(1, int(schema["maxItems"] * share) - len(others)) if large else 1
-            return [*(_distinct(schema["items"], one, number) for number in range(count)), *others]
+            one = _enlarge(schema["items"], first, chosen, fraction, inner)
+            count = max(1, int(schema["maxItems"] * fraction) - len(others)) if large else 1
+            return [*(_with_own_name(schema["items"], one, number) for number in range(count)), *others]
         case dict() if "properties" in schema:
             return {
-                name: _blown(schema["properties"][name], part, chosen, share, (*here, name))
+                name: _enlarge(schema["properties"][name], part, chosen, fraction, (*here, name))
                 for name, part in value.items()
             }
         case dict() if isinstance(schema.get("additionalProperties"), dict) and value:
             name, part = next(iter(value.items()))
-            one = _blown(schema["additionalProperties"], part, chosen, share, inner)
-            count = max(1, int(schema["maxProperties"] * share)) if large else 1
+            one = _enlarge(schema["additionalProperties"], part, chosen, fraction, inner)
+            count = max(1, int(schema["maxProperties"] * fraction)) if large else 1
             return {f"{name}{number or ''}": one for number in range(count)}
         case str() if large and "maxLength" in schema:
-            return (value + (value[-1:] or "x") * schema["maxLength"])[: max(1, int(schema["maxLength"] * share))]
+            return (value + (value[-1:] or "x") * schema["maxLength"])[: max(1, int(schema["maxLength"] * fraction))]
         case _:
             return value
 
@@ -140,13 +152,13 @@ def _blown(schema: Manifest, value: Any, chosen: frozenset[Path], share: float, 
 IDENTITIES = ("name", "key", "mountPath", "chart")
 
 
-def _distinct(schema: Manifest, value: Any, number: int) -> Any:
-    """The same under a name of its own."""
+def _with_own_name(schema: Manifest, value: Any, number: int) -> Any:
+    """Return the same value under a name of its own."""
     if number == 0:
         return value
     if isinstance(value, dict):
         fields = schema.get("properties", {})
-        own = {name: _distinct(fields[name], value[name], number) for name in IDENTITIES if name in value}
+        own = {name: _with_own_name(fields[name], value[name], number) for name in IDENTITIES if name in value}
         return {**value, **own}
     if isinstance(value, str) and "enum" not in schema:
         return f"{value[: schema.get('maxLength', 63) - len(str(number))]}{number}"
@@ -180,9 +192,9 @@ def _selectors() -> Mapping[str, Iterable[str]]:
     }
 
 
-def _asking(texts: Iterable[str]) -> Manifest:
-    """A deployment with these selectors, in as few places as they fit into."""
-    plain = _plain("ModelDeployment")
+def _deployment_with_selectors(texts: Iterable[str]) -> Manifest:
+    """Return a deployment with these selectors, in as few requests as they fit into."""
+    plain = _object_without_status("ModelDeployment")
     template = plain["spec"]["template"]["spec"]["engines"][0]["members"][0]["template"]
     selectors = [{"cel": text} for text in texts]
     rows = [selectors[start : start + 8] for start in range(0, len(selectors), 8)]
@@ -197,16 +209,16 @@ def _asking(texts: Iterable[str]) -> Manifest:
     return {**plain, "spec": {"replicas": 1, "template": {"spec": {"engines": engines}}}}
 
 
-def _selecting(labels: Mapping[str, str]) -> Manifest:
+def _service_with_entries(labels: Mapping[str, str]) -> Manifest:
     entries = [{"weight": 1, "selector": {"matchLabels": labels}} for _ in range(GROUPS)]
-    return {**_plain(ModelService.definition.kind), "spec": {"endpoints": entries}}
+    return {**_object_without_status(ModelService.definition.kind), "spec": {"endpoints": entries}}
 
 
-def _crowded() -> Mapping[str, str]:
+def _shared_labels() -> Mapping[str, str]:
     return {f"crowd-{number}": "yes" for number in range(LABELS)}
 
 
-def _alone(name: str) -> Mapping[str, str]:
+def _own_labels(name: str) -> Mapping[str, str]:
     """Labels that no other has: a service that selects nothing says which of them it may mean."""
     return {f"alone-{number}": f"{name}-{number}" for number in range(LABELS)}
 
@@ -217,8 +229,8 @@ CLUSTERS, DEVICES, ENDPOINTS = 32, 8, 300
 
 
 def prerequisites(namespace: str) -> Iterator[Manifest]:
-    """A fleet with all sorts of devices, said to be there and never looked at, and endpoints that a service selects."""
-    plain = _plain("InferenceCluster")
+    """Return clusters with all sorts of devices, which are never reconciled, and endpoints that a service selects."""
+    plain = _object_without_status("InferenceCluster")
     for number in range(CLUSTERS):
         text = f"NVIDIA {number} {'a' * 64}"[:64]
         devices = [
@@ -243,20 +255,24 @@ def prerequisites(namespace: str) -> Iterator[Manifest]:
             "spec": {"cluster": {"source": "Existing", "existing": {"secretRef": {"name": "nobody"}}}},
             "status": {
                 "gpuPools": [{"name": "h100", "nodes": 8, "devices": devices}],
-                "conditions": [_true("ClusterReady"), _true("Ready"), _true("GatewayReady")],
+                "conditions": [
+                    _true_condition("ClusterReady"),
+                    _true_condition("Ready"),
+                    _true_condition("GatewayReady"),
+                ],
             },
         }
     for number in range(ENDPOINTS):
         yield {
-            **_plain(ModelEndpoint.definition.kind),
+            **_object_without_status(ModelEndpoint.definition.kind),
             "metadata": {
                 "name": f"crowd-{number}",
                 "namespace": namespace,
-                "labels": {**_crowded(), **_alone(f"n{number}")},
+                "labels": {**_shared_labels(), **_own_labels(f"n{number}")},
             },
             "spec": {"url": f"https://198.51.100.{number % 250 + 1}:{1000 + number}/"},
         }
 
 
-def _true(of: str) -> Manifest:
+def _true_condition(of: str) -> Manifest:
     return {"type": of, "status": "True", "reason": "Available", "lastTransitionTime": "2026-11-22T12:00:00Z"}

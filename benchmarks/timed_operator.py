@@ -1,8 +1,9 @@
-"""The operator's own command, and how long each turn of its event loop was held.
+"""The operator's own command, with a timer of its event loop.
 
-`python -m benchmarks.held run ...` takes what the operator takes. When it ends it writes to $HELD_FILE, for everything
-that ran on the loop, its longest turn: its name (a reconcile is named by its object), milliseconds of a processor (to
-which others on a busy machine do not add), the calls of functions where $HELD_CALLS is set, and where it was then.
+`python -m benchmarks.timed_operator run ...` takes what the operator takes. When it ends it writes to $LOOP_TIMES_FILE,
+for everything that ran on the loop, its longest turn: its name (a reconcile is named by its object), milliseconds of
+CPU (to which others on a busy machine do not add), the calls of functions where $LOOP_COUNTS_CALLS is set, and the
+frames that it was in.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Turn:
     where: str = ""
 
 
-class Held:
+class LoopTimer:
     """Measures every turn of an event loop."""
 
     def __init__(self, *, counting: bool) -> None:
@@ -42,10 +43,10 @@ class Held:
         self._run = asyncio.Handle._run  # noqa: SLF001 - asyncio tells nobody how long a turn took
 
     def begin(self) -> None:
-        held, run = self, self._run
+        timer, run = self, self._run
 
         def measured(handle: asyncio.Handle) -> None:
-            held._turn(lambda: run(handle), _name(handle))
+            timer._turn(lambda: run(handle), _name(handle))
 
         asyncio.Handle._run = measured  # type: ignore[method-assign]  # noqa: SLF001
         if not self._counting:
@@ -77,7 +78,7 @@ class Held:
                 frames = traceback.extract_stack(sys._current_frames()[ident])[-6:]  # noqa: SLF001
                 self._where = " < ".join(f"{one.name} {Path(one.filename).name}:{one.lineno}" for one in frames[::-1])
 
-    def told(self) -> dict[str, tuple[float, int, str]]:
+    def longest_turns(self) -> dict[str, tuple[float, int, str]]:
         return {name: (turn.seconds * 1000, turn.calls, turn.where) for name, turn in self.longest.items()}
 
 
@@ -88,9 +89,9 @@ def _name(handle: asyncio.Handle) -> str:
 
 
 if __name__ == "__main__":
-    held = Held(counting=bool(os.environ.get("HELD_CALLS")))
-    held.begin()
+    timer = LoopTimer(counting=bool(os.environ.get("LOOP_COUNTS_CALLS")))
+    timer.begin()
     try:
         main()
     finally:
-        Path(os.environ["HELD_FILE"]).write_text(json.dumps(held.told()))
+        Path(os.environ["LOOP_TIMES_FILE"]).write_text(json.dumps(timer.longest_turns()))

@@ -1,12 +1,11 @@
-"""What a benchmark of the operator plays on: a hub, a fleet played at one API server, and operators.
+"""A hub, a fleet that one API server plays, and operators, for the benchmarks of a running operator.
 
-    async with scene(clusters=100) as scene:
-        with scene.operator() as operator:
-            await scene.until_ready("inferenceclusters", 100)
+    async with start_testbed(clusters=100) as testbed:
+        with testbed.operator() as operator:
+            await testbed.wait_until_ready("inferenceclusters", 100)
 
 The hub is a real API server with our definitions; a second one plays all workload clusters
-(`workload_clusters.py`). All that is said of the operator is true of its own process alone: the servers and the players
-have others.
+(`workload_clusters.py`). Servers and players are processes of their own, so that what is measured is the operator's.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import aiohttp
 
 from benchmarks import fleet_generator as generator
 from benchmarks.live.operator import Operator, operator, wait_until_leading
@@ -46,13 +43,13 @@ CHECK_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Seen:
-    """All objects of a type, and when each last became what somebody waits for, by the monotonic clock."""
+class WatchedType:
+    """All objects of a type, as a watch tells them."""
 
     client: KubeClient
     path: str
     check: Callable[[], None]
-    """Raises when there is nobody any more who would change anything."""
+    """Raises if the players have ended, who would change the objects."""
     mirror: Mirror = field(init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _listeners: list[Callable[[Key, Manifest | None], None]] = field(default_factory=list)
@@ -69,8 +66,10 @@ class Seen:
             listener(key, manifest)
         self._news.set()
 
-    async def until(self, what: str, holds: Callable[[dict[Key, Manifest]], bool], seconds: float = SECONDS) -> float:
-        """Wait until something holds of all of them; answers when that was."""
+    async def wait_for(
+        self, what: str, holds: Callable[[dict[Key, Manifest]], bool], seconds: float = SECONDS
+    ) -> float:
+        """Wait until something holds of all of them; return when that was, by the monotonic clock."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -85,13 +84,13 @@ class Seen:
             said = sum(map(is_ready, self.mirror.objects.values()))
             raise AssertionError(
                 f"waited {seconds:g} s in vain for {what}; {said} of {len(self.mirror.objects)} are Ready, one says "
-                f"{next((words(one) for one in self.mirror.objects.values() if not is_ready(one)), '')}"
+                f"{next((describe(one) for one in self.mirror.objects.values() if not is_ready(one)), '')}"
             ) from None
 
 
 @dataclass(slots=True)
-class Scene:
-    """A hub and what there is beside it; `world` is the API server that plays the workload clusters."""
+class Testbed:
+    """A hub with clusters and players; `world` is the API server that plays the workload clusters."""
 
     folder: Path
     server: ApiServer
@@ -99,66 +98,52 @@ class Scene:
     world_server: ApiServer
     world: KubeClient
     workload: Running
-    sites_url: str
     _kubeconfig: Callable[[str], str]
     _group: asyncio.TaskGroup
-    _seen: dict[str, Seen] = field(default_factory=dict)
+    _watched: dict[str, WatchedType] = field(default_factory=dict)
     _watching: list[asyncio.Task[None]] = field(default_factory=list)
 
     def operator(self, name: str = "operator", *flags: str) -> AbstractContextManager[Operator]:
         return operator(self.server.kubeconfig, self.folder, name, flags)
 
-    async def leading(self, one: Operator) -> None:
+    async def wait_until_leading(self, one: Operator) -> None:
         await asyncio.to_thread(wait_until_leading, one)
 
-    def seen(self, path: str, *, remote: bool = False) -> Seen:
-        """What there is of a type on the hub, or on the API server of the workload clusters."""
-        known = self._seen.get(path)
-        if known is None:
-            known = self._seen[path] = Seen(self.world if remote else self.hub, path, self.workload.check)
-            self._watching.append(self._group.create_task(known.mirror.run(), name=f"mirror {path}"))
-        return known
+    def watch(self, path: str, *, remote: bool = False) -> WatchedType:
+        """Return the objects of a type on the hub, or on the API server of the workload clusters."""
+        if path not in self._watched:
+            watched = self._watched[path] = WatchedType(self.world if remote else self.hub, path, self.workload.check)
+            self._watching.append(self._group.create_task(watched.mirror.run(), name=f"mirror {path}"))
+        return self._watched[path]
 
-    def forget(self) -> None:
-        """Watch nothing any more."""
+    def stop_watching(self) -> None:
         for task in self._watching:
             task.cancel()
 
-    def ours(self, plural: str) -> Seen:
-        return self.seen(f"{OURS}/{plural}")
+    def watch_own(self, plural: str) -> WatchedType:
+        return self.watch(f"{OURS}/{plural}")
 
-    async def until_ready(self, plural: str, count: int, seconds: float = SECONDS) -> float:
-        """Wait until that many are there and all are Ready; answers when that was."""
-        return await self.ours(plural).until(
+    async def wait_until_ready(self, plural: str, count: int, seconds: float = SECONDS) -> float:
+        """Wait until that many are there and all are Ready; return when that was."""
+        return await self.watch_own(plural).wait_for(
             f"{count} {plural} to be Ready",
             lambda found: len(found) == count and all(map(is_ready, found.values())),
             seconds,
         )
 
-    async def quiet(self, one: Operator, seconds: float = 5.0) -> None:
+    async def wait_until_quiet(self, one: Operator, seconds: float = 5.0) -> None:
         """Wait until the operator has written nothing for some seconds."""
         before = None
         while (now := (await asyncio.to_thread(one.usage)).writes) != before:
             before = now
             await asyncio.sleep(seconds)
 
-    async def known(self, one: Operator, clusters: int) -> None:
+    async def wait_until_connected(self, one: Operator, clusters: int) -> None:
         """Wait until so many workload clusters are synced."""
-        known = 0.0
-        while known < clusters:
+        connected = 0.0
+        while connected < clusters:
             await asyncio.sleep(0.5)
-            known = await asyncio.to_thread(one.value, "modelplane_cluster_answers")
-
-    async def cut(self, cluster: str = "*") -> None:
-        """Have a cluster not answer, or none of them."""
-        await self._told("cut", cluster)
-
-    async def heal(self, cluster: str = "*") -> None:
-        await self._told("heal", cluster)
-
-    async def _told(self, *words: str) -> None:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
-            await session.get(f"{self.sites_url}/control/{'/'.join(words)}")
+            connected = await asyncio.to_thread(one.value, "modelplane_cluster_answers")
 
     # What users apply -------------------------------------------------------------------------------------------------
 
@@ -174,32 +159,27 @@ class Scene:
             for manifest in manifests:
                 group.create_task(one(manifest))
 
-    async def platform(self, clusters: int) -> None:
+    async def apply_platform(self, clusters: int) -> None:
         """Publish the hub gateway, classes of hardware, and so many clusters with eight pools each."""
         await self.apply(map(namespace, (SYSTEM, *teams())))
-        await self.apply([hub_gateway({"backend": "Traefik", "traefik": {"version": "40.2.0"}})])
+        await self.apply([hub_gateway()])
         await self.apply(
             {**_ours("InferenceClass", f"class-{number}"), "spec": {"devices": generator.gpu_class(number)}}
             for number in range(CLASSES)
         )
         names = [cluster_name(number) for number in range(clusters)]
-        await self.apply(map(self.secret, names))
+        await self.apply(map(self.kubeconfig_secret, names))
         await self.apply(map(cluster, names))
 
-    async def brought_up(self, one: Operator, clusters: int, deployments: int = 0, replicas: int = 1) -> None:
-        """Wait until the platform is Ready; then apply deployments with a service each, and wait for those."""
-        await self.leading(one)
-        await self.until_ready("inferenceclusters", clusters)
-        await self.until_ready("inferencegateways", 1)
-        if deployments:
-            await self.apply(map(service, range(deployments)))
-            await self.apply(deployment(number, replicas=replicas) for number in range(deployments))
-            await self.until_ready("modeldeployments", deployments)
-            await self.until_ready("modelservices", deployments)
-        await self.quiet(one)
+    async def wait_until_up(self, one: Operator, clusters: int) -> None:
+        """Wait until the operator leads, the platform is Ready and the operator writes nothing more."""
+        await self.wait_until_leading(one)
+        await self.wait_until_ready("inferenceclusters", clusters)
+        await self.wait_until_ready("inferencegateways", 1)
+        await self.wait_until_quiet(one)
 
-    def secret(self, name: str, text: str | None = None) -> Manifest:
-        """The kubeconfig of a cluster: of one that is played, unless another is given."""
+    def kubeconfig_secret(self, name: str, text: str | None = None) -> Manifest:
+        """Return the Secret with the kubeconfig of a cluster: of one that is played, unless another is given."""
         meta = {"name": f"{name}-kubeconfig", "namespace": SYSTEM}
         data = {"kubeconfig": text or self._kubeconfig(name)}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}
@@ -236,7 +216,8 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def hub_gateway(spec: Manifest) -> Manifest:
+def hub_gateway() -> Manifest:
+    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
     return {**_ours("InferenceGateway", "default"), "spec": spec}
 
 
@@ -249,11 +230,10 @@ def cluster(name: str, nodes: int = 8) -> Manifest:
     return {**found, "spec": {"cluster": origin, "nodePools": pools}}
 
 
-def deployment(number: int, *, replicas: int, team: str | None = None, gib: int | None = None) -> Manifest:
-    """A deployment like others: one engine of one pod with one GPU of some size."""
-    wanted = gib or (12, 20, 40, 70)[number % 4]
-    found = _ours("ModelDeployment", f"model-{number:05}", team or f"team-{number % TEAMS}")
-    request = {"name": "gpu", "count": 1, "selectors": [{"cel": generator.memory(wanted)}]}
+def deployment(number: int, *, replicas: int) -> Manifest:
+    """Return a deployment with one engine of one pod, which needs one GPU of some size."""
+    found = _ours("ModelDeployment", f"model-{number:05}", f"team-{number % TEAMS}")
+    request = {"name": "gpu", "count": 1, "selectors": [{"cel": generator.memory((12, 20, 40, 70)[number % 4])}]}
     template = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai", "args": ["--model=m"]}]}}
     engine = {"name": "main", "members": [{"nodeSelector": {"devices": [request]}, "template": template}]}
     metadata = {"labels": {"model": found["metadata"]["name"]}}
@@ -261,7 +241,7 @@ def deployment(number: int, *, replicas: int, team: str | None = None, gib: int 
 
 
 def service(number: int) -> Manifest:
-    """The service of a deployment."""
+    """Return the service of a deployment."""
     name = f"model-{number:05}"
     entry = {"selector": {"matchLabels": {"model": name}}}
     return {**_ours("ModelService", name, f"team-{number % TEAMS}"), "spec": {"endpoints": [entry]}}
@@ -275,7 +255,7 @@ def is_ready(manifest: Manifest) -> bool:
     return condition(manifest, "Ready").get("status") == "True"
 
 
-def words(manifest: Manifest) -> str:
+def describe(manifest: Manifest) -> str:
     conditions = entries(manifest, "status", "conditions")
     said = (f"{one['type']}={one['status']} {one['reason']} {one.get('message', '')}" for one in conditions)
     return f"{manifest['metadata']['name']}: {'; '.join(said)}"
@@ -285,11 +265,8 @@ def words(manifest: Manifest) -> str:
 
 
 @asynccontextmanager
-async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[Scene]:
-    """Servers, players and a published platform; no operator runs yet.
-
-    `gateway`: where the gateways of all clusters listen, for who has a real one; the hub's is then not played.
-    """
+async def start_testbed(*, clusters: int) -> AsyncGenerator[Testbed]:
+    """Start servers and players and publish a platform; no operator runs yet."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelplane-bench-")))
         server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
@@ -298,10 +275,10 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         near = seed.definitions(ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
         remote = seed.definitions(files["gateway-api-crds"], *envoy, Path(LEADER_WORKER_SET))
         await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, remote))
-        collecting = _collect_garbage(server, folder)
+        collecting = _start_garbage_collector(server, folder)
         stack.callback(collecting.end)
         authority, (port,) = Authority.new(), free_ports(1)
-        playing = _play(server, world_server, authority=authority, folder=folder, port=port, gateway=gateway)
+        playing = _start_players(server, world_server, authority=authority, folder=folder, port=port)
         stack.callback(playing.end)
         playing.wait_until(playing.says_ready, seconds=60, what="the players to be ready")
         hub = await stack.enter_async_context(unlimited(server.kubeconfig))
@@ -312,9 +289,9 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         def kubeconfig_of(name: str) -> str:
             return kubeconfig(cluster=name, server=f"{url}/{name}", authority=authority.certificate, user=user)
 
-        it = Scene(folder, server, hub, world_server, world, playing, url, kubeconfig_of, group)
-        stack.callback(it.forget)
-        await it.platform(clusters)
+        it = Testbed(folder, server, hub, world_server, world, playing, kubeconfig_of, group)
+        stack.callback(it.stop_watching)
+        await it.apply_platform(clusters)
         yield it
 
 
@@ -323,19 +300,16 @@ OF_ENVOY = ("envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies")
 UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
 
 
-def _play(
-    server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int, gateway: str | None
-) -> Running:
+def _start_players(server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int) -> Running:
     identity, pem = authority.server("127.0.0.1"), folder / "workload.pem"
     pem.write_bytes(identity.certificate + identity.key)
     argv: list[Any] = [sys.executable, "-m", "benchmarks.live.workload_clusters", f"--kubeconfig={world.kubeconfig}"]
-    argv += [f"--certificate={pem}", f"--port={port}"]
-    argv.append(f"--gateway={gateway}" if gateway else f"--hub={server.kubeconfig}")
+    argv += [f"--hub={server.kubeconfig}", f"--certificate={pem}", f"--port={port}"]
     return start(Command("workload", argv, folder / "workload.log", {"PYTHONPATH": str(ROOT)}))
 
 
-def _collect_garbage(server: ApiServer, folder: Path) -> Running:
-    """What deletes the children of what is gone on the hub; it learns at its start which types there are."""
+def _start_garbage_collector(server: ApiServer, folder: Path) -> Running:
+    """Start what deletes the children of deleted objects on the hub; it learns at its start which types there are."""
     program = binaries.ensure("kube-controller-manager")["kube-controller-manager"]
     argv = [program, f"--kubeconfig={server.kubeconfig}", "--controllers=garbage-collector-controller"]
     argv += ["--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={free_ports(1)[0]}"]

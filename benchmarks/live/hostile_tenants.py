@@ -1,4 +1,4 @@
-"""B22: an operator on half a core, beside hostile tenants and clusters whose API servers send whatever costs most."""
+"""`hostile-tenants`: an operator on half a core, beside tenants and clusters whose API servers send what costs most."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trustme
 
-from benchmarks.live import scene as scenes
+from benchmarks.live import testbed as testbeds
 from benchmarks.live.operator import Operator
 from benchmarks.report import ROOT, Figure, percentile
 from localfleet.apiserver import free_ports
@@ -26,6 +26,7 @@ from modelplane_operator.clients import http2_frames as frames
 from modelplane_operator.clients.http2_frames import FrameType
 from modelplane_operator.clients.http2_headers import write_block
 
+NAME = "hostile-tenants"
 CLUSTERS = 4
 QUOTA = 0.5  # of a core
 EVERY = 0.05  # seconds between two questions about its health
@@ -33,28 +34,28 @@ BURST = 64 * 1024
 CHAIN = 90  # certificates: OpenSSL verifies no longer chain than 100
 ADDRESS = "10.99.0.1"  # of their servers: no loopback address, to which no tenant leads the operator
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{scenes.SYSTEM}/leases/modelplane-operator"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{testbeds.SYSTEM}/leases/modelplane-operator"
 GROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
 
 
-async def hostile(tenants: int, seconds: float) -> AsyncIterator[Figure]:
-    """So many tenants with an LLMInference each, for so long, and four clusters."""
-    own_network()
-    async with scenes.scene(clusters=1) as scene:
-        with scene.operator("operator", f"--allow-endpoints={ADDRESS}") as one, half_a_core(one.pid):
-            await scene.brought_up(one, 1)
-            async for figure in _figures(scene, one, tenants, seconds, "alone"):
+async def measure_beside_hostile_tenants(tenants: int, seconds: float) -> AsyncIterator[Figure]:
+    """Measure the operator alone, and then beside so many tenants with an LLMInference each and four clusters."""
+    _enter_own_network()
+    async with testbeds.start_testbed(clusters=1) as testbed:
+        with testbed.operator("operator", f"--allow-endpoints={ADDRESS}") as one, _limit_to_half_a_core(one.pid):
+            await testbed.wait_until_up(one, 1)
+            async for figure in _figures(testbed, one, tenants, seconds, "alone"):
                 yield figure
-            with _servers(scene.folder) as kubeconfigs:
-                await scene.apply(scenes.namespace(f"hostile-{number:02}") for number in range(tenants))
-                await scene.apply(_manifests(scene, tenants, kubeconfigs))
-                async for figure in _figures(scene, one, tenants, seconds, "beside them"):
+            with _servers(testbed.folder) as kubeconfigs:
+                await testbed.apply(testbeds.namespace(f"hostile-{number:02}") for number in range(tenants))
+                await testbed.apply(_manifests(testbed, tenants, kubeconfigs))
+                async for figure in _figures(testbed, one, tenants, seconds, "beside them"):
                     yield figure
-                asked = (scene.folder / "hostile.log").read_text().count("asked")
-                yield Figure("B22", tenants, "times that their servers were asked something", asked, "times")
+                asked = (testbed.folder / "hostile.log").read_text().count("asked")
+                yield Figure(NAME, tenants, "times that their servers were asked something", asked, "times")
 
 
-def own_network() -> None:
+def _enter_own_network() -> None:
     """Move this process to a network namespace of its own that has the address of the servers; raises OSError."""
     if ctypes.CDLL(None, use_errno=True).unshare(NEW_NETWORK):
         raise OSError(ctypes.get_errno(), "cannot make a network namespace")
@@ -63,7 +64,7 @@ def own_network() -> None:
 
 
 @contextmanager
-def half_a_core(pid: int) -> Generator[None]:
+def _limit_to_half_a_core(pid: int) -> Generator[None]:
     """Have the kernel give a process, and what it starts, half of a core at most; raises OSError where it cannot."""
     root = next((group for group in GROUPS if (group / "cpu.cfs_quota_us").exists()), GROUPS[-1])
     group = root / f"modelplane-bench-{pid}"
@@ -85,21 +86,21 @@ def half_a_core(pid: int) -> Generator[None]:
 
 
 async def _figures(
-    scene: scenes.Scene, one: Operator, tenants: int, seconds: float, when: str
+    testbed: testbeds.Testbed, one: Operator, tenants: int, seconds: float, when: str
 ) -> AsyncIterator[Figure]:
-    leases, times = [await scene.hub.request("GET", LEASE)], list[float]()
+    leases, times = [await testbed.hub.request("GET", LEASE)], list[float]()
     until, cpu, began = time.monotonic() + seconds, one.cpu(), time.monotonic()
     while time.monotonic() < until:
         times.append(await asyncio.to_thread(_healthz, one.port))
         await asyncio.sleep(EVERY)
     core = (one.cpu() - cpu) / (time.monotonic() - began)
-    leases.append(await scene.hub.request("GET", LEASE))
+    leases.append(await testbed.hub.request("GET", LEASE))
     taken = {lease["spec"].get("leaseTransitions", 0) for lease in leases}
     for percent in (50, 99, 100):
-        yield Figure("B22", tenants, f"/healthz, {when}: p{percent}", round(percentile(times, percent), 1), "ms")
-    yield Figure("B22", tenants, f"leases lost, {when}", max(taken) - min(taken), "leases")
-    yield Figure("B22", tenants, f"CPU of the operator's own process, {when}", round(core, 2), "cores")
-    yield Figure("B22", tenants, f"memory of it, {when}, at most", round(one.memory("VmHWM"), 1), "MB")
+        yield Figure(NAME, tenants, f"/healthz, {when}: p{percent}", round(percentile(times, percent), 1), "ms")
+    yield Figure(NAME, tenants, f"leases lost, {when}", max(taken) - min(taken), "leases")
+    yield Figure(NAME, tenants, f"CPU of the operator's own process, {when}", round(core, 2), "cores")
+    yield Figure(NAME, tenants, f"memory of it, {when}, at most", round(one.memory("VmHWM"), 1), "MB")
 
 
 def _healthz(port: int) -> float:
@@ -110,11 +111,11 @@ def _healthz(port: int) -> float:
     return (time.monotonic() - began) * 1000
 
 
-def _manifests(scene: scenes.Scene, tenants: int, kubeconfigs: Sequence[str]) -> list[scenes.Manifest]:
-    found: list[scenes.Manifest] = []
+def _manifests(testbed: testbeds.Testbed, tenants: int, kubeconfigs: Sequence[str]) -> list[testbeds.Manifest]:
+    found: list[testbeds.Manifest] = []
     for number in range(CLUSTERS):
-        name = scenes.cluster_name(1 + number)
-        found += [scene.secret(name, kubeconfigs[number % len(kubeconfigs)]), scenes.cluster(name)]
+        name = testbeds.cluster_name(1 + number)
+        found += [testbed.kubeconfig_secret(name, kubeconfigs[number % len(kubeconfigs)]), testbeds.cluster(name)]
     for number in range(tenants):
         namespace = f"hostile-{number:02}"
         about = {"name": "theirs", "namespace": namespace}
@@ -150,7 +151,7 @@ FLOODS: Mapping[str, Callable[[int], bytes]] = {
     "continuation": lambda stream: frames.frame(FrameType.CONTINUATION, b"", stream=stream),
     "chain": lambda _: b"",
 }
-"""What a server sends for as long as it may, once it was asked something."""
+"""The frames that a server sends without end after the first request."""
 
 
 async def _serve(flood: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +199,7 @@ def _servers(folder: Path) -> Generator[list[str]]:
         issuer = issuer.create_child_ca()
     leaf = issuer.issue_cert(ADDRESS)
     (folder / "chain.pem").write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
-    argv = [sys.executable, "-m", "benchmarks.live.hostile", str(folder), *map(str, ports)]
+    argv = [sys.executable, "-m", "benchmarks.live.hostile_tenants", str(folder), *map(str, ports)]
     running = start(Command("hostile", argv, folder / "hostile.log", {"PYTHONPATH": str(ROOT)}))
     running.wait_until(running.says_ready, seconds=30, what="the hostile servers to be ready")
     user = plain.user("bench")
@@ -217,7 +218,7 @@ def _servers(folder: Path) -> Generator[list[str]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="The hostile servers of B22, which starts them.")
+    parser = argparse.ArgumentParser(description="The hostile servers, which the benchmark starts.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("ports", type=int, nargs=len(FLOODS))
     given = parser.parse_args()
