@@ -53,28 +53,11 @@ UNNAMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who starts from the cache: a replica, or another cache that shares a volume of it."""
+    """A replica that starts from the cache."""
 
     name: str
     volume: str
     """Which of its claims."""
-    kind: str = ModelReplica.definition.kind
-
-    def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another cache of the namespace, as far as it may share its volumes on a cluster."""
-
-    cache: ModelCache
-    content: str
-    """Of which content its volumes are to be; empty when it fetches none."""
-    meant: bool
-    """Whether it is to be on that cluster."""
-    claims: tuple[Manifest, ...] = ()
-    """Its volumes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +78,6 @@ class ClusterState:
     """What we applied there for this cache."""
     pods: tuple[Manifest, ...] = ()
     fences: tuple[Manifest, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
-    """Caches whose volumes there it may share, or does."""
     existing: Manifest | None = None
     """The claim that is to be mounted as it is."""
     namespace: Manifest | None = None
@@ -194,7 +175,9 @@ class Present:
         """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
         if self.staged:
             return self.claim
-        return before(self.seen, self.cluster)
+        last = self.seen.cache.on(self.cluster.name)
+        complete = [one for one in self.claims if labels.STAGED in annotations_of(one) and not is_terminating(one)]
+        return min(complete, key=lambda one: (key_of(one).name != (last and last.volume), key_of(one)), default=None)
 
     def look(self, last: CachedCluster | None) -> ClusterPlan:
         job, cluster, now = self.job, self.cluster.name, self.seen.now
@@ -237,7 +220,6 @@ class Present:
                 volume=key_of(serving).name if serving else None,
                 revision=revision_of(serving) or None,
                 **found,
-                volume_of=owner_of(serving, self.cluster) if serving else None,
                 **used(self.cluster),
             ),
             tuple(steps),
@@ -353,24 +335,9 @@ def claims(cluster: ClusterState) -> Sequence[Manifest]:
     return [one for one in cluster.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
 
 
-def before(seen: Observed, cluster: ClusterState) -> Manifest | None:
-    """The complete volume that replicas started from until now, its own or a neighbour's."""
-    last = seen.cache.on(cluster.name)
-    named = last.volume if last else None
-    lent = [one for neighbour in cluster.neighbours for one in neighbour.claims if key_of(one).name == named]
-    alive = [one for one in (*claims(cluster), *lent) if not is_terminating(one)]
-    complete = [one for one in alive if labels.STAGED in annotations_of(one)]
-    return min(complete, key=lambda one: (key_of(one).name != named, key_of(one)), default=None)
-
-
-def owner_of(claim: Manifest, cluster: ClusterState) -> str | None:
-    """The neighbour whose claim it is."""
-    return next((one.cache.key.name for one in cluster.neighbours if claim in one.claims), None)
-
-
 def used(cluster: ClusterState) -> dict[str, Any]:
-    """Who starts from it there, for its status."""
-    every = sorted(map(str, cluster.users))
+    """Return which replicas start from it there, for its status."""
+    every = sorted(f"{ModelReplica.definition.kind}/{one.name}" for one in cluster.users)
     return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
 
 

@@ -433,6 +433,21 @@ def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
     assert empty.steps[-1] == LET_GO
 
 
+def test_the_status_names_replicas_that_start_from_a_volume() -> None:
+    filled = volume(cache(), staged=COMMIT)
+    few, many = (
+        reported_by(
+            plan(seen(cache(), cluster(filled, users=tuple(User(f"r{one:02}", PLAIN) for one in range(count)))))
+        ).on("berlin")
+        for count in (2, 20)
+    )
+
+    assert few is not None
+    assert many is not None
+    assert (few.used_by, few.users) == (("ModelReplica/r00", "ModelReplica/r01"), 2)
+    assert (len(many.used_by or ()), many.users) == (16, 20)
+
+
 def test_without_an_image_the_remedy_is_told() -> None:
     decided = plan(replace(seen(cache(), cluster()), hydrator=Hydrator()))
 
