@@ -15,7 +15,6 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.errors import Defect
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.words import listed
-from modelplane_operator.planning.cache_looks import look
 from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
 from modelplane_operator.planning.cached_cluster import (
@@ -25,6 +24,7 @@ from modelplane_operator.planning.cached_cluster import (
     ClusterState,
     Observed,
     claims,
+    plan_cluster,
     settled,
     used,
 )
@@ -43,7 +43,7 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = _each(seen, look)
+    looks = _each(seen, plan_cluster)
     waits = [one.requeue_after for one in looks if one.requeue_after is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         waits.append(seen.recheck)
