@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
@@ -170,6 +171,11 @@ class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
         ),
         conditions=(ClustersMatched, ArtifactReady, Synced, Ready),
     )
+
+    @property
+    def match_labels(self) -> Mapping[str, str]:
+        """Labels of the clusters that it is meant for. Empty: every cluster."""
+        return self.spec.cluster_selector.match_labels if self.spec.cluster_selector else {}
 
     def on(self, cluster: str) -> CachedCluster | None:
         """What was last known of one cluster."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
+from modelplane_operator.api.base import parse_stored
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
@@ -59,7 +60,7 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         uid = home["metadata"]["uid"] if home else ""
         secret = await _secret(cache, referenced)
         states = await _states(cache, uid, clients)
-        crowded = _crowded(cache, clients.hub)
+        crowded = _is_crowded(cache, clients.hub)
         left_out = _left_out(cache, clients.hub)
         return Observed(
             cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
@@ -101,16 +102,16 @@ async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[s
 async def _states(cache: ModelCache, uid: str, clients: Clients) -> Sequence[ClusterState]:
     """The clusters that it is meant for, and those that have something of it, asked side by side."""
     known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
-    users, found, manifest = _users(cache, clients.hub), list[ClusterState](), cache.to_manifest()
+    users, found = _users(cache, clients.hub), list[ClusterState]()
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
-        state = ClusterState(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
+        state = ClusterState(name, is_meant(cache, cluster), storage, users=users.get(name, ()))
         state = _seen(state, cache, uid, clients)
         if not (state.meant or state.users or state.children or name in known):
             continue
-        isolation = InferenceCluster.parse(cluster).spec.isolation
-        found.append(replace(state, isolation=isolation or Isolation()))
+        isolation = parse_stored(Isolation, section(cluster, "spec", "isolation"))
+        found.append(replace(state, isolation=isolation))
     found.sort(key=lambda one: one.name)
     asked = await asyncio.gather(*(_asked(one, cache, clients, known=one.name in known) for one in found))
     return [replace(one, namespace=None) if _placed_meanwhile(one, clients.hub) else one for one in asked]
@@ -190,20 +191,17 @@ async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
 
 
 def _left_out(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
-    manifest, clusters = cache.to_manifest(), hub.find(CLUSTERS) or ()
-    chosen = (one for one in clusters if is_selected(manifest, one) and not is_meant(manifest, one))
+    clusters = hub.find(CLUSTERS) or ()
+    chosen = (one for one in clusters if is_selected(cache.match_labels, one) and not is_meant(cache, one))
     return tuple(sorted(one["metadata"]["name"] for one in chosen))
 
 
-def _crowded(cache: ModelCache, hub: Cluster) -> bool:
+def _is_crowded(cache: ModelCache, hub: Cluster) -> bool:
+    """True if its namespace has as many older caches as it may have."""
     caches = hub.find(CACHES)
     beside = caches.by("namespace", cache.key.namespace) if caches else ()
-    mine = _age(cache.to_manifest())
-    return sum(_age(one) < mine for one in beside) >= MOST
-
-
-def _age(cache: Manifest) -> tuple[str, str]:
-    return cache["metadata"].get("creationTimestamp") or "", cache["metadata"]["name"]
+    ages = sorted((one["metadata"].get("creationTimestamp") or "", key_of(one)) for one in beside)
+    return cache.key in (key for _, key in ages[MOST:])
 
 
 def _users(cache: ModelCache, hub: Cluster) -> Mapping[str, tuple[User, ...]]:
@@ -236,7 +234,9 @@ def _offer(cluster: Manifest) -> tuple[object, ...]:
 
 def _concerned(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
     name = cluster["metadata"]["name"]
-    return [key_of(one) for one in hub.find(CACHES) or () if name in staged_on(one) or is_selected(one, cluster)]
+    for cache in hub.find(CACHES) or ():
+        if name in staged_on(cache) or is_selected(section(cache, "spec", "clusterSelector", "matchLabels"), cluster):
+            yield key_of(cache)
 
 
 def _on_connection(name: str, hub: Cluster) -> Iterable[Key]:

@@ -461,7 +461,7 @@ def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> Non
     coming = {"clusters": [{"name": "berlin", "phase": "Hydrating", "progress": {"bytes": 41, "totalBytes": 100}}]}
 
     def said(status: Manifest, where: Manifest = cluster) -> str:
-        return awaited(cache(status=status).to_manifest(), where)
+        return awaited(cache(status=status), where)
 
     assert said(staged) == ""
     assert said({}, {**cluster, "status": {}}) == ""
@@ -555,8 +555,8 @@ def test_a_claim_needs_no_storage_of_the_cluster() -> None:
     of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
     plain = {"metadata": {"name": "berlin"}, "spec": {}, "status": {}}
 
-    assert is_meant(of.to_manifest(), plain)
-    assert not is_meant(cache().to_manifest(), plain)
+    assert is_meant(of, plain)
+    assert not is_meant(cache(), plain)
 
 
 # What does not go as it should ----------------------------------------------------------------------------------------
