@@ -15,6 +15,8 @@ from modelplane_operator.api.conditions import Condition, ConditionType
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.kube.objects import Key, Manifest
 
+M = TypeVar("M", bound=Model)
+
 SUMMARY_LENGTH = 256
 
 Scope = Literal["Cluster", "Namespaced"]
@@ -100,6 +102,11 @@ class Definition:
 _BOUNDS = frozenset({"min_length", "max_length", "pattern", "ge", "le"})
 
 
+def parse_stored(model: type[M], value: Mapping[str, Any]) -> M:
+    """Read an object, or a part of one, as the API server stores it, be it from before the bounds of today."""
+    return cast(M, _unbounded(model).validate_python(value))
+
+
 @cache
 def _unbounded(model: type[Model]) -> SchemaValidator:
     """A validator of a model that holds no value to a bound."""
@@ -167,7 +174,7 @@ class Resource(Model, Generic[Spec_co, Status_co]):
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
         """Read an object as the API server stores it, be it from before the bounds of today: else it could not go."""
-        return cast(Self, _unbounded(cls).validate_python(manifest))
+        return parse_stored(cls, manifest)
 
     @classmethod
     def admitted(cls, manifest: Manifest) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
@@ -15,7 +16,6 @@ from modelplane_operator.api.model import Model, Rule, needed
 from modelplane_operator.api.shared import ClusterSelector
 
 Source = Literal["HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP", "PersistentVolumeClaim"]
-Sharing = Literal["Namespace"]
 Phase = Literal["Pending", "Hydrating", "Ready", "Failed"]
 UserName = Annotated[str, Field(max_length=270)]
 MOST_USERS = 16
@@ -56,9 +56,6 @@ class ModelCacheSpec(Spec):
     """Files on any web server, named by a manifest."""
     persistent_volume_claim: PersistentVolumeClaim | None = None
     """A claim that is there already on each cluster, and is mounted as it is."""
-    sharing: Sharing | None = None
-    """`Namespace`: on each cluster one volume is filled for all caches of the namespace that have the same content and
-    say so too. Without it, the cache has a volume of its own."""
     cluster_selector: ClusterSelector | None = None
     """Which clusters hold the weights. Without it, every cluster that has storage for caches."""
 
@@ -122,10 +119,8 @@ class CachedCluster(Model):
     """Files that the last hydration of that volume found in their places with another content, and fetched again."""
     unlisted_files: Count = None
     """Files that the last hydration of that volume found there and that the source does not name. They stay."""
-    volume_of: Annotated[str | None, Field(max_length=253)] = None
-    """ModelCache whose volume it starts from, or waits for, when it is not its own: `spec.sharing`."""
     used_by: Annotated[tuple[UserName, ...] | None, Field(max_length=MOST_USERS)] = None
-    """Who starts from its volumes there: `ModelReplica/a`, and caches that share one, `ModelCache/b`. The first 16."""
+    """Replicas that start from its volumes there, as `ModelReplica/a`. The first 16."""
     users: int | None = None
     """How many those are."""
 
@@ -176,6 +171,11 @@ class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
         ),
         conditions=(ClustersMatched, ArtifactReady, Synced, Ready),
     )
+
+    @property
+    def match_labels(self) -> Mapping[str, str]:
+        """Labels of the clusters that it is meant for. Empty: every cluster."""
+        return self.spec.cluster_selector.match_labels if self.spec.cluster_selector else {}
 
     def on(self, cluster: str) -> CachedCluster | None:
         """What was last known of one cluster."""

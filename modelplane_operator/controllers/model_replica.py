@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
+from modelplane_operator.api.base import parse_stored
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.gateways import Gateways
@@ -201,7 +202,7 @@ async def _state(name: str, clients: Clients, gateways: Gateways) -> tuple[Clust
 
 def _isolation(name: str, hub: Cluster) -> Isolation:
     found = find(hub, of(InferenceCluster), Key("", name))
-    return Isolation.model_validate(section(found or {}, "spec", "isolation"))
+    return parse_stored(Isolation, section(found or {}, "spec", "isolation"))
 
 
 def _fences(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest, ...]:
@@ -245,7 +246,7 @@ def _awaited(replica: ModelReplica, hub: Cluster) -> str:
     reference = replica.spec.model_cache_ref
     cache = find(hub, of(ModelCache), Key(replica.key.namespace, reference.name)) if reference else None
     cluster = find(hub, of(InferenceCluster), Key("", replica.spec.cluster_name))
-    return awaited(cache, cluster) if cache and cluster else ""
+    return awaited(ModelCache.parse(cache), cluster) if cache and cluster else ""
 
 
 def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:

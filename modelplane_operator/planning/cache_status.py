@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -106,24 +106,23 @@ def progress_of(meant: Iterable[CachedCluster]) -> str | None:
     return f"{100 * sum(one.bytes or 0 for one in coming) // whole}%" if whole else None
 
 
-def is_meant(cache: Manifest, cluster: Manifest) -> bool:
-    """Whether a cluster is to hold the weights of a cache."""
-    fetched = cache["spec"].get("source") != "PersistentVolumeClaim"
+def is_meant(cache: ModelCache, cluster: Manifest) -> bool:
+    """True if a cluster is to hold the weights of a cache."""
+    fetched = cache.spec.source != "PersistentVolumeClaim"
     storage = not fetched or section(cluster, "status", "cache").get("storageClassName")
-    return bool(storage) and is_selected(cache, cluster)
+    return bool(storage) and is_selected(cache.match_labels, cluster)
 
 
-def is_selected(cache: Manifest, cluster: Manifest) -> bool:
-    """Whether a cluster is one of those that a cache names, with storage or without."""
-    wanted = section(cache, "spec", "clusterSelector", "matchLabels")
-    matches = all(labels_of(cluster).get(key) == value for key, value in wanted.items())
+def is_selected(match_labels: Mapping[str, str], cluster: Manifest) -> bool:
+    """True if a cluster that stays carries the labels that a cache names, with storage or without."""
+    matches = all(labels_of(cluster).get(key) == value for key, value in match_labels.items())
     return matches and not is_terminating(cluster)
 
 
-def awaited(cache: Manifest, cluster: Manifest) -> str:
-    """That the weights are still on their way to a cluster; empty when they are there, or none come."""
-    name, where = cache["metadata"]["name"], cluster["metadata"]["name"]
-    told = ModelCache.parse(cache).on(where)
+def awaited(cache: ModelCache, cluster: Manifest) -> str:
+    """Return that the weights are still on their way to a cluster; empty when they are there, or none come."""
+    name, where = cache.key.name, cluster["metadata"]["name"]
+    told = cache.on(where)
     if told is None:
         known = not is_meant(cache, cluster)
         return "" if known else f"the weights of ModelCache {name} are to come to cluster {where}"

@@ -39,13 +39,14 @@ from modelplane_operator.planning.hydration import (
     trouble,
 )
 from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
-from modelplane_operator.rendering.cache_sources import content_of, credentials, fetched_by, source_of
+from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.rendering.model_replica.fences import render_fences
 
 REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in
 PAUSE: Final = timedelta(minutes=1)  # after the first failure of a hydration; twice as long after each further one
 LONGEST: Final = timedelta(hours=1)
+CLAIMS: Final = "a volume of it is not bound"  # what is said of a pod that waits for its volume
 UNNAMED: Final = (
     "nobody has said which image clusters pull the hydrator in: set --hydrator-image of the operator to its own image"
 )
@@ -53,28 +54,11 @@ UNNAMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who starts from the cache: a replica, or another cache that shares a volume of it."""
+    """A replica that starts from the cache."""
 
     name: str
     volume: str
     """Which of its claims."""
-    kind: str = ModelReplica.definition.kind
-
-    def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another cache of the namespace, as far as it may share its volumes on a cluster."""
-
-    cache: ModelCache
-    content: str
-    """Of which content its volumes are to be; empty when it fetches none."""
-    meant: bool
-    """Whether it is to be on that cluster."""
-    claims: tuple[Manifest, ...] = ()
-    """Its volumes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +79,10 @@ class ClusterState:
     """What we applied there for this cache."""
     pods: tuple[Manifest, ...] = ()
     fences: tuple[Manifest, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
-    """Caches whose volumes there it may share, or does."""
     existing: Manifest | None = None
     """The claim that is to be mounted as it is."""
     namespace: Manifest | None = None
     """The namespace there, when nothing else is in it that needs it."""
-
-
-CLAIMS: Final = "a volume of it is not bound"  # what is said of a pod that waits for its volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +127,63 @@ class ClusterPlan:
     """What we failed on in what the cluster says."""
 
 
+def plan_cluster(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
+    """Return what is done there; None where there is nothing to say of the cluster."""
+    last = seen.cache.on(cluster.name)
+    if not cluster.connected:
+        why = (
+            f"cluster {cluster.name} does not answer: see ClusterReady of that InferenceCluster"
+            if cluster.error
+            else "cluster has not been listed yet"
+        )
+        told = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
+        told = settled(told).model_copy(update={"message": why[:1000]}) if cluster.error else told
+        return ClusterPlan(told, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
+    if not cluster.meant and not cluster.users:
+        return _plan_removal(cluster, last)
+    if claim_of(seen.cache):
+        return _plan_existing(seen, cluster, last)
+    present = _Present(seen, cluster)
+    if present.claim is None and not cluster.meant:  # it keeps what replicas start from, and gets nothing new
+        return ClusterPlan(settled(last).model_copy(update=used(cluster)), counts=False) if last else None
+    return present.plan(last)
+
+
+def _plan_existing(seen: Observed, cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan:
+    """Return what is done on a cluster on which the cache is a claim that somebody else has made."""
+    name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
+    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, cluster.isolation)
+    keep = [*fences, *volumes_in_use(cluster)]
+    steps: list[Step] = [Apply(one, cluster.name) for one in fences] if cluster.meant else []
+    steps += prune(cluster.children, keep, owner=seen.cache.metadata.uid or "", cluster=cluster.name)
+    bound = section(cluster.existing or {}, "status").get("phase")
+    phase: Phase = "Ready" if bound == "Bound" else "Pending"
+    unbound = f"is not bound: `kubectl describe pvc -n {home} {name}` on the cluster says why"
+    missing = "does not exist: make it on the cluster, with the weights in it" if cluster.existing is None else unbound
+    why = f"PersistentVolumeClaim {home}/{name} {missing}"
+    was = last.since if last and last.phase == phase else None
+    told = CachedCluster(
+        name=cluster.name,
+        phase=phase,
+        message=None if phase == "Ready" else why,
+        since=was or seen.now,
+        volume=name if phase == "Ready" else None,
+        **used(cluster),
+    )
+    return ClusterPlan(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=cluster.meant)
+
+
+def _plan_removal(cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan | None:
+    """Return what is deleted on a cluster on which the cache has nothing to do any more."""
+    steps = tuple(delete(one, cluster=cluster.name) for one in cluster.children if not is_terminating(one))
+    if cluster.children:
+        told = settled(last or CachedCluster(name=cluster.name))
+        return ClusterPlan(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
+    if last is None or cluster.namespace is None:
+        return None
+    return ClusterPlan(settled(last), (delete(cluster.namespace, cluster=cluster.name),), counts=False)
+
+
 @dataclass(frozen=True, slots=True)
 class _Course:
     """How it goes with a volume."""
@@ -163,21 +199,17 @@ class _Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class _Present:
     """One cluster on which the cache is to be."""
 
     seen: Observed
     cluster: ClusterState
 
     @property
-    def claims(self) -> Sequence[Manifest]:
-        return claims(self.cluster)
-
-    @property
     def claim(self) -> Manifest | None:
         """The volume of the present content."""
         wanted = content_of(self.seen.cache)
-        alive = (one for one in self.claims if not is_terminating(one))
+        alive = (one for one in claims(self.cluster) if not is_terminating(one))
         return next((one for one in alive if annotations_of(one).get(labels.CONTENT) == wanted), None)
 
     @property
@@ -194,9 +226,12 @@ class Present:
         """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
         if self.staged:
             return self.claim
-        return before(self.seen, self.cluster)
+        last = self.seen.cache.on(self.cluster.name)
+        alive = (one for one in claims(self.cluster) if not is_terminating(one))
+        complete = (one for one in alive if labels.STAGED in annotations_of(one))
+        return min(complete, key=lambda one: (key_of(one).name != (last and last.volume), key_of(one)), default=None)
 
-    def look(self, last: CachedCluster | None) -> ClusterPlan:
+    def plan(self, last: CachedCluster | None) -> ClusterPlan:
         job, cluster, now = self.job, self.cluster.name, self.seen.now
         ended = job is not None and succeeded(job)
         told = reported(job, self.cluster.pods) if job else None
@@ -211,10 +246,8 @@ class Present:
         # Until the mark is on the volume the Job is what tells of it, and of the attempts until the status does.
         done = self.staged
         found = self._found(told, last)
-        digest = last and last.digest
-        untold = (
-            [job] if job and (last is None or last.attempts != attempt(job) or found.get("digest") != digest) else []
-        )
+        stored = last and (last.attempts, last.digest)
+        untold = [job] if job and stored != (attempt(job), found.get("digest")) else []
         needed = [*course.needed, *(untold if done else self._hydration())]
         keep = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
         steps += prune(self.cluster.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
@@ -237,7 +270,6 @@ class Present:
                 volume=key_of(serving).name if serving else None,
                 revision=revision_of(serving) or None,
                 **found,
-                volume_of=owner_of(serving, self.cluster) if serving else None,
                 **used(self.cluster),
             ),
             tuple(steps),
@@ -267,7 +299,8 @@ class Present:
         if job and failed(job):
             since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            return _Course("Failed", trouble(self.cluster.pods) or _why(job), retry=since + pause)
+            why = f"the Job has failed: {worded(condition(job, 'Failed').reason) or 'no reason given'}"
+            return _Course("Failed", trouble(self.cluster.pods) or why, retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
         if job is None and self.seen.secret_missing:
             return _Course(phase)
@@ -309,7 +342,7 @@ class Present:
         cache, claim, gib = self.seen.cache, self.claim, fetched_by(self.seen.cache).size_gib
         if claim is None:
             plain = names.cache_volume(*cache.key)
-            taken = any(key_of(one).name == plain for one in self.claims)
+            taken = any(key_of(one).name == plain for one in claims(self.cluster))
             name = names.cache_volume(*cache.key, content_of(cache)) if taken else plain
             return render_volume(cache, name, self.cluster.storage_class, gib, staged)
         spec = section(claim, "spec")  # of one that is there, nothing changes but that it grows
@@ -327,7 +360,7 @@ class Present:
         if not failed(job) or not self.seen.secret:
             return False
         wanted = render_token(self.seen.cache, self.seen.secret)
-        copies = [one for one in self.cluster.children if type_of(one) == SECRET and key_of(one) == key_of(wanted)]
+        copies = (one for one in self.cluster.children if type_of(one) == SECRET and key_of(one) == key_of(wanted))
         return any(not was_applied(one, wanted) for one in copies)
 
 
@@ -353,24 +386,9 @@ def claims(cluster: ClusterState) -> Sequence[Manifest]:
     return [one for one in cluster.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
 
 
-def before(seen: Observed, cluster: ClusterState) -> Manifest | None:
-    """The complete volume that replicas started from until now, its own or a neighbour's."""
-    last = seen.cache.on(cluster.name)
-    named = last.volume if last else None
-    lent = [one for neighbour in cluster.neighbours for one in neighbour.claims if key_of(one).name == named]
-    alive = [one for one in (*claims(cluster), *lent) if not is_terminating(one)]
-    complete = [one for one in alive if labels.STAGED in annotations_of(one)]
-    return min(complete, key=lambda one: (key_of(one).name != named, key_of(one)), default=None)
-
-
-def owner_of(claim: Manifest, cluster: ClusterState) -> str | None:
-    """The neighbour whose claim it is."""
-    return next((one.cache.key.name for one in cluster.neighbours if claim in one.claims), None)
-
-
 def used(cluster: ClusterState) -> dict[str, Any]:
-    """Who starts from it there, for its status."""
-    every = sorted(map(str, cluster.users))
+    """Return which replicas start from it there, for its status."""
+    every = sorted(f"{ModelReplica.definition.kind}/{one.name}" for one in cluster.users)
     return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
 
 
@@ -378,7 +396,3 @@ def volumes_in_use(cluster: ClusterState, serving: Manifest | None = None) -> It
     """Those that replicas start from, or that new ones would."""
     used = {user.volume for user in cluster.users} | {key_of(one).name for one in (serving,) if one}
     return (one for one in claims(cluster) if key_of(one).name in used)
-
-
-def _why(job: Manifest) -> str:
-    return f"the Job has failed: {worded(condition(job, 'Failed').reason) or 'no reason given'}"

@@ -15,7 +15,6 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.errors import Defect
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.words import listed
-from modelplane_operator.planning.cache_looks import look
 from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
 from modelplane_operator.planning.cached_cluster import (
@@ -25,6 +24,7 @@ from modelplane_operator.planning.cached_cluster import (
     ClusterState,
     Observed,
     claims,
+    plan_cluster,
     settled,
     used,
 )
@@ -43,7 +43,7 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = _each(seen, look)
+    looks = _each(seen, plan_cluster)
     waits = [one.requeue_after for one in looks if one.requeue_after is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         waits.append(seen.recheck)
@@ -81,11 +81,7 @@ def _defects(looks: Iterable[ClusterPlan]) -> Mapping[str, Exception]:
 
 def _status(seen: Observed, looks: Sequence[ClusterPlan]) -> ModelCacheStatus:
     meant = [one.told for one in looks if one.counts]
-    waiting = [one for one in meant if one.phase != "Ready"]
-    shared = bool(waiting) and all(one.volume_of for one in waiting)  # whoever fills those has the credentials
-    matched, artifact = judged(
-        seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing and not shared
-    )
+    matched, artifact = judged(seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing)
     whole = Ready.AVAILABLE.condition(seen.now, message=artifact.message or "")
     return ModelCacheStatus(
         conditions=(matched, artifact, whole if artifact.status == "True" else not_ready(KIND, artifact)),
@@ -146,19 +142,12 @@ def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
     leaving = rest if cluster.users else [*rest, *volumes]
     steps = tuple(delete(one, cluster=cluster.name) for one in leaving if not is_terminating(one))
     why = ""
-    if cluster.users and (volumes or claim_of(seen.cache) or told.volume_of):
-        why = _users(cluster)
+    if cluster.users and (volumes or claim_of(seen.cache)):
+        users = listed((user.name for user in cluster.users), TOLD)
+        why = f"replicas on cluster {cluster.name} start from the cache: {users}"
     elif cluster.children:
         left = listed((f"{one['kind']} {key_of(one).name}" for one in cluster.children), TOLD)
         why = f"waiting for what is on cluster {cluster.name} to go: {left}"
     elif cluster.namespace is not None and not is_terminating(cluster.namespace):
         steps = (*steps, delete(cluster.namespace, cluster=cluster.name))
     return ClusterPlan(settled(told).model_copy(update=used(cluster)), steps, why=why)
-
-
-def _users(cluster: ClusterState) -> str:
-    replicas, caches = (
-        listed([one.name for one in cluster.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
-    )
-    told = [f"replicas on cluster {cluster.name} start from the cache: {replicas}"] if replicas else []
-    return "; ".join(told + ([f"caches on cluster {cluster.name} share its volume: {caches}"] if caches else []))

@@ -6,6 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from modelplane_operator.api import KINDS, Kind, ModelCache, ModelDeployment
+from modelplane_operator.api.base import parse_stored
+from modelplane_operator.api.isolation import Isolation
 from tests.api.contract import rich
 from tests.support.bounds import Case, cases
 from tests.support.manifests import ABSENT, EXAMPLES, ROOT, Manifest, change, load
@@ -111,6 +113,15 @@ def test_an_object_from_before_its_bounds_is_read_and_not_admitted(case: Case) -
     assert kind.admitted(base) == kind.parse(base)
     with pytest.raises(ValidationError):
         kind.admitted(before)
+
+
+def test_a_part_of_an_object_from_before_its_bounds_is_read() -> None:
+    many = [f"team-{number}" for number in range(17)]
+    before = {"networkPolicy": {"gatewayNamespaces": many}}
+
+    assert parse_stored(Isolation, before).to_manifest() == before
+    with pytest.raises(ValidationError):
+        Isolation.model_validate(before)
 
 
 def test_models_cannot_be_changed() -> None:

@@ -43,7 +43,6 @@ def with_storage(name: str) -> dict[str, Any]:
 
 def gated(space: str, name: str = "model") -> dict[str, Any]:
     found = cache(space, name)
-    found["spec"]["sharing"] = "Namespace"
     found["spec"]["clusterSelector"] = {"matchLabels": {"site": "worker-1"}}
     found["spec"]["huggingFace"] |= {"authSecret": {"name": "token"}, "ignorePatterns": ["*.pth"]}
     return found
@@ -85,25 +84,14 @@ async def test_a_cache_is_filled_started_from_and_deleted(stage: Stage, space: s
 
         await meets_a_quota(stage, space, home)
 
-        # Another cache of the same content starts from that volume too, and keeps it.
-        await stage.hub.apply(gated(space, "copy"))
-        await stage.hub.ready("ModelCache", "copy", space)
-        (shared,) = (await stage.hub.get("ModelCache", "copy", space) or {})["status"]["clusters"]
-        assert (shared["volume"], shared["volumeOf"], shared["revision"]) == (there["volume"], "model", COMMIT)
-        users = await until("who uses it", lambda: used(stage, space, 2))
-        assert users[0] == "ModelCache/copy"
-
         await stage.hub.delete("ModelCache", "model", space)
         await until("the cache to say who starts from it", lambda: blocked(stage, space, "start from the cache"))
-        await stage.hub.delete("ModelDeployment", "model", space)
-        await until("the cache to say who shares it", lambda: blocked(stage, space, "share its volume: copy"))
         assert len(await worker.list("PersistentVolumeClaim", home)) == 1
-        await stage.hub.delete("ModelCache", "copy", space)
-        await stage.hub.gone("ModelCache", "copy", space)
+        await stage.hub.delete("ModelDeployment", "model", space)
         await stage.hub.gone("ModelCache", "model", space)
         await worker.gone("Namespace", home)
     finally:
-        for name in ("more", "copy", "model"):
+        for name in ("more", "model"):
             await stage.hub.delete("ModelCache", name, space)
         await stage.hub.apply(cluster("worker-1"))
         await worker.delete("StorageClass", LATE)
@@ -165,11 +153,6 @@ async def progress(stage: Stage, space: str) -> dict[str, Any] | None:
 async def held(stage: Stage, space: str) -> bool:
     replicas = await stage.hub.list("ModelReplica", space)
     return [condition(one, "ModelAccepted").get("reason") for one in replicas] == ["ModelCacheHydrating"]
-
-
-async def used(stage: Stage, space: str, count: int) -> list[str] | None:
-    (line,) = (await stage.hub.get("ModelCache", "model", space) or {})["status"]["clusters"]
-    return line["usedBy"] if line.get("users") == count else None
 
 
 async def blocked(stage: Stage, space: str, why: str) -> bool:

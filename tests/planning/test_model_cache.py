@@ -433,6 +433,21 @@ def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
     assert empty.steps[-1] == LET_GO
 
 
+def test_the_status_names_replicas_that_start_from_a_volume() -> None:
+    filled = volume(cache(), staged=COMMIT)
+    few, many = (
+        reported_by(
+            plan(seen(cache(), cluster(filled, users=tuple(User(f"r{one:02}", PLAIN) for one in range(count)))))
+        ).on("berlin")
+        for count in (2, 20)
+    )
+
+    assert few is not None
+    assert many is not None
+    assert (few.used_by, few.users) == (("ModelReplica/r00", "ModelReplica/r01"), 2)
+    assert (len(many.used_by or ()), many.users) == (16, 20)
+
+
 def test_without_an_image_the_remedy_is_told() -> None:
     decided = plan(replace(seen(cache(), cluster()), hydrator=Hydrator()))
 
@@ -446,7 +461,7 @@ def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> Non
     coming = {"clusters": [{"name": "berlin", "phase": "Hydrating", "progress": {"bytes": 41, "totalBytes": 100}}]}
 
     def said(status: Manifest, where: Manifest = cluster) -> str:
-        return awaited(cache(status=status).to_manifest(), where)
+        return awaited(cache(status=status), where)
 
     assert said(staged) == ""
     assert said({}, {**cluster, "status": {}}) == ""
@@ -540,8 +555,8 @@ def test_a_claim_needs_no_storage_of_the_cluster() -> None:
     of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
     plain = {"metadata": {"name": "berlin"}, "spec": {}, "status": {}}
 
-    assert is_meant(of.to_manifest(), plain)
-    assert not is_meant(cache().to_manifest(), plain)
+    assert is_meant(of, plain)
+    assert not is_meant(cache(), plain)
 
 
 # What does not go as it should ----------------------------------------------------------------------------------------

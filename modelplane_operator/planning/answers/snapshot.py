@@ -101,8 +101,8 @@ class Snapshot:
         cache = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
         if cache is None:
             return ()
-        known, chosen = cache.to_manifest(), {one.cluster for one in decision.new}
-        told = (awaited(known, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
+        chosen = {one.cluster for one in decision.new}
+        told = (awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
         return tuple(sentence(words) for words in told if words)
 
 
