@@ -178,7 +178,7 @@ STATUSES = (
         "",
         "a load balancer or a proxy before the hub gateway",
         "its own timeout: gateways have none for an answer",
-        "[how long each hop waits](hub-gateway.md#answers-that-are-silent-for-minutes)",
+        "[how long each hop waits](hub-gateway.md#idle-timeouts-of-load-balancers)",
     ),
     (
         "an answer that breaks off",
@@ -190,7 +190,7 @@ STATUSES = (
         ),
         (
             "`kubectl get events` in the namespace of the model on its cluster; [the table of "
-            "clouds](hub-gateway.md#answers-that-are-silent-for-minutes)"
+            "clouds](hub-gateway.md#idle-timeouts-of-load-balancers)"
         ),
     ),
     (
