@@ -1,12 +1,11 @@
-"""docs/troubleshooting.md: by symptom, what to look at; by status, who answers so; by reason, what to do."""
+"""docs/troubleshooting.md: for each symptom the command, the causes and the cures; for each HTTP status its sender."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelplane_operator.api import KINDS
 from modelplane_operator.api.clusters import provisioning as clouds
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.inference_class import Accepted
@@ -33,7 +32,7 @@ from modelplane_operator.api.model_deployment import (
 from modelplane_operator.api.model_endpoint import RoutingReady as EndpointRouting
 from modelplane_operator.api.model_replica import CacheTransfer, ModelAccepted, ModelReady, PickerReady
 from modelplane_operator.api.model_service import Answering, AuthReady, EndpointsResolved, RoutingReady
-from modelplane_operator.api.remedies import REMEDIES
+from modelplane_operator.api.remedies import REMEDIES, Remedy
 from modelplane_operator.api.serving_stack import Installed
 
 PAGE = Path("docs/troubleshooting.md")
@@ -42,216 +41,188 @@ INTRODUCTION = """\
 
 <!-- Written by `make crds` from scripts/troubleshooting.py and modelplane_operator/api/remedies.py; edit those. -->
 
-Every object says in its conditions how it is, and `Ready` is the last of them in `kubectl describe`.
-While all that is missing is on its way, its reason is `Creating`.
-While something is wrong that does not mend by itself, its reason is that of the condition which says what.
-For models [`modelplane why NAME`](cli.md) says the cause and the remedy by itself.
+For a model, [`modelplane why NAME`](cli.md#why-is-it-not-running) prints the cause and the remedy.
+For any object, `kubectl describe` lists its conditions, with `Ready` last.
+If `Ready` has the reason `Creating`, nothing is wrong yet; otherwise it repeats the reason of the failing condition.
 
-## By symptom
-
-Look at what the second column names.
-One of the reasons in the third stands there, and [the last table](#by-reason) says what to do.
+Find your symptom, run its command, and look up the condition and reason that it prints.
+For a failed request, begin with [its status](#by-status-of-a-request).
 """
-
 
 BY_STATUS = """\
 ## By status of a request
 
-A request passes the hub gateway (Traefik or Envoy Gateway), the gateway of a cluster (Envoy Gateway), and the engine.
-Requests to a provider pass the hub gateway alone.
-`modelplane ask NAME "Hi"` asks as a client does, and `modelplane logs NAME` shows what has reached the engine.
-A gateway's own answer has one line of text, or nothing; anything longer is the engine's or the key service's.
+A request passes the hub gateway (Traefik or Envoy Gateway), the cluster's gateway (Envoy Gateway) and the engine.
+Requests to a provider pass only the first.
+`modelplane ask NAME "Hi"` sends one as a client does, and `modelplane logs NAME` shows those that reached the engine.
+Gateways answer with one line or an empty body; longer bodies are the engine's or the key service's.
 """
 
-# What the client gets, who answers so, why, and what to look at.
+# The status or symptom, its sender, the cause, and what to check.
 STATUSES = (
     (
         "400",
-        "the endpoint picker",
-        ("a body without `model`, or that is no JSON, on [a path that it parses](models.md#what-a-picker-changes)"),
-        "the request; `serving.picker: None` goes without",
+        "endpoint picker",
+        "body without `model`, or no JSON, on [a path that it parses](models.md#what-a-picker-changes)",
+        "the request; `serving.picker: None` disables it",
     ),
-    ("", "the engine", "what it says itself", "the body of the answer"),
+    (
+        "400, 403, 413, 429",
+        "engine or provider; 413 also a proxy before the hub gateway",
+        "its own rule: Modelplane bounds neither sizes nor rates",
+        "the body",
+    ),
     (
         "401",
-        "the hub gateway, by the key service",
-        "no key (`missing_api_key` in the body) or a wrong one (`invalid_api_key`)",
+        "hub gateway, by the key service",
+        "no key (`missing_api_key`) or a wrong one (`invalid_api_key`)",
         "`AuthReady` of the ModelService, and [its Secrets](hub-gateway.md#api-keys)",
     ),
     (
         "",
-        "the engine or the provider",
-        "a key of its own (vLLM's `--api-key`, a provider's credentials)",
+        "engine or provider",
+        "its own key (vLLM's `--api-key`, a provider's)",
         "`spec.credentials` of the ModelEndpoint",
     ),
-    ("403", "the engine or the provider; nothing of ours does", "what it says itself", "the body of the answer"),
     (
-        "404, with `404 page not found` or an empty body",
-        "the hub gateway",
+        "404, `404 page not found` or empty",
+        "hub gateway",
         (
-            "no ModelService has that path; another host name than [`tls.hostnames`](hub-gateway.md#https); http "
-            "where `http: Refused`"
+            "no ModelService has that path; a host name outside [`tls.hostnames`](hub-gateway.md#https); http with "
+            "`http: Refused`"
         ),
         "`status.address` of the ModelService",
     ),
     (
-        "404, with an empty body",
-        "the cluster's gateway",
-        "the path is none of [those that clients reach](models.md#which-paths-clients-reach)",
-        "`modelplane url NAME --routes`, and `serving.paths`",
+        "404, empty",
+        "cluster's gateway",
+        "not one of [the paths that clients reach](models.md#which-paths-clients-reach)",
+        "`modelplane url NAME --routes`, `serving.paths`",
     ),
-    (
-        "404, with a body of the engine's",
-        "the engine",
-        "no such path there, or no such `model`",
-        "`GET /v1/models` below the model's URL",
-    ),
-    (
-        "413",
-        "the engine or the provider, or a proxy before the hub gateway; nothing of ours bounds a body",
-        "it is too large for that",
-        "the body of the answer",
-    ),
-    (
-        "429",
-        "the engine or the provider; nothing of ours limits rates",
-        "it says when to try again",
-        "the body of the answer",
-    ),
+    ("404, longer", "engine", "no such path or `model`", "`GET /v1/models` below the model's URL"),
     (
         "500",
         "Traefik",
-        "no answer of the key service",
-        "`AuthReady`, and the Deployment `modelplane-keys` in `modelplane-system`",
+        "the key service does not answer",
+        "`AuthReady`; the Deployment `modelplane-keys` in `modelplane-system`",
     ),
     (
         "",
-        "the cluster's gateway",
+        "cluster's gateway",
+        "no endpoint picker answers, or it just ended; in mode Unified for seconds only",
         (
-            "no endpoint picker answers, or the one that was asked has ended; in mode Unified for seconds, until "
-            "the route leads past it"
-        ),
-        (
-            "`PickerReady` of the ModelReplica, and [the picker's "
+            "`PickerReady` of the ModelReplica; [the picker's "
             "pods](serving-stack.md#when-an-endpoint-picker-does-not-answer)"
         ),
     ),
-    ("", "the engine", "an error of its own", "`modelplane logs NAME`"),
+    ("", "engine", "its own error", "`modelplane logs NAME`"),
     (
-        "502",
-        "Traefik; Envoy Gateway says 503",
-        "the cluster's gateway, or the provider, refuses or ends the connection",
-        (
-            "`ClusterReady` and `BackendReady` of the InferenceCluster; [pods of the "
-            "gateway](serving-stack.md#the-gateway)"
-        ),
+        "502 (Envoy Gateway: 503)",
+        "hub gateway",
+        "the cluster's gateway or the provider refuses or ends the connection",
+        "`ClusterReady` and `BackendReady` of the InferenceCluster; [the gateway's pods](serving-stack.md#the-gateway)",
     ),
     (
         "503",
-        "the hub gateway",
-        "no endpoint of the ModelService is ready",
+        "hub gateway",
+        "no endpoint is ready",
         "`EndpointsResolved` and `RoutingReady` of the ModelService",
     ),
     (
         "",
-        "the hub gateway, by the key service",
-        (
-            "the Secrets cannot be read now (`keys_unavailable` in the body; with Envoy Gateway also where the "
-            "key service is away)"
-        ),
+        "hub gateway, by the key service",
+        "its Secrets cannot be read (`keys_unavailable`); with Envoy Gateway also: it is down",
         "`AuthReady` of the ModelService",
     ),
     (
         "",
-        "the cluster's gateway",
-        "no pod of the replica is ready, or two more pods took no connection either",
+        "cluster's gateway",
+        "no ready pod, or three pods refused the connection",
         "`ModelReady` of the ModelReplica, and its pods",
     ),
-    ("", "the engine", "a full queue, or it is loading", "`modelplane logs NAME`"),
+    ("", "engine", "a full queue, or it loads", "`modelplane logs NAME`"),
+    (
+        "504 (Envoy Gateway: 503)",
+        "hub gateway",
+        "the cluster's gateway or the provider takes no connection in three seconds",
+        "`ClusterReady`; firewalls and load balancers between them",
+    ),
     (
         "504",
-        "Traefik; Envoy Gateway says 503",
-        "the cluster's gateway, or the provider, takes no connection within three seconds",
-        "`ClusterReady`; a firewall or a load balancer between them",
+        "load balancer or proxy before the hub gateway",
+        "its own timeout",
+        "[timeouts](hub-gateway.md#timeouts)",
     ),
     (
+        "an answer breaks off",
+        "the first hop that noticed",
+        (
+            "a pod or node of an engine ended ([five minutes](operations.md#how-long-answers-may-take)), a gateway "
+            "ended after 15 minutes, or a load balancer closed a silent connection"
+        ),
+        (
+            "`kubectl get events` in the model's namespace on its cluster; [idle "
+            "timeouts](hub-gateway.md#idle-timeouts-of-load-balancers)"
+        ),
+    ),
+    (
+        "no answer",
         "",
-        "a load balancer or a proxy before the hub gateway",
-        "its own timeout: gateways have none for an answer",
-        "[how long each hop waits](hub-gateway.md#answers-that-are-silent-for-minutes)",
-    ),
-    (
-        "an answer that breaks off",
-        "whoever is first on the way back from the engine",
         (
-            "its pod or node ended before the answer did ([five "
-            "minutes](operations.md#how-long-answers-may-take)), an Envoy or Traefik after a quarter of an hour "
-            "of draining, or a load balancer that takes a silent connection for idle"
+            "an engine that [hangs over prompts](serving-stack.md#an-engine-that-hangs-over-prompts), a node that "
+            "just failed, or a load balancer that forgot the connection"
         ),
-        (
-            "`kubectl get events` in the namespace of the model on its cluster; [the table of "
-            "clouds](hub-gateway.md#answers-that-are-silent-for-minutes)"
-        ),
-    ),
-    (
-        "nothing, without end",
-        "nobody",
-        (
-            "an engine that [hangs over prompts](serving-stack.md#an-engine-that-hangs-over-prompts); a node that"
-            " has just fallen silent, of an engine or of a picker; a load balancer that has forgotten the "
-            "connection"
-        ),
-        ("nodes of the cluster that are not Ready; `vllm:num_requests_running` beside `vllm:generation_tokens_total`"),
+        "nodes that are not Ready; `vllm:num_requests_running` and `vllm:generation_tokens_total`",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What somebody sees, where to look, and the conditions of which one tells the cause."""
+    """A symptom, the command that shows its cause, and the conditions in which that stands."""
 
-    seen: str
-    look: str
-    told: tuple[type[ConditionType], ...] = ()
+    title: str
+    command: str
+    conditions: tuple[type[ConditionType], ...] = ()
 
 
 SYMPTOMS = (
-    Symptom("`kubectl apply` refuses an object, or warns", "[what it says](admission.md)"),
+    Symptom("`kubectl apply` refuses an object, or warns", "See [admission.md](admission.md)."),
     Symptom(
-        "a model has too few replicas",
+        "A model has too few replicas",
         "`modelplane why NAME`, `kubectl describe modeldeployment NAME`",
         (ReplicasScheduled, ModelCacheResolved),
     ),
     Symptom(
-        "a replica has a cluster and does not start, or answers no more",
+        "A replica does not start, or stopped answering",
         "`kubectl describe modelreplica NAME`",
         (ReplicasReady, ModelAccepted, ModelReady),
     ),
     Symptom(
-        "a model is slower than its hardware", "`kubectl describe modelreplica NAME`", (CacheTransfer, PickerReady)
+        "A model is slower than its hardware", "`kubectl describe modelreplica NAME`", (CacheTransfer, PickerReady)
     ),
-    Symptom("pods lack what their template asks for", "`kubectl describe modeldeployment NAME`", (PodTemplateAllowed,)),
-    Symptom("a replica does not leave its cluster", "`modelplane plan --drain CLUSTER`", (Progressing,)),
+    Symptom("Pods lack fields of their template", "`kubectl describe modeldeployment NAME`", (PodTemplateAllowed,)),
+    Symptom("A replica does not leave its cluster", "`modelplane plan --drain CLUSTER`", (Progressing,)),
     Symptom(
-        "requests fail, or a model has no URL",
+        "Requests fail, or a model has no URL",
         "`modelplane why NAME`, `kubectl describe modelservice NAME`, `kubectl describe modelendpoint NAME`",
         (EndpointsResolved, RoutingReady, Answering, EndpointRouting),
     ),
-    Symptom("API keys are refused, or none is asked for", "`kubectl describe modelservice NAME`", (AuthReady,)),
-    Symptom("weights are not staged", "`kubectl describe modelcache NAME`", (ClustersMatched, ArtifactReady)),
+    Symptom("API keys are refused, or not required", "`kubectl describe modelservice NAME`", (AuthReady,)),
+    Symptom("Weights are not staged", "`kubectl describe modelcache NAME`", (ClustersMatched, ArtifactReady)),
     Symptom(
-        "a cluster takes no models",
+        "A cluster takes no models",
         "`modelplane fleet`, `kubectl describe inferencecluster NAME`",
         (ClusterReady, BackendReady, NodePoolsValid, Accepted, Installed),
     ),
-    Symptom("a cluster has fewer nodes than it should", "`kubectl describe inferencecluster NAME`", (GPUReady,)),
+    Symptom("A cluster has too few nodes", "`kubectl describe inferencecluster NAME`", (GPUReady,)),
     Symptom(
-        "a cluster works, and says that something is not as it should be",
+        "A cluster works with warnings",
         "`kubectl describe inferencecluster NAME`",
         (CredentialsRenewed, ServerVerified, GatewaySecured, ObjectsOwned),
     ),
     Symptom(
-        "a cloud does not make a cluster",
+        "A cloud does not create a cluster",
         "`kubectl describe` of its EKSCluster",
         (
             clouds.CredentialsValid,
@@ -264,51 +235,51 @@ SYMPTOMS = (
         ),
     ),
     Symptom(
-        "the hub gateway does not answer",
+        "The hub gateway does not answer",
         "`kubectl describe inferencegateway default`",
         (ControllerReady, TLSReady, MutualTLSReady),
     ),
     Symptom(
-        "an LLMInference does not run",
+        "An LLMInference does not run",
         "`kubectl describe llminference NAME`",
         (TargetResolved, RuntimeAvailable, MemoryKnown, LLMReady, OldCopiesRemoved),
     ),
-    Symptom("a change of an object does nothing, or it is not deleted", "`Synced` and `Ready` of it", (Synced, Ready)),
-    Symptom("the operator does not start", "[its pods](install.md#when-it-does-not-start)"),
+    Symptom("A change has no effect, or an object is not deleted", "`Synced` and `Ready` of it", (Synced, Ready)),
+    Symptom("The operator does not start", "See [its pods](install.md#when-it-does-not-start)."),
 )
 
 
 def page() -> str:
-    return "\n".join(
-        [INTRODUCTION, *_by_symptom(), "", BY_STATUS, *_by_status(), "", "## By reason", "", *_by_reason(), ""]
-    )
+    symptoms = [line for symptom in SYMPTOMS for line in _symptom(symptom)]
+    return "\n".join([INTRODUCTION, *symptoms, BY_STATUS, *_by_status(), ""])
 
 
-def _by_symptom() -> Iterator[str]:
-    yield from ("| What you see | What to look at | What it says |", "|---|---|---|")
-    for symptom in SYMPTOMS:
-        told = dict.fromkeys(f"`{one.reason}`" for of in symptom.told for one in of if one in REMEDIES)
-        yield f"| {symptom.seen} | {symptom.look} | {', '.join(told)} |"
+def _symptom(symptom: Symptom) -> Iterator[str]:
+    """The section of a symptom: its command, and what to do about each reason; equal remedies of a reason are one row.
+
+    Reasons that pass, and those that another condition explains, need no cause and stand in a line below the table.
+    """
+    yield from (f"## {symptom.title}", "", symptom.command, "")
+    alike = dict[tuple[str, Remedy], list[ConditionType]]()
+    for one in (one for of in symptom.conditions for one in of if one in REMEDIES):
+        alike.setdefault((one.reason, REMEDIES[one]), []).append(one)
+    rows, passing, explained = list[str](), list[str](), list[str]()
+    for (reason, (do, more)), found in alike.items():
+        name = f"{', '.join(one.type for one in found)} `{reason}`"
+        if do.startswith("Wait: it goes on"):
+            passing.append(name)
+        elif do.startswith("Do as "):
+            explained.append(f"For {name}, d{do[1:]}")
+        else:
+            rows.append(f"| {name} | {found[0].meaning} | {f'{do} [More]({more})' if more else do} |")
+    if rows:
+        yield from ("| Reason | Cause | What to do |", "|---|---|---|", *rows, "")
+    if passing:
+        explained.insert(0, f"These pass by themselves: {', '.join(passing)}.")
+    if explained:
+        yield from (" ".join(explained), "")
 
 
 def _by_status() -> Iterator[str]:
-    yield from ("| What the client gets | Who answers so | Why | What to look at |", "|---|---|---|---|")
+    yield from ("| Status | Sender | Cause | What to check |", "|---|---|---|---|")
     yield from (f"| {' | '.join(cells)} |" for cells in STATUSES)
-
-
-def _by_reason() -> Iterator[str]:
-    yield from ("| Reason | Condition | Of | What it means | What to do |", "|---|---|---|---|---|")
-    reasons = {one for kind in KINDS for of in kind.definition.conditions for one in of if one in REMEDIES}
-    for one in sorted(reasons, key=lambda one: (one.reason, one.type, _kinds(one))):
-        remedy = REMEDIES[one]
-        do = f"{remedy.do} [More]({remedy.page})" if remedy.page else remedy.do
-        yield f"| `{one.reason}` | {one.type} | {_named(_kinds(one))} | {one.meaning} | {do} |"
-
-
-def _kinds(reason: ConditionType) -> tuple[str, ...]:
-    return tuple(kind.definition.kind for kind in KINDS if type(reason) in kind.definition.conditions)
-
-
-def _named(kinds: Iterable[str]) -> str:
-    found = tuple(kinds)
-    return ", ".join(found) if len(found) < len(KINDS) // 2 else "all kinds"

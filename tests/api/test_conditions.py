@@ -100,9 +100,9 @@ def test_a_reason_that_tells_of_trouble_or_may_last_says_what_to_do(reason: Cond
 
 
 def test_every_reason_of_trouble_is_found_by_what_people_see() -> None:
-    told = {of for symptom in troubleshooting.SYMPTOMS for of in symptom.told}
+    covered = {of for symptom in troubleshooting.SYMPTOMS for of in symptom.conditions}
 
-    assert {of for of in ALL if any(one.severity == WARNING for one in of)} - told == set()
+    assert {of for of in ALL if any(one.severity == WARNING for one in of)} - covered == set()
 
 
 def test_what_ready_borrows_from_another_condition_has_the_same_remedy() -> None:
