@@ -16,7 +16,7 @@ PAGES = [
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 """Not what `make crds` writes: its patterns of fields look like links."""
 GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
-"""The pages that say what is so now; a decision says what was so when it was made."""
+"""The pages for users. Decisions are for developers of the operator."""
 
 INSTALL = ROOT / "docs/install.md"
 """The page whose commands a test types on clusters by kind."""
