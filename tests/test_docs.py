@@ -19,7 +19,7 @@ from modelplane_operator.clients import channel_process
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
-from tests.support.pages import GUIDES, WRITTEN, blocks
+from tests.support.pages import GUIDES, blocks
 
 TOLD = [*GUIDES, ROOT / "charts/modelplane-operator/templates/NOTES.txt", ROOT / "scripts/demo.py"]
 """Whatever tells somebody which file to use."""
@@ -43,7 +43,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(("page", "target"), said(WRITTEN, r"\]\((?!https?:)([^)\s]+)\)"))
+@pytest.mark.parametrize(("page", "target"), said(GUIDES, r"\]\((?!https?:)([^)\s]+)\)"))
 def test_a_link_leads_somewhere(page: Path, target: str) -> None:
     file, _, anchor = target.partition("#")
     there = (page.parent / file).resolve() if file else page
@@ -64,7 +64,7 @@ def test_the_index_of_decisions_lists_each_page_by_its_title() -> None:
 def test_a_link_to_a_decision_has_the_number_of_its_page() -> None:
     links = [
         (page, *link)
-        for page in WRITTEN
+        for page in GUIDES
         for link in re.findall(r"\[[Dd]ecision (\d+)\]\((?:\S*/)?(\d{4})-[^)]*\)", page.read_text())
     ]
 
