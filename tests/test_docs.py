@@ -19,7 +19,7 @@ from modelplane_operator.clients import channel_process
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
-from tests.support.pages import GUIDES, WRITTEN, blocks
+from tests.support.pages import GUIDES, blocks
 
 TOLD = [*GUIDES, ROOT / "charts/modelplane-operator/templates/NOTES.txt", ROOT / "scripts/demo.py"]
 """Whatever tells somebody which file to use."""
@@ -43,7 +43,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(("page", "target"), said(WRITTEN, r"\]\((?!https?:)([^)\s]+)\)"))
+@pytest.mark.parametrize(("page", "target"), said(GUIDES, r"\]\((?!https?:)([^)\s]+)\)"))
 def test_a_link_leads_somewhere(page: Path, target: str) -> None:
     file, _, anchor = target.partition("#")
     there = (page.parent / file).resolve() if file else page
@@ -53,12 +53,23 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
         assert anchor in anchors(there)
 
 
-def test_the_index_of_decisions_says_what_each_page_says() -> None:
+def test_the_index_of_decisions_lists_each_page_by_its_title() -> None:
     folder = ROOT / "docs" / "decisions"
-    rows = re.findall(r"^\| \[(\d+)\]\((\S+)\) \| (.+) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
-    pages = [(page.name, *page.read_text().split("\n")[:3]) for page in sorted(folder.glob("0*.md"))]
+    rows = re.findall(r"^- \[(.+)\]\((\S+)\): .+\.$", (folder / "README.md").read_text(), re.MULTILINE)
+    pages = [(page.name, page.read_text().split("\n")[0]) for page in sorted(folder.glob("0*.md"))]
 
-    assert [(name, f"# {number}. {title}", "", f"Status: {status}.") for number, name, title, status in rows] == pages
+    assert sorted((name, f"# {title}") for title, name in rows) == pages
+
+
+def test_a_link_to_a_decision_has_the_number_of_its_page() -> None:
+    links = [
+        (page, *link)
+        for page in GUIDES
+        for link in re.findall(r"\[[Dd]ecision (\d+)\]\((?:\S*/)?(\d{4})-[^)]*\)", page.read_text())
+    ]
+
+    assert len(links) > 20
+    assert [link for link in links if int(link[1]) != int(link[2])] == []
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
