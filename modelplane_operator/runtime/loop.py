@@ -35,9 +35,7 @@ from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFo
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.admission.verdict import Verdict
-from modelplane_operator.planning.answers.questions import QuestionAnswer
-from modelplane_operator.planning.glance import glance
-from modelplane_operator.planning.plan import Failure, Plan, target
+from modelplane_operator.planning.plan import Failure, Plan
 from modelplane_operator.runtime.gauges import Gauge
 from modelplane_operator.runtime.invalid import wording
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
@@ -86,6 +84,8 @@ class Clients:
     """What no watch tells."""
     pace: StatusPace = field(default_factory=StatusPace)
     """When statuses that sum others up were written."""
+    printer_columns: Callable[[Manifest, Manifest], Manifest] = lambda _, status: status
+    """Adds to the status of an object the fields that `kubectl get` prints."""
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)
@@ -178,7 +178,7 @@ class Controller(Generic[R, O]):
     """Run beside the reconciles, wherever they are, and cancelled with them."""
     review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None
     """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
-    answers: Callable[[Manifest, Clients], Awaitable[QuestionAnswer]] | None = None
+    answers: Callable[[Manifest, Clients], Awaitable[Any]] | None = None
     """What is said to Questions about objects of the kind, given the request of an AdmissionReview."""
     gauges: tuple[Gauge, ...] = ()
     """What Prometheus is told of its objects."""
@@ -298,9 +298,9 @@ async def _attempt(
 def _refusals(failed: Iterable[Failure]) -> Mapping[str, Failure]:
     """What clusters have failed in, by cluster; what is tried again soon from what is seen by then is none of it."""
     return {
-        target(one.step): one
+        one.step.target: one
         for one in failed
-        if one.step and target(one.step) != HUB and not isinstance(one.error, Conflict | NotLeading)
+        if one.step and one.step.target != HUB and not isinstance(one.error, Conflict | NotLeading)
     }
 
 
@@ -354,7 +354,9 @@ async def report(
     before = known if reason is Synced.RECONCILE_ERROR else {}
     conditions = merge(known.values(), (*(_judged(one, generation, before.get(one.type)) for one in reported), synced))
     rest = plan.status.to_manifest() if plan.status else known_status
-    status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
+    status = clients.printer_columns(
+        observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]}
+    )
     if status == known_status:
         return None
     clock, uid = asyncio.get_running_loop().time(), live["metadata"]["uid"]

@@ -32,6 +32,7 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.planning.glance import glance
 from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
@@ -202,7 +203,9 @@ def assemble(
     )
     controllers = build(world)
     executors = {**KUBE, **{step: by for one in controllers for step, by in one.executors.items()}}
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors)
+    clients = Clients(
+        hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors, printer_columns=glance
+    )
     resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
         made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)

@@ -23,7 +23,6 @@ from modelplane_operator.planning.plan import (
     SetFinalizer,
     Step,
     Uninstall,
-    creates_external_objects,
     delete,
     prune,
     strands,
@@ -62,7 +61,7 @@ def test_a_step_says_what_it_does_and_whether_it_leaves_something_behind(
     leaves: bool,  # noqa: FBT001
 ) -> None:
     assert str(step) == said
-    assert creates_external_objects(step) is leaves
+    assert step.creates_external_objects is leaves
 
 
 HUB, EAST, WEST = Apply(config_map("a")), Apply(config_map("a"), "east"), Apply(config_map("a"), "west")
