@@ -10,7 +10,7 @@ from modelplane_operator.planning.plan import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Step):
+class CloudCall(Step):
     """A call to a cloud about one object of the hub."""
 
     only_begins: ClassVar[bool] = True
@@ -27,7 +27,7 @@ class Call(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateResource(Call):
+class CreateResource(CloudCall):
     """Have the cloud make a resource."""
 
     wanted: Wanted
@@ -51,7 +51,7 @@ class CreateResource(Call):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateResource(Call):
+class UpdateResource(CloudCall):
     """Have the cloud change one parameter of a resource; parameters that one request changes together are one."""
 
     wanted: Wanted
@@ -68,7 +68,7 @@ class UpdateResource(Call):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteResource(Call):
+class DeleteResource(CloudCall):
     """Have the cloud take a resource away that was seen."""
 
     found: Found
