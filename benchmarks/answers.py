@@ -19,7 +19,7 @@ from benchmarks import fleet_generator as generator
 from benchmarks.report import Figure
 from benchmarks.schedule import NOW, REPLICAS, observed
 from modelplane_operator.api import InferenceCluster, Kind, ModelDeployment, ModelReplica
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.controllers.admission.questions import looked_up, stored

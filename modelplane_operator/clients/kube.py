@@ -17,7 +17,6 @@ from typing import Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 import orjson
 
-from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.answers import Answers, check_namespace, checked
 from modelplane_operator.clients.channel import OpenChannel, open_channel
@@ -29,7 +28,7 @@ from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_w
 from modelplane_operator.kube.errors import Gone, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.ownership import FIELD_MANAGER
-from modelplane_operator.kube.resources import SECRET, SERVICE_ACCOUNT, ResourceType
+from modelplane_operator.kube.resources import SECRET, SERVICE_ACCOUNT, ResourceType, type_of
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.api.types import of, type_of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
@@ -38,7 +38,7 @@ from modelplane_operator.controllers.orphans import GAUGE, Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
-from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
+from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET, type_of
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.inference_cluster import (
     CHILDREN,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched
@@ -35,6 +35,7 @@ from modelplane_operator.kube.resources import (
     ROLE_BINDING,
     SECRET,
     SERVICE_ACCOUNT,
+    type_of,
 )
 from modelplane_operator.planning.cache_status import is_meant, is_selected
 from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, Observed, User

@@ -17,8 +17,8 @@ from modelplane_operator.api import (
     labels,
     names,
 )
+from modelplane_operator.api.base import of
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
-from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.model_gauges import GAUGES
 from modelplane_operator.kube.conditions import condition

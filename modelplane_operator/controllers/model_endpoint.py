@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from modelplane_operator.api import names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.ranges import HubRanges, Ranges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
@@ -27,6 +27,7 @@ from modelplane_operator.kube.resources import (
     HTTP_ROUTE_FILTER,
     SECRET,
     SERVICE,
+    type_of,
 )
 from modelplane_operator.planning.model_endpoint import ClusterState, Observed, Outside, plan
 from modelplane_operator.planning.symptoms import is_unseen

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched

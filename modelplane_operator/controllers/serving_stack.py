@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_cluster import GatewaySecured
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.watches import Watched

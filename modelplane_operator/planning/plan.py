@@ -21,12 +21,11 @@ from typing import ClassVar, Literal, TypeAlias
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Status
 from modelplane_operator.api.certificate import Certificate
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube import releases as helm
 from modelplane_operator.kube.cluster_words import refused
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
-from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
+from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType, type_of
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 

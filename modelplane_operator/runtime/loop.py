@@ -21,9 +21,8 @@ import structlog
 from pydantic import ValidationError
 
 from modelplane_operator.api import Kind, labels
-from modelplane_operator.api.base import Resource, WrongKindError
+from modelplane_operator.api.base import Resource, WrongKindError, of
 from modelplane_operator.api.conditions import Condition, Synced, merge
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import OnUnauthorized
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.indexed import Index

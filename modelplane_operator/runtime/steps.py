@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final, assert_never, get_args
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import with_token
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.entries import Entry
@@ -17,7 +16,7 @@ from modelplane_operator.clients.releases import marked_failed
 from modelplane_operator.kube.errors import Conflict, Foreign, NotFound, Terminating
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import is_current, marked, owned_fields
-from modelplane_operator.kube.resources import HUB, SECRET
+from modelplane_operator.kube.resources import HUB, SECRET, type_of
 from modelplane_operator.planning.plan import (
     Apply,
     Create,

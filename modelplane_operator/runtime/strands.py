@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.kube.resources import HUB, ResourceType, type_of
 from modelplane_operator.planning.plan import Apply, Create, Failure, Step, strands
 from modelplane_operator.runtime.queue import Failed
 from modelplane_operator.runtime.reading import Cluster, find

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, labels, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.lists import Listing
 from modelplane_operator.clients.prober import Health

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.types import UnknownTypeError
 from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE
+from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE, UnknownTypeError
 from modelplane_operator.planning.plan import (
     KEEP,
     LET_GO,

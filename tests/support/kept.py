@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from functools import cache
 
-from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.kube.resources import ResourceType, type_of
 from modelplane_operator.runtime.watched import watched
 from tests.support.declared import declared
 from tests.support.manifests import Manifest
