@@ -31,13 +31,14 @@ from modelplane_operator.api import ModelDeployment, ModelEndpoint, ModelReplica
 from modelplane_operator.api.base import of
 from modelplane_operator.api.conditions import Condition, ConditionType, Ready, Synced
 from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.labels import FIELD_MANAGER
 from modelplane_operator.api.model_service import Answering, EndpointsResolved, RoutingReady
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.lists import Listing
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.objects import annotations_of
-from modelplane_operator.kube.ownership import FIELD_MANAGER, marked
+from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE, POD, ResourceType, type_of
 from modelplane_operator.planning import model_endpoint, model_replica
 from modelplane_operator.planning.glance import glance

@@ -14,6 +14,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import model_replica, tenancy
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.controllers.orphans import staged_on
 from modelplane_operator.kube.errors import ClientError, Connecting, Unreachable
 from modelplane_operator.kube.objects import (
@@ -45,7 +46,7 @@ from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on, unreadable
+from modelplane_operator.runtime.reading import Cluster, applied, find, unreadable
 from modelplane_operator.runtime.reading import children as labelled
 from modelplane_operator.runtime.strands import a_look
 from modelplane_operator.runtime.wiring import owner_of_kind

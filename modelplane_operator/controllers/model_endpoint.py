@@ -16,6 +16,7 @@ from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers.hub_gateway import known_hosts
+from modelplane_operator.controllers.lookups import backends
 from modelplane_operator.controllers.outside import PlaceChecks, place_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, section
@@ -36,7 +37,7 @@ from modelplane_operator.rendering.data_plane import DataPlane
 from modelplane_operator.rendering.inference_gateway import hub_gateway, known_plane, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, backends, find
+from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
 ENDPOINTS = of(ModelEndpoint)

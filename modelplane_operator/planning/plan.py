@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from modelplane_operator.api import labels
 from modelplane_operator.api.base import Status
 from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.kube import releases as helm
 from modelplane_operator.kube.cluster_words import refused
 from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.naming import owner_uid
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType, type_of
 
@@ -305,7 +305,7 @@ _PROPAGATION: Mapping[ResourceType, Propagation] = {LEADER_WORKER_SET: "Foregrou
 
 def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
     """The step that deletes an observed child of ours."""
-    owner, kind = labels.owner_uid(child) or "", type_of(child)
+    owner, kind = owner_uid(child) or "", type_of(child)
     propagation = _PROPAGATION.get(kind, "Background")
     return Delete(kind, key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
 
@@ -317,7 +317,7 @@ def prune(
     kept = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
     for child in children:
         terminating = is_terminating(child)
-        ours = labels.owner_uid(child) == owner
+        ours = owner_uid(child) == owner
         if ours and not terminating and (type_of(child), key_of(child)) not in kept:
             yield delete(child, cluster=cluster)
 

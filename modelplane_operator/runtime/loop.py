@@ -20,7 +20,6 @@ from typing import Any, Generic, TypeVar, cast
 import structlog
 from pydantic import ValidationError
 
-from modelplane_operator.api import Kind, labels
 from modelplane_operator.api.base import Resource, WrongKindError, of
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.clients.connection import OnUnauthorized
@@ -31,6 +30,7 @@ from modelplane_operator.clients.prober import OnHealth
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.admission.verdict import Verdict
@@ -48,9 +48,9 @@ O = TypeVar("O")
 
 QUARANTINED = (
     "The operator's process died twice while it reconciled this object, so the object is left alone: change its spec, "
-    f"or the annotation {labels.RETRY}, to have it tried again"
+    "or the annotation {}, to have it tried again"
 )
-PAUSES = f'The annotation {labels.PAUSED}="true" pauses it'
+PAUSES = 'The annotation {}="true" pauses it'
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
 
 log = structlog.get_logger()
@@ -207,11 +207,11 @@ async def reconcile(
         if informer is None or manifest is None:
             return Forgotten()
         trouble = informer.trouble(key)
-        paused = annotations_of(manifest).get(labels.PAUSED) == "true"
+        paused = annotations_of(manifest).get(names().paused) == "true"
         message = controller.while_paused(manifest) if paused else ""
         failed: tuple[Failure, ...] = ()
         if quarantined:
-            plan, reason, message = Plan(), Synced.QUARANTINED, QUARANTINED
+            plan, reason, message = Plan(), Synced.QUARANTINED, QUARANTINED.format(names().retry)
         elif paused and not message:
             plan, reason, message = Plan(), Synced.RECONCILE_PAUSED, _paused(manifest)
         else:
@@ -221,7 +221,7 @@ async def reconcile(
                 failed = (Failure(None, Defect(trouble.why)),)
             done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
             reason = Synced.RECONCILE_ERROR if failed or plan.refused else done
-            message = f"{PAUSES}, but {message}" if paused else ""
+            message = f"{PAUSES.format(names().paused)}, but {message}" if paused else ""
     news = [one for one in failed if failures >= QUIET_CONFLICTS or not isinstance(one.error, Conflict)]
     if (failed and not news) or any(isinstance(one.error, NotLeading) for one in failed):
         return Failed()
@@ -310,7 +310,7 @@ def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Client
         log.error(what, kind=kind, key=str(key), so_far=so_far, exc_info=error)
 
 
-def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
+def _read(kind: type[Resource[Any, Any]], manifest: Manifest) -> tuple[Resource[Any, Any], str]:
     """The object, and what of it is beyond the bounds of its kind: it was stored before them, or they were taken away.
 
     Nothing new is made for such an object, and what is there stays. One that is on its way out may go.
@@ -328,7 +328,8 @@ def _paused(manifest: Manifest) -> str:
     """What holds an object up, and of which of its generations the rest of its status is."""
     told = (one for one in _known(manifest.get("status") or {}) if one.type != Synced.__name__)
     last = max((one.observed_generation or 0 for one in told), default=0)
-    return f"{PAUSES}; {f'its status is of generation {last}' if last else 'nothing was done for it before'}"
+    before = f"its status is of generation {last}" if last else "nothing was done for it before"
+    return f"{PAUSES.format(names().paused)}; {before}"
 
 
 async def report(

@@ -8,10 +8,10 @@ import pytest
 
 from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack, names
 from modelplane_operator.api.base import of
+from modelplane_operator.api.labels import APPLIED, FIELD_MANAGER
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER
 from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
 from modelplane_operator.runtime.loop import Controller, nobody
 from modelplane_operator.runtime.operator import OURS
