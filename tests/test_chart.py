@@ -14,7 +14,7 @@ import yaml
 
 from localfleet import binaries
 from modelplane_operator.api import KINDS, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.planning.admission.configuration import altered
 from modelplane_operator.settings import Settings
 from tests.support.api import Api

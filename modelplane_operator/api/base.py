@@ -14,16 +14,13 @@ from pydantic_core import SchemaValidator
 from modelplane_operator.api.conditions import Condition, ConditionType
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import ResourceType
 
 M = TypeVar("M", bound=Model)
 
 SUMMARY_LENGTH = 256
 
 Scope = Literal["Cluster", "Namespaced"]
-
-MODELPLANE = "modelplane.ai"
-INFRASTRUCTURE = "infrastructure.modelplane.ai"
-VERSION = "v1alpha1"
 
 
 class OwnerReference(Model):
@@ -84,6 +81,7 @@ class Definition:
     columns: tuple[Column, ...] = ()
     conditions: tuple[type[ConditionType], ...] = ()
     scale: Scale | None = None
+    version: str = "v1alpha1"
     plural: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +90,7 @@ class Definition:
 
     @property
     def api_version(self) -> str:
-        return f"{self.group}/{VERSION}"
+        return f"{self.group}/{self.version}"
 
     @property
     def name(self) -> str:
@@ -191,3 +189,9 @@ class Resource(Model, Generic[Spec_co, Status_co]):
 
     def to_manifest(self) -> Manifest:
         return {"apiVersion": self.definition.api_version, "kind": self.definition.kind, **super().to_manifest()}
+
+
+def of(kind: type[Resource[Any, Any]]) -> ResourceType:
+    """Return the type of the objects that a model describes."""
+    known = kind.definition
+    return ResourceType(known.api_version, known.kind, known.plural, known.scope == "Namespaced")

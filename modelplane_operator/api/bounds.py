@@ -16,6 +16,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from modelplane_operator.api.model import Rule, must
+from modelplane_operator.kube.releases import VERSION_PATTERN
 
 # Names, as Kubernetes has them: one that no object can have is refused where it is written ----------------------------
 
@@ -51,8 +52,7 @@ String253 = Annotated[str, Field(min_length=1, max_length=253)]
 QUALIFIED: Final = 317  # of a label's key: a DNS name of 253, '/', and 63
 AnyTaintKey = Annotated[str, Field(max_length=QUALIFIED)]
 TaintValue = Annotated[str, Field(max_length=253)]
-VERSION: Final = "^[+._~^*<>=|, a-zA-Z0-9][-+._~^*<>=|, a-zA-Z0-9]*$"
-Version = Annotated[str, Field(min_length=1, max_length=32, pattern=VERSION)]
+Version = Annotated[str, Field(min_length=1, max_length=32, pattern=VERSION_PATTERN)]
 """Version of a chart, or a range of them. It becomes part of a file's name, so that it has no '/'."""
 Digest = Annotated[str, Field(min_length=71, max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
 """Of an archive or an image, as registries write it."""

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
-from modelplane_operator.api.base import VERSION, Column, Resource
+from modelplane_operator.api.base import Column, Resource
 from modelplane_operator.kube.objects import Manifest
 
 # crossplane: so that `kubectl get crossplane` goes on listing everything for those who are used to it.
@@ -66,7 +66,7 @@ def definition(kind: type[Resource[Any, Any]]) -> Manifest:
             },
             "versions": [
                 {
-                    "name": VERSION,
+                    "name": of.version,
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}, **({"scale": scale} if scale else {})},

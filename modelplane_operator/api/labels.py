@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from modelplane_operator.kube.objects import Manifest, labels_of
+from modelplane_operator.api.names import SYSTEM_NAMESPACE
+from modelplane_operator.kube.naming import Naming, owner_uid, use
+
+__all__ = ["owner_uid"]
 
 PREFIX = "modelplane.ai/"
 
@@ -65,8 +68,23 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # on every namespace, set by the API server
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
+APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
 
+FIELD_MANAGER = "modelplane"  # by which server-side apply knows our fields, and EndpointSlices their controller
 
-def owner_uid(child: Manifest) -> str | None:
-    """The uid of the owner that a child names; None, which is nobody's, when it names none."""
-    return labels_of(child).get(OWNER_UID)
+use(
+    Naming(
+        field_manager=FIELD_MANAGER,
+        system_namespace=SYSTEM_NAMESPACE,
+        owner_kind=OWNER_KIND,
+        owner_namespace=OWNER_NAMESPACE,
+        owner_name=OWNER_NAME,
+        owner_uid=OWNER_UID,
+        finalizer=FINALIZER,
+        applied=APPLIED,
+        paused=PAUSED,
+        retry=RETRY,
+        release=RELEASE,
+        interrupted=INTERRUPTED,
+    )
+)

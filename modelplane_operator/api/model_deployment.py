@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, SummarizedStatus
+from modelplane_operator.api.base import Column, Definition, Resource, Scale, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
@@ -22,6 +22,7 @@ from modelplane_operator.api.engines import (
     engine_rules,
     serving_rules,
 )
+from modelplane_operator.api.groups import MODELPLANE
 from modelplane_operator.api.metadata import LABEL_RULES, Labels
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.pods import PodTemplate

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
+from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
+from modelplane_operator.api.groups import MODELPLANE
 from modelplane_operator.api.model import ATOMIC, Model, list_map
 
 

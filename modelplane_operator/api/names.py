@@ -20,6 +20,8 @@ LONG_HASH: Final = 32  # 128 bits: that nobody finds another identity for
 HASH: Final = 10  # 40 bits: among a thousand replicas two of one name are as likely as one in two million
 
 SYSTEM_NAMESPACE: Final = "modelplane-system"
+PLATFORM_NAMESPACES: Final = ("", SYSTEM_NAMESPACE)
+"""The namespaces of children that belong to the platform: none, and that of the platform itself."""
 HUB_GATEWAY: Final = "modelplane"
 CLUSTER_GATEWAY: Final = "inference-gateway"
 FENCE: Final = "modelplane"  # the NetworkPolicy and the LimitRange of a namespace on a workload cluster

@@ -19,7 +19,7 @@ import yaml
 
 from modelplane_operator import __version__
 from modelplane_operator.api import KINDS, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Format, console, structured

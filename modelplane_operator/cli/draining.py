@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.answers import show_plan
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.hub import ask, objects, snapshot

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.output import FailedError, No
 from modelplane_operator.clients.asking import question

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Candidate, Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Exit, Format, No, console, structured, table, text

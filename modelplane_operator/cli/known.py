@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from modelplane_operator.api import Kind
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.kubeconfig import HubTarget, target
 from modelplane_operator.clients.kube import Kube

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from modelplane_operator.api import ModelDeployment, ModelService
+from modelplane_operator.api.base import of
 from modelplane_operator.api.model_service import APIRoute
-from modelplane_operator.api.types import of
 from modelplane_operator.cli.chat import ChatAnswer, chat
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, hub, place

@@ -12,11 +12,12 @@ from typing import Any, Final, cast
 
 from modelplane_operator.api import KINDS, bounds, crd, labels
 from modelplane_operator.kube.objects import Manifest, Section, section
+from modelplane_operator.kube.releases import VERSION_PATTERN
 from modelplane_operator.rendering.backend_url import Backend, read_url
 
 HIDDEN: Final = "(left out)"
 SHORT: Final = 16  # characters of a text with a pattern: amounts and the like
-NAMES: Final = frozenset({bounds.SUBDOMAIN, bounds.LABEL_TEXT, bounds.PLACE, bounds.VERSION})
+NAMES: Final = frozenset({bounds.SUBDOMAIN, bounds.LABEL_TEXT, bounds.PLACE, VERSION_PATTERN})
 FIELDS: Final = frozenset({"apiVersion", "cel", "driver", "image", "kind", "name", "namespace", "revision", "type"})
 """Fields of our kinds that are told although they are texts without such a pattern."""
 METADATA: Final = (

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.output import OutOfReachError
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.kubeconfigs import SecretKubeconfig

@@ -29,7 +29,6 @@ from typing import Protocol
 
 import structlog
 
-from modelplane_operator.api import bounds, labels
 from modelplane_operator.clients.access import Access, write_kubeconfig
 from modelplane_operator.clients.helm_command import OUTLIVED, WORDS, HelmCommand, HelmError
 from modelplane_operator.clients.helm_proxy import proxy_to
@@ -39,14 +38,15 @@ from modelplane_operator.clients.limits import MIB
 from modelplane_operator.clients.releases import content, may_be_a_release, revisions
 from modelplane_operator.clients.tracing import begun
 from modelplane_operator.kube.errors import ClientError, Foreign, NotLeading
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.releases import ARCHIVE, Release, Revision, RevisionContent, Run, Verb
+from modelplane_operator.kube.releases import ARCHIVE, VERSION_PATTERN, Release, Revision, RevisionContent, Run, Verb
 from modelplane_operator.kube.resources import SECRET, ResourceType
 
 OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the others waiting
 FOLDER = "modelplane-helm-"
 _CHART = re.compile("[a-zA-Z0-9][-a-zA-Z0-9._]{0,127}")
-_VERSION = re.compile(bounds.VERSION)
+_VERSION = re.compile(VERSION_PATTERN)
 
 log = structlog.get_logger()
 
@@ -136,7 +136,7 @@ class Helm:
             archive = await asyncio.to_thread(digest_of, package)
             if complaint := self._of_another(release, archive):
                 raise HelmError(f"the archive of chart {release.chart} {release.version} is {archive}, {complaint}")
-            marks = {**release.labels, labels.RELEASE: release.digest}
+            marks = {**release.labels, names().release: release.digest}
             command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(marks.items())))
             await command.install_or_upgrade(
                 release.key.name,
@@ -262,7 +262,7 @@ class Helm:
     async def _refuse_strangers(self, cluster: HelmTarget, release: Release) -> None:
         """Somebody else's release must not become ours; one that the reference made, `mp-CHART`, is taken over."""
         known = revisions(await _records(cluster, release.key)).get(release.key, ())
-        if not known or known[0].owner == release.labels.get(labels.OWNER_UID, ""):
+        if not known or known[0].owner == release.labels.get(names().owner_uid, ""):
             return
         if known[0].owner or release.key.name != f"mp-{release.chart}":
             raise Foreign(f"Helm release {release.key} exists and is another owner's; it is left alone")

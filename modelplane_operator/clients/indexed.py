@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from modelplane_operator.api import labels
+from modelplane_operator.kube.naming import owner_uid
 from modelplane_operator.kube.objects import Key, Manifest, labels_of
 from modelplane_operator.kube.resources import ResourceType
 
@@ -17,7 +17,7 @@ def by_label(name: str) -> Index:
     return lambda manifest: (value,) if (value := labels_of(manifest).get(name)) is not None else ()
 
 
-OWNER: Mapping[str, Index] = {"owner": by_label(labels.OWNER_UID)}
+OWNER: Mapping[str, Index] = {"owner": lambda child: (uid,) if (uid := owner_uid(child)) is not None else ()}
 """The index that every informer has: the uid of the owner."""
 
 

@@ -17,7 +17,6 @@ from typing import Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 import orjson
 
-from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.answers import Answers, check_namespace, checked
 from modelplane_operator.clients.channel import OpenChannel, open_channel
@@ -27,9 +26,9 @@ from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.transport import CONNECT_SECONDS
 from modelplane_operator.clients.wire import JSON, OnCall, Request, Wire, open_wire, uncounted
 from modelplane_operator.kube.errors import Gone, NotFound
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
-from modelplane_operator.kube.ownership import FIELD_MANAGER
-from modelplane_operator.kube.resources import SECRET, SERVICE_ACCOUNT, ResourceType
+from modelplane_operator.kube.resources import SECRET, SERVICE_ACCOUNT, ResourceType, type_of
 
 T = TypeVar("T")
 
@@ -238,13 +237,13 @@ class Kube:
         if new:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": BEFORE_ALL}}
         kind, key = type_of(manifest), key_of(manifest)
-        params = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
+        params = {"fieldManager": names().field_manager, "force": str(force).lower(), **_dry(dry_run)}
         return await self._one("apply", "PATCH", kind, key, manifest, content_type=APPLY_PATCH, params=params)
 
     async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Store a new object; raises AlreadyExists when there is one of that name."""
         kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
-        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
+        params = {"fieldManager": names().field_manager, "fieldValidation": "Strict", **_dry(dry_run)}
         stored = await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
         name = manifest["metadata"].get("name") or section(stored, "metadata").get(
             "name", ""
@@ -267,19 +266,19 @@ class Kube:
         kind, key = type_of(manifest), key_of(manifest)
         _version(manifest)
         verb = "replace_status" if subresource else "replace"
-        params = {"fieldManager": FIELD_MANAGER}
+        params = {"fieldManager": names().field_manager}
         return await self._one(verb, "PUT", kind, key, body, subresource=subresource, params=params)
 
     async def set_finalizers(self, kind: ResourceType, key: Key, finalizers: Iterable[str], version: str) -> Manifest:
         """Give the object that was read at this resourceVersion these finalizers; raises Conflict."""
         body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
-        params = {"fieldManager": FIELD_MANAGER}
+        params = {"fieldManager": names().field_manager}
         return await self._one("set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params)
 
     async def set_data(self, kind: ResourceType, key: Key, data: Mapping[str, str], version: str) -> Manifest:
         """Give the Secret or ConfigMap that was read at this resourceVersion these entries; raises Conflict."""
         body = {"metadata": {"resourceVersion": version}, "data": dict(data)}
-        path, params = kind.path(key.namespace, key.name), {"fieldManager": FIELD_MANAGER}
+        path, params = kind.path(key.namespace, key.name), {"fieldManager": names().field_manager}
         return await self._ask("set_data", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
 
     async def request_token(self, account: Key, seconds: int) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from modelplane_operator.api import names
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.kube.errors import KubeconfigError
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, section
 
 
@@ -44,8 +44,8 @@ class SecretKubeconfig:
         return f"Secret {self.secret}"
 
     def read(self) -> Access:
-        if self.secret.namespace != names.SYSTEM_NAMESPACE:
-            where = names.SYSTEM_NAMESPACE
+        if self.secret.namespace != names().system_namespace:
+            where = names().system_namespace
             raise KubeconfigError(f"{self} is not read: those of kubeconfigs are in {where}")
         if (secret := self.find(self.secret)) is None:
             raise KubeconfigError(f"{self} does not exist: make it, with the kubeconfig under the key {self.key}")

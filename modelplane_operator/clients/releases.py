@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 
 import orjson
 
-from modelplane_operator.api import labels, names
 from modelplane_operator.clients.limits import MIB, shown, too_many_values
 from modelplane_operator.kube.errors import Misbehaving, ServerFault
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.releases import Revision, RevisionContent
 
@@ -40,12 +40,13 @@ _NUMBER = re.compile("[0-9]{1,18}")
 _TIME = re.compile("[0-9]{1,11}")  # in seconds: years that have four digits
 _RELEASE = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 RELEASE_LENGTH: Final = 53  # by Helm, for what it appends
+LABEL_LENGTH: Final = 63  # of a namespace
 
 
 def may_be_a_release(release: Key) -> bool:
     """Whether Helm could have a release of that name: else it could be anything else that a program is told."""
     name, namespace = release.name, release.namespace
-    if len(name) > RELEASE_LENGTH or len(namespace) > names.LABEL:  # before anything that takes longer with them
+    if len(name) > RELEASE_LENGTH or len(namespace) > LABEL_LENGTH:  # before anything that takes longer with them
         return False
     return bool(_RELEASE.fullmatch(name) and _RELEASE.fullmatch(namespace)) and "." not in namespace
 
@@ -70,9 +71,9 @@ def _revision(secret: Manifest) -> Revision | None:
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
         modified=max(created, float(modified) if _TIME.fullmatch(modified) else 0.0),
-        digest=said.get(labels.RELEASE, ""),
-        owner=said.get(labels.OWNER_UID, ""),
-        interrupted=said.get(labels.INTERRUPTED) == number,
+        digest=said.get(names().release, ""),
+        owner=said.get(names().owner_uid, ""),
+        interrupted=said.get(names().interrupted) == number,
     )
 
 
@@ -102,7 +103,7 @@ def marked_failed(secret: Manifest) -> Manifest:
     packed = base64.b64encode(gzip.compress(said))
     metadata, known = secret["metadata"], labels_of(secret)
     # The number, because Helm gives a revision the labels of the one before.
-    marks = {**known, "status": "failed", labels.INTERRUPTED: known.get("version", "")}
+    marks = {**known, "status": "failed", names().interrupted: known.get("version", "")}
     return {
         **secret,
         "metadata": {**metadata, "labels": marks},

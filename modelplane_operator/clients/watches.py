@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from modelplane_operator.api import labels
 from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.informer import Informer, Keep
 from modelplane_operator.clients.kube import Kube
@@ -14,6 +13,7 @@ from modelplane_operator.clients.prober import Prober
 from modelplane_operator.clients.reflector import LISTS_AT_ONCE, Reflector
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.errors import ClientError, Forbidden
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.resources import ResourceType
 
 
@@ -22,7 +22,7 @@ class Watched:
     """A type to watch, and the label that its objects must carry; None: all of them."""
 
     type: ResourceType
-    selecting: str | None = labels.OWNER_UID
+    selecting: str | None = field(default_factory=lambda: names().owner_uid)
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
     namespace: str = ""
     """Only the objects of this namespace; empty: of all."""

@@ -7,11 +7,12 @@ from datetime import timedelta
 from itertools import product
 
 from modelplane_operator.api import labels
+from modelplane_operator.api.labels import APPLIED
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
-from modelplane_operator.kube.ownership import APPLIED, is_current, marked, owned_fields
+from modelplane_operator.kube.ownership import is_current, marked, owned_fields
 from modelplane_operator.kube.releases import Component, Revision
 from modelplane_operator.kube.resources import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, SECRET, STATEFUL_SET
 from modelplane_operator.planning.charts import ObservedCharts, Workload

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final
 
 from modelplane_operator.api import InferenceCluster, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.cloud_accounts import Accounts

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from modelplane_operator.api import InferenceCluster, names
-from modelplane_operator.api.base import Resource
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import Resource, of
 from modelplane_operator.clients.clouds.cloud import Cloud
 from modelplane_operator.clients.clouds.view import AT_REST, View
 from modelplane_operator.clients.informer import Informer

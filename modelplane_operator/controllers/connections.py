@@ -15,7 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from modelplane_operator.api import InferenceCluster, ServingStack, labels, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Informer

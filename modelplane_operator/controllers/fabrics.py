@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from modelplane_operator.api import InferenceCluster, labels
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key, Manifest, entries, section

@@ -11,8 +11,8 @@ import structlog
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_cluster import PublishedDevice
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.objects import Key, Manifest, entries

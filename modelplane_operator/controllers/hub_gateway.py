@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from modelplane_operator.api import names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.inference_gateway import certificates
 from modelplane_operator.kube.conditions import condition

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from modelplane_operator.api import InferenceClass, InferenceCluster
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.kube.objects import Key, Manifest, entries
 from modelplane_operator.planning.inference_class import Observed, plan
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes

@@ -16,7 +16,8 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.api.types import of, type_of
+from modelplane_operator.api.base import of
+from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
@@ -33,12 +34,13 @@ from modelplane_operator.controllers.hub_gateway import (
     own_hosts,
 )
 from modelplane_operator.controllers.inference_class import class_names
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.controllers.on_cluster import APIS, OF_MODELS, SWEPT, forbidden_on, is_synced, observe_state
 from modelplane_operator.controllers.orphans import GAUGE, Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
-from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
+from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET, type_of
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.inference_cluster import (
     CHILDREN,
@@ -52,7 +54,7 @@ from modelplane_operator.planning.inference_cluster import (
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
-from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
@@ -151,7 +153,7 @@ def controller(
             infrastructure=infrastructure(cluster, clients.hub),
             hub=(front := hub_gateway(clients.hub, now)),
             answers=not front.ready or await _answers(cluster, stack, gateways),
-            relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
+            relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", PLATFORM_NAMESPACES)),
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
             hub_gateway=frozenset(

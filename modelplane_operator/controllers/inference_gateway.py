@@ -10,6 +10,7 @@ from typing import Any
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.controllers.charts import look, ours
@@ -32,7 +33,7 @@ from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.inference_gateway.software import NAMESPACES, gateway_parts, render_namespaces
 from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Change, Clients, Controller
-from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find
+from modelplane_operator.runtime.reading import Cluster, applied, children, find
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY, *POLICIES)
@@ -50,7 +51,7 @@ def controller(
         hub, uid = clients.hub, gateway.metadata.uid or ""
         seen = Observed(
             gateway,
-            tuple(applied(hub, CHILDREN, uid, OUR_OWN)),
+            tuple(applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
             namespace=find(hub, NAMESPACE, HOME) is not None,
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
@@ -84,7 +85,7 @@ def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Man
 
     Authorities are any InferenceGateway's of that name: clusters trust what one before has made.
     """
-    mine = children(hub, (SECRET,), gateway.metadata.uid or "", OUR_OWN) if gateway else ()
+    mine = children(hub, (SECRET,), gateway.metadata.uid or "", PLATFORM_NAMESPACES) if gateway else ()
     found = {key_of(one): one for one in mine}
     secrets = hub.find(SECRET)
     for key in secrets.keys() if secrets else ():

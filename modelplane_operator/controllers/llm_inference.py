@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
+from modelplane_operator.api.base import of
 from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
 from modelplane_operator.api.llm_inference_grant import is_among, is_reserved
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.entries import check_metadata
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
-from modelplane_operator.api.base import parse_stored
+from modelplane_operator.api.base import of, parse_stored
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import model_replica, tenancy
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.controllers.orphans import staged_on
 from modelplane_operator.kube.errors import ClientError, Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
@@ -35,7 +35,7 @@ from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on, unreadable
+from modelplane_operator.runtime.reading import Cluster, applied, find, unreadable
 from modelplane_operator.runtime.reading import children as labelled
 from modelplane_operator.runtime.strands import a_look
 from modelplane_operator.runtime.wiring import owner_of_kind

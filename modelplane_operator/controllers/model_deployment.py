@@ -17,9 +17,10 @@ from modelplane_operator.api import (
     labels,
     names,
 )
+from modelplane_operator.api.base import of
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
-from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.controllers.lookups import backends, placed_on
 from modelplane_operator.controllers.model_gauges import GAUGES
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, is_terminating, key_of, section
@@ -28,7 +29,7 @@ from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import unrouted
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
-from modelplane_operator.runtime.reading import Cluster, backends, children, find, placed_on
+from modelplane_operator.runtime.reading import Cluster, children, find
 from modelplane_operator.runtime.wiring import begins, owner_of_kind
 from modelplane_operator.runtime.world import Scheduled, uncounted
 from modelplane_operator.scheduling import budget

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from modelplane_operator.api import names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.ranges import HubRanges, Ranges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers.hub_gateway import known_hosts
+from modelplane_operator.controllers.lookups import backends
 from modelplane_operator.controllers.outside import PlaceChecks, place_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, section
@@ -27,6 +28,7 @@ from modelplane_operator.kube.resources import (
     HTTP_ROUTE_FILTER,
     SECRET,
     SERVICE,
+    type_of,
 )
 from modelplane_operator.planning.model_endpoint import ClusterState, Observed, Outside, plan
 from modelplane_operator.planning.symptoms import is_unseen
@@ -35,7 +37,7 @@ from modelplane_operator.rendering.data_plane import DataPlane
 from modelplane_operator.rendering.inference_gateway import hub_gateway, known_plane, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, backends, find
+from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
 ENDPOINTS = of(ModelEndpoint)

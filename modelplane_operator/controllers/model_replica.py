@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
-from modelplane_operator.api.base import parse_stored
+from modelplane_operator.api.base import of, parse_stored
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import tenancy
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
@@ -64,7 +64,7 @@ from modelplane_operator.rendering.model_replica import (
     sources,
 )
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
-from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.reading import children as labelled
 from modelplane_operator.runtime.wiring import owner_of_kind
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from modelplane_operator.api import labels, names
+from modelplane_operator.api import Kind, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint, RoutingReady
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
-from modelplane_operator.api.types import Kind, of, type_of
 from modelplane_operator.clients.hub_gateway import Asker, ServiceAddress
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
@@ -36,6 +36,7 @@ from modelplane_operator.kube.resources import (
     SECURITY_POLICY,
     SERVICE,
     ResourceType,
+    type_of,
 )
 from modelplane_operator.planning.answering import judge
 from modelplane_operator.planning.api_routes import decisive

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import InferenceCluster, labels, names
+from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
 from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
 from modelplane_operator.controllers.registrations import look_alike
@@ -31,7 +32,7 @@ from modelplane_operator.kube.resources import (
 from modelplane_operator.planning.hardware import ObservedHardware
 from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Registered
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
-from modelplane_operator.runtime.reading import OUR_OWN, Cluster, children
+from modelplane_operator.runtime.reading import Cluster, children
 from modelplane_operator.runtime.reads import Reads
 
 APIS: Mapping[str, ResourceType] = {
@@ -64,7 +65,7 @@ async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
     *,
     now: datetime,
 ) -> ClusterState:
-    made = tuple(children(remote, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
+    made = tuple(children(remote, CHILDREN, cluster.metadata.uid or "", PLATFORM_NAMESPACES))
     terminating = cluster.metadata.deletion_timestamp is not None
     has_namespace = await _has_namespace(remote, made, reads, now)
     home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)

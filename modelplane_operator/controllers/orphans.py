@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import NAMESPACE, ResourceType
 from modelplane_operator.runtime.gauges import Gauge, Sample
-from modelplane_operator.runtime.reading import Cluster, placed_on
+from modelplane_operator.runtime.reading import Cluster
 
 LASTS = timedelta(minutes=5)  # nothing is deleted for it, so that nobody is in a hurry
 OWNERS = {kind.definition.kind: of(kind) for kind in (InferenceCluster, ModelCache, ModelReplica, ServingStack)}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from modelplane_operator.api import ModelEndpoint
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.objects import Key

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import InferenceCluster
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import Forbidden, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.inference_cluster import GatewaySecured
-from modelplane_operator.api.types import of
+from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.watches import Watched
@@ -16,6 +17,7 @@ from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import Connections, cluster_of
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
@@ -36,7 +38,7 @@ from modelplane_operator.rendering.serving_stack import ClusterSoftware, parts, 
 from modelplane_operator.rendering.stack_charts import GPU_DRIVER, NAMESPACES, asks_ai_gateway, optional_charts
 from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
-from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.reads import A_MOMENT
 from modelplane_operator.runtime.wiring import owner_of_kind
 
@@ -111,7 +113,7 @@ async def _observe_state(
 ) -> ClusterState:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
-    children = tuple(applied(remote, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
+    children = tuple(applied(remote, CHILDREN, uid, (*PLATFORM_NAMESPACES, *NAMESPACES)))
     charts = await look(remote, uid, wanted, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     needed = () if terminating or not asks_ai_gateway(stack.spec) else definitions

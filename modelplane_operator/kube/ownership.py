@@ -19,10 +19,9 @@ from typing import Any, Final, cast
 
 import orjson
 
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Manifest, annotations_of
 
-FIELD_MANAGER: Final = "modelplane"
-APPLIED: Final = "modelplane.ai/applied"  # annotation: the hash of the manifest that was applied last
 HASH: Final = 16  # 64 bits: two manifests in succession, not a birthday party
 LARGEST: Final = 64 * 1024  # of our fields' JSON: a LeaderWorkerSet has some 5 KB; beyond that the hash alone tells
 WHOLE: Final = "{}"
@@ -38,13 +37,13 @@ _TRACKED_METADATA = frozenset({"labels", "annotations", "ownerReferences", "fina
 def marked(manifest: Manifest) -> Manifest:
     """The manifest with its hash on it, as it is applied."""
     metadata: Manifest = manifest["metadata"]
-    annotations = {**annotations_of(manifest), APPLIED: _digest(manifest)}
+    annotations = {**annotations_of(manifest), names().applied: _digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def was_applied(live: Manifest, wanted: Manifest) -> bool:
     """Whether it is this manifest that was applied last to the live object."""
-    return annotations_of(live).get(APPLIED) == _digest(wanted)
+    return annotations_of(live).get(names().applied) == _digest(wanted)
 
 
 def _digest(manifest: Manifest) -> str:
@@ -57,7 +56,7 @@ def owned_fields(manifest: Manifest) -> str:
     Whoever has the server writes them at any length: what no honest object has is not kept.
     """
     for entry in manifest["metadata"].get("managedFields") or ():
-        applied = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        applied = entry.get("manager") == names().field_manager and entry.get("operation") == "Apply"
         if applied and not entry.get("subresource"):
             fields = orjson.dumps(entry.get("fieldsV1") or {})
             return sys.intern(fields.decode()) if len(fields) <= LARGEST else WHOLE
@@ -66,7 +65,7 @@ def owned_fields(manifest: Manifest) -> str:
 
 def is_current(live: Manifest, owned: str, wanted: Manifest) -> bool:
     """Whether applying the marked manifest would change nothing that we want of the live object."""
-    if not owned or annotations_of(live).get(APPLIED) != wanted["metadata"]["annotations"][APPLIED]:
+    if not owned or annotations_of(live).get(names().applied) != wanted["metadata"]["annotations"][names().applied]:
         return False
     fields = orjson.loads(owned)
     metadata = {name: value for name, value in wanted["metadata"].items() if name in _TRACKED_METADATA}

@@ -14,6 +14,9 @@ from modelplane_operator.kube.objects import Key, Manifest
 
 DIGEST = 16  # 64 bits: two wishes in succession, not a birthday party
 
+VERSION_PATTERN: Final = "^[+._~^*<>=|, a-zA-Z0-9][-+._~^*<>=|, a-zA-Z0-9]*$"
+"""What the version of a chart may be: a version or a range of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release:

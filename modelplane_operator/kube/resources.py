@@ -1,6 +1,7 @@
-"""The types of objects that others define, and where an API server keeps objects of a type.
+"""The types of objects, and where an API server keeps objects of a type.
 
-One that is named in a manifest of ours has a row here, so that a plan can name it without asking a server.
+A type that a manifest names has a row here, or is registered by whoever defines it: so a plan can name it without
+asking a server.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from modelplane_operator.kube.errors import InvalidName
+from modelplane_operator.kube.objects import Manifest
 
 HUB: Final = ""
 """The name of the cluster that we run on, where a cluster has to be named."""
@@ -183,3 +185,23 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         L2_ADVERTISEMENT,
     )
 }
+
+_REGISTERED: dict[tuple[str, str], ResourceType] = {**TYPES}
+
+
+class UnknownTypeError(LookupError):
+    """A manifest of a type that has no row here and that nobody has registered."""
+
+
+def register(*types: ResourceType) -> None:
+    """Let `type_of` know the types of an operator's own kinds."""
+    _REGISTERED.update({(one.api_version, one.kind): one for one in types})
+
+
+def type_of(manifest: Manifest) -> ResourceType:
+    """Return the type of an object; raises UnknownTypeError."""
+    api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
+    try:
+        return _REGISTERED[api_version, kind]
+    except KeyError:
+        raise UnknownTypeError(f"{api_version} {kind} has no row in {__name__}, and is not registered") from None

@@ -21,13 +21,12 @@ from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_cache import MOST_USERS, CachedCluster, ModelCache, Phase
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.cluster_words import worded
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
-from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
+from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.planning.hydration import (
     Reported,
     attempt,

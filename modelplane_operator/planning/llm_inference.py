@@ -26,12 +26,11 @@ from modelplane_operator.api.llm_inference import (
     TargetResolved,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.cluster_words import refused
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
-from modelplane_operator.kube.resources import DEPLOYMENT, HUB, VLLM_RUNTIME
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, VLLM_RUNTIME, type_of
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune

@@ -19,10 +19,9 @@ from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.resolved import Resolved
-from modelplane_operator.kube.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE
+from modelplane_operator.kube.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.mutual_tls import unlearnt
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, prune

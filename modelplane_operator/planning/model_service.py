@@ -28,12 +28,11 @@ from modelplane_operator.api.model_service import (
     RoutingReady,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
 from modelplane_operator.kube.ownership import was_applied
-from modelplane_operator.kube.resources import HTTP_ROUTE, MIDDLEWARE, SECURITY_POLICY
+from modelplane_operator.kube.resources import HTTP_ROUTE, MIDDLEWARE, SECURITY_POLICY, type_of
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.api_routes import api_routes

@@ -14,9 +14,8 @@ from typing import Final
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import GATEWAY, SECRET
+from modelplane_operator.kube.resources import GATEWAY, SECRET, type_of
 from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.planning.plan import Issue
 from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, working

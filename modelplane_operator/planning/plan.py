@@ -5,8 +5,8 @@ A plan is a fixpoint: planning over the result of its own steps gives steps that
 This order holds between the steps of a plan, whatever their targets, and no other:
 
     first     the finalizers that are to be there, one after the other; if one fails, nothing else is done
-    strands   the steps of each target (`target`: the hub, each workload cluster, a cloud), in the plan's order, to the
-              first failure of what more than begins something (`only_begins`); side by side, none waiting for another
+    strands   the steps of each target (the hub, each workload cluster, a cloud), in the plan's order, to the first
+              failure of a step that does more than begin something; side by side, none waiting for another
     last      our finalizer comes off the object itself, when nothing of all that has failed
 
 Whatever on one target has to follow something on another waits until a later plan has observed that.
@@ -16,24 +16,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
-from modelplane_operator.api import labels
 from modelplane_operator.api.base import Status
 from modelplane_operator.api.certificate import Certificate
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube import releases as helm
 from modelplane_operator.kube.cluster_words import refused
 from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.naming import owner_uid
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
-from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
-from modelplane_operator.planning.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
+from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType, type_of
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Step:
+    """One change that a plan makes outside the operator. Its type decides which executor carries it out."""
+
+    only_begins: ClassVar[bool] = False
+    """True if no later step can count on it, so that its failure holds none up: the next plan observes how it went."""
+
+    @property
+    def target(self) -> str:
+        """The cluster, or cloud account, that it writes to: steps of one target run in one strand."""
+        return getattr(self, "cluster", HUB)
+
+    @property
+    def creates_external_objects(self) -> bool:
+        """True if it leaves something behind that the hub's garbage collector does not reach."""
+        return False
+
+    @property
+    def siblings(self) -> object:
+        """A value that is equal for consecutive steps which run at the same time: by default no others."""
+        return id(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Step):
     """Make an object say what the manifest says. Nothing is written when it does so already."""
 
     manifest: Manifest
@@ -42,9 +63,17 @@ class Apply:
     def __str__(self) -> str:
         return f"apply {_named(type_of(self.manifest), key_of(self.manifest), self.cluster)}"
 
+    @property
+    def creates_external_objects(self) -> bool:
+        return self.cluster != HUB
+
+    @property
+    def siblings(self) -> object:
+        return type(self), type_of(self.manifest), self.cluster
+
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class Create(Step):
     """Store a new object on the hub, and fail when there is one of that name: for decisions that are taken once."""
 
     manifest: Manifest
@@ -52,9 +81,13 @@ class Create:
     def __str__(self) -> str:
         return f"create {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
 
+    @property
+    def siblings(self) -> object:
+        return type(self), type_of(self.manifest)
+
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Step):
     """Store another content of an object on the hub, and fail when it has changed since it was observed.
 
     The manifest is the observed one with changes, its resourceVersion included. For what was made by `Create`.
@@ -65,9 +98,13 @@ class Replace:
     def __str__(self) -> str:
         return f"replace {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
 
+    @property
+    def siblings(self) -> object:
+        return type(self), type_of(self.manifest)
+
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(Step):
     """Make a key and a certificate for it, and have a Secret hold both. No plan holds the key.
 
     The Secret of an authority is only created; another one's content is replaced.
@@ -84,9 +121,13 @@ class Issue:
     def __str__(self) -> str:
         return f"issue {_named(SECRET, self.key, self.cluster)}"
 
+    @property
+    def creates_external_objects(self) -> bool:
+        return self.cluster != HUB
+
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Step):
     """Delete that very object, which must be a child of that owner."""
 
     type: ResourceType
@@ -100,9 +141,13 @@ class Delete:
     def __str__(self) -> str:
         return f"delete {_named(self.type, self.key, self.cluster)}"
 
+    @property
+    def siblings(self) -> object:
+        return type(self), self.type, self.cluster
+
 
 @dataclass(frozen=True, slots=True)
-class SetFinalizer:
+class SetFinalizer(Step):
     """Have our finalizer on an object of the hub, so that it stays while we need it, or take it off.
 
     Without a type and a key, on the object that the plan is for: while something of it is left where the hub's garbage
@@ -125,9 +170,10 @@ LET_GO = SetFinalizer(present=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Install:
+class Install(Step):
     """Begin to bring a Helm release to what is asked. Nobody waits for it: the next look tells how it went."""
 
+    only_begins: ClassVar[bool] = True
     release: helm.Release
     cluster: str = HUB
     wait: bool = field(default=False)
@@ -136,11 +182,16 @@ class Install:
     def __str__(self) -> str:
         return f"install {_release(self.release.key, self.cluster)}"
 
+    @property
+    def creates_external_objects(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
-class RollBack:
+class RollBack(Step):
     """Begin to bring back what a revision of a Helm release was."""
 
+    only_begins: ClassVar[bool] = True
     release: Key
     revision: int
     cluster: str = HUB
@@ -150,9 +201,10 @@ class RollBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Uninstall:
+class Uninstall(Step):
     """Begin to take a Helm release away."""
 
+    only_begins: ClassVar[bool] = True
     release: Key
     cluster: str = HUB
 
@@ -161,9 +213,10 @@ class Uninstall:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkFailed:
+class MarkFailed(Step):
     """Have a revision of a Helm release count as failed that nobody works on any more. Nothing is uninstalled by it."""
 
+    only_begins: ClassVar[bool] = True
     release: Key
     secret: Key
     uid: str
@@ -176,12 +229,13 @@ class MarkFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class RenewToken:
+class RenewToken(Step):
     """Ask a cluster for another token of the account that we are there, and put it into the kubeconfig's Secret.
 
     The old one goes on to hold: whoever is ended between the two begins anew with it.
     """
 
+    only_begins: ClassVar[bool] = True
     cluster: str
     account: Key
     seconds: int
@@ -195,7 +249,6 @@ class RenewToken:
 
 KubeStep: TypeAlias = Apply | Create | Replace | Issue | Delete | SetFinalizer | MarkFailed | RenewToken
 HelmStep: TypeAlias = Install | RollBack | Uninstall
-Step: TypeAlias = KubeStep | HelmStep | CloudStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,44 +282,20 @@ class Failure:
 
     def in_our_words(self) -> str:
         """Return the same for a tenant to read: without what a workload cluster says of it."""
-        if self.planned or (self.step and target(self.step) == HUB):
+        if self.planned or (self.step and self.step.target == HUB):
             return str(self)
         return f"{self.step}: {refused(self.error)}" if self.step else refused(self.error)
-
-
-def target(step: Step) -> str:
-    """Where a step writes, by the name of the cluster or of the cloud: whose strand it is of."""
-    match step:
-        case Create() | Replace() | SetFinalizer():
-            return HUB
-        case CreateResource() | UpdateResource() | DeleteResource():
-            return f"{step.account} for {step.owner.uid}"  # no cluster has such a name
-        case _:
-            return step.cluster
-
-
-def only_begins(step: Step) -> bool:
-    """Whether no step after it can count on it, so that none is held up when it fails.
-
-    Of what is only begun the next look tells how it went, and the token that is there holds while there is no other.
-    """
-    return isinstance(step, Install | RollBack | Uninstall | MarkFailed | RenewToken | CloudStep)
-
-
-def creates_external_objects(step: Step) -> bool:
-    """Whether a step leaves something behind where the hub's garbage collector does not reach."""
-    return isinstance(step, Install | CreateResource) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
 
 
 def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
     """The three rows that follow each other, as told at the top of this page; what is in one goes on side by side."""
     given = tuple(steps)
-    keep = [KEEP] * any(map(creates_external_objects, given))
+    keep = [KEEP] * any(one.creates_external_objects for one in given)
     first = [*dict.fromkeys([*keep, *(one for one in given if isinstance(one, SetFinalizer) and one.present)])]
     by_target: dict[str, list[Step]] = {}
     for step in given:
         if not isinstance(step, SetFinalizer) or not (step.present or step == LET_GO):
-            by_target.setdefault(target(step), []).append(step)
+            by_target.setdefault(step.target, []).append(step)
     return (first,), tuple(by_target.values()), ([step for step in given if step == LET_GO],)
 
 
@@ -276,7 +305,7 @@ _PROPAGATION: Mapping[ResourceType, Propagation] = {LEADER_WORKER_SET: "Foregrou
 
 def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
     """The step that deletes an observed child of ours."""
-    owner, kind = labels.owner_uid(child) or "", type_of(child)
+    owner, kind = owner_uid(child) or "", type_of(child)
     propagation = _PROPAGATION.get(kind, "Background")
     return Delete(kind, key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
 
@@ -288,7 +317,7 @@ def prune(
     kept = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
     for child in children:
         terminating = is_terminating(child)
-        ours = labels.owner_uid(child) == owner
+        ours = owner_uid(child) == owner
         if ours and not terminating and (type_of(child), key_of(child)) not in kept:
             yield delete(child, cluster=cluster)
 

@@ -20,7 +20,6 @@ from modelplane_operator.api.serving_stack import (
     ServingStackStatus,
     StackGatewayStatus,
 )
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import (
@@ -31,6 +30,7 @@ from modelplane_operator.kube.resources import (
     POLICIES,
     RESOURCE_QUOTA,
     SECRET,
+    type_of,
 )
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove

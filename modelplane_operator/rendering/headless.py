@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.labels import FIELD_MANAGER
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.rendering.owned import Owner, on_hub
 
 

@@ -17,10 +17,9 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Key, Manifest, entries, section
 from modelplane_operator.kube.releases import Component, Release
-from modelplane_operator.kube.resources import HTTP_ROUTE, SERVICE
+from modelplane_operator.kube.resources import HTTP_ROUTE, SERVICE, type_of
 from modelplane_operator.rendering import one_pass
 from modelplane_operator.rendering.api_keys import ANSWER, KEY_HEADERS
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS, Backend, address_of

@@ -16,14 +16,12 @@ from typing import Literal
 
 import structlog
 
-from modelplane_operator.api import reasons
 from modelplane_operator.api.conditions import STEP, Condition, ConditionType, Synced
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import ClientError, Conflict, NotFound
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import EVENT
 
-CONTROLLER = "modelplane.ai/operator"
 QUEUED = 1000  # a fleet that turns over writes some hundred a second; what is told minutes late is of no use
 KEPT = 2000  # Events that may yet come again
 OF_ONE_OBJECT = 10  # in a minute: one that flaps has said so by then
@@ -38,15 +36,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A condition of an object of a kind that has become another; None before: it was not there."""
+    """A condition of an object that has become another; None before: it was not there."""
 
-    of: str
     before: Condition | None
     after: Condition
-
-    @property
-    def reason(self) -> ConditionType | None:
-        return reasons.find(self.of, self.after)
+    reason: ConditionType | None
+    """The declared reason of `after`; None where it is not declared."""
 
     @property
     def worth_telling(self) -> bool:
@@ -94,7 +89,12 @@ class Recorder:
     """Writes events. `count` is told the subject's kind and `written`, `repeated`, `limited`, `lost` or `failed`."""
 
     kube: Callable[[], Kube]
+    component: str
+    """The name of the operator, as Events give their source."""
     identity: str
+    """The name of this very process."""
+    reason_of: Callable[[str, Condition], ConditionType | None]
+    """Returns the declared reason of a condition of an object of that kind."""
     now: Callable[[], float]
     count: Callable[[str, str], None]
     _queue: asyncio.Queue[Series] = field(default_factory=lambda: asyncio.Queue[Series](QUEUED), init=False)
@@ -104,7 +104,7 @@ class Recorder:
 
     def record(self, subject: Manifest, before: Condition | None, after: Condition) -> None:
         """Have a transition told, if it is worth it. Good news of what belongs to another are part of that one's."""
-        transition = Transition(subject["kind"], before, after)
+        transition = Transition(before, after, self.reason_of(subject["kind"], after))
         if not transition.worth_telling:
             return
         belongs = _belongs(subject)
@@ -164,7 +164,7 @@ class Recorder:
         key = (uid, f"{after.type} {after.status} {after.reason}")
         series = self._series.pop(key, None)
         if series is None:
-            series = Series(event(subject, transition, self.identity, datetime.now(UTC)), 1, now, now)
+            series = Series(event(subject, transition, (self.component, self.identity), datetime.now(UTC)), 1, now, now)
         else:
             series.count, series.at = series.count + 1, now
             series.manifest = again(series.manifest, transition, series.count, datetime.now(UTC))
@@ -195,9 +195,9 @@ def _belongs(subject: Manifest) -> bool:
     return any(owner.get("controller") for owner in subject["metadata"].get("ownerReferences") or ())
 
 
-def event(subject: Manifest, transition: Transition, identity: str, at: datetime) -> Manifest:
+def event(subject: Manifest, transition: Transition, source: tuple[str, str], at: datetime) -> Manifest:
     """A transition as an object of the API, about its subject; whoever writes it gives it a name."""
-    metadata = subject["metadata"]
+    metadata, (component, identity) = subject["metadata"], source
     namespace = metadata.get("namespace")
     return {
         "apiVersion": EVENT.api_version,
@@ -211,8 +211,8 @@ def event(subject: Manifest, transition: Transition, identity: str, at: datetime
         "reason": transition.after.reason,
         "action": transition.after.type,
         "message": transition.message,
-        "source": {"component": CONTROLLER},
-        "reportingComponent": CONTROLLER,
+        "source": {"component": component},
+        "reportingComponent": component,
         "reportingInstance": identity,
         "involvedObject": {
             "apiVersion": subject["apiVersion"],

@@ -20,10 +20,8 @@ from typing import Any, Generic, TypeVar, cast
 import structlog
 from pydantic import ValidationError
 
-from modelplane_operator.api import Kind, labels
-from modelplane_operator.api.base import Resource, WrongKindError
+from modelplane_operator.api.base import Resource, WrongKindError, of
 from modelplane_operator.api.conditions import Condition, Synced, merge
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import OnUnauthorized
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.indexed import Index
@@ -32,12 +30,11 @@ from modelplane_operator.clients.prober import OnHealth
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.admission.verdict import Verdict
-from modelplane_operator.planning.answers.questions import QuestionAnswer
-from modelplane_operator.planning.glance import glance
-from modelplane_operator.planning.plan import Failure, Plan, target
+from modelplane_operator.planning.plan import Failure, Plan
 from modelplane_operator.runtime.gauges import Gauge
 from modelplane_operator.runtime.invalid import wording
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
@@ -51,9 +48,9 @@ O = TypeVar("O")
 
 QUARANTINED = (
     "The operator's process died twice while it reconciled this object, so the object is left alone: change its spec, "
-    f"or the annotation {labels.RETRY}, to have it tried again"
+    "or the annotation {}, to have it tried again"
 )
-PAUSES = f'The annotation {labels.PAUSED}="true" pauses it'
+PAUSES = 'The annotation {}="true" pauses it'
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
 
 log = structlog.get_logger()
@@ -86,6 +83,8 @@ class Clients:
     """What no watch tells."""
     pace: StatusPace = field(default_factory=StatusPace)
     """When statuses that sum others up were written."""
+    printer_columns: Callable[[Manifest, Manifest], Manifest] = lambda _, status: status
+    """Adds to the status of an object the fields that `kubectl get` prints."""
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)
@@ -178,7 +177,7 @@ class Controller(Generic[R, O]):
     """Run beside the reconciles, wherever they are, and cancelled with them."""
     review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None
     """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
-    answers: Callable[[Manifest, Clients], Awaitable[QuestionAnswer]] | None = None
+    answers: Callable[[Manifest, Clients], Awaitable[Any]] | None = None
     """What is said to Questions about objects of the kind, given the request of an AdmissionReview."""
     gauges: tuple[Gauge, ...] = ()
     """What Prometheus is told of its objects."""
@@ -208,11 +207,11 @@ async def reconcile(
         if informer is None or manifest is None:
             return Forgotten()
         trouble = informer.trouble(key)
-        paused = annotations_of(manifest).get(labels.PAUSED) == "true"
+        paused = annotations_of(manifest).get(names().paused) == "true"
         message = controller.while_paused(manifest) if paused else ""
         failed: tuple[Failure, ...] = ()
         if quarantined:
-            plan, reason, message = Plan(), Synced.QUARANTINED, QUARANTINED
+            plan, reason, message = Plan(), Synced.QUARANTINED, QUARANTINED.format(names().retry)
         elif paused and not message:
             plan, reason, message = Plan(), Synced.RECONCILE_PAUSED, _paused(manifest)
         else:
@@ -222,7 +221,7 @@ async def reconcile(
                 failed = (Failure(None, Defect(trouble.why)),)
             done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
             reason = Synced.RECONCILE_ERROR if failed or plan.refused else done
-            message = f"{PAUSES}, but {message}" if paused else ""
+            message = f"{PAUSES.format(names().paused)}, but {message}" if paused else ""
     news = [one for one in failed if failures >= QUIET_CONFLICTS or not isinstance(one.error, Conflict)]
     if (failed and not news) or any(isinstance(one.error, NotLeading) for one in failed):
         return Failed()
@@ -298,9 +297,9 @@ async def _attempt(
 def _refusals(failed: Iterable[Failure]) -> Mapping[str, Failure]:
     """What clusters have failed in, by cluster; what is tried again soon from what is seen by then is none of it."""
     return {
-        target(one.step): one
+        one.step.target: one
         for one in failed
-        if one.step and target(one.step) != HUB and not isinstance(one.error, Conflict | NotLeading)
+        if one.step and one.step.target != HUB and not isinstance(one.error, Conflict | NotLeading)
     }
 
 
@@ -311,7 +310,7 @@ def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Client
         log.error(what, kind=kind, key=str(key), so_far=so_far, exc_info=error)
 
 
-def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
+def _read(kind: type[Resource[Any, Any]], manifest: Manifest) -> tuple[Resource[Any, Any], str]:
     """The object, and what of it is beyond the bounds of its kind: it was stored before them, or they were taken away.
 
     Nothing new is made for such an object, and what is there stays. One that is on its way out may go.
@@ -329,7 +328,8 @@ def _paused(manifest: Manifest) -> str:
     """What holds an object up, and of which of its generations the rest of its status is."""
     told = (one for one in _known(manifest.get("status") or {}) if one.type != Synced.__name__)
     last = max((one.observed_generation or 0 for one in told), default=0)
-    return f"{PAUSES}; {f'its status is of generation {last}' if last else 'nothing was done for it before'}"
+    before = f"its status is of generation {last}" if last else "nothing was done for it before"
+    return f"{PAUSES.format(names().paused)}; {before}"
 
 
 async def report(
@@ -354,7 +354,9 @@ async def report(
     before = known if reason is Synced.RECONCILE_ERROR else {}
     conditions = merge(known.values(), (*(_judged(one, generation, before.get(one.type)) for one in reported), synced))
     rest = plan.status.to_manifest() if plan.status else known_status
-    status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
+    status = clients.printer_columns(
+        observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]}
+    )
     if status == known_status:
         return None
     clock, uid = asyncio.get_running_loop().time(), live["metadata"]["uid"]

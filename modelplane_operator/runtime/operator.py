@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 
 import structlog
 
+from modelplane_operator.api import KINDS, names, reasons
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
@@ -32,6 +34,7 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.planning.glance import glance
 from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
@@ -43,12 +46,14 @@ from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
 from modelplane_operator.runtime.queue import QueuePace
 from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.watched import OURS, Controllers, watched
+from modelplane_operator.runtime.watched import Controllers, watched
 from modelplane_operator.runtime.wiring import Runners, runner
 from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
 REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
+CONTROLLER = "modelplane.ai/operator"  # what Events say that they come from
+OURS = frozenset(map(of, KINDS))
 POLL_INTERVAL = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
@@ -188,7 +193,7 @@ def assemble(
     lease = Lease(client, key, identity, clock, random.random, settings.times)
     if helm:
         helm.may_write = lease.check
-    recorder = Recorder(client, identity, clock, metrics.event)
+    recorder = Recorder(client, CONTROLLER, identity, reasons.find, clock, metrics.event)
     world = World(
         settings,
         fleet,
@@ -202,13 +207,15 @@ def assemble(
     )
     controllers = build(world)
     executors = {**KUBE, **{step: by for one in controllers for step, by in one.executors.items()}}
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors)
+    clients = Clients(
+        hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors, printer_columns=glance
+    )
     resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
         made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)
         runners.add(made)
     ours = OURS if name == "operator" else frozenset(one.type for one in controllers)
-    near, remote = watched(controllers, ours)
+    near, remote = watched(controllers, ours, names.SYSTEM_NAMESPACE)
     hub.watch(near)
     runners.listen(hub)
 

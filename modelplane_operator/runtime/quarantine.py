@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 import orjson
 import structlog
 
-from modelplane_operator.api import labels
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of
 
 SLOTS, SLOT_BYTES = 512, 1024  # 16 workers of each kind; a kind, a namespace, a name and a digest
@@ -48,7 +48,7 @@ class Subject(NamedTuple):
 def subject(kind: str, key: Key, manifest: Manifest) -> Subject:
     metadata: Manifest = manifest["metadata"]
     asked = (metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"))
-    retry = annotations_of(manifest).get(labels.RETRY)
+    retry = annotations_of(manifest).get(names().retry)
     return Subject(kind, key, sha256(orjson.dumps((*asked, retry))).hexdigest()[:16])
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 
-from modelplane_operator.api import names
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import ClientError, Defect
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.tokens import Token
 
 log = structlog.get_logger()
-
-OUR_OWN: Final = ("", names.SYSTEM_NAMESPACE)
-"""The namespaces of children that belong to the platform: none, and that of the platform itself."""
 
 
 class Cluster(Protocol):
@@ -101,14 +97,3 @@ def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Co
             entry = informer.entry(key_of(child))
             if entry and entry.owned:
                 yield child
-
-
-def backends(route: Manifest) -> frozenset[str]:
-    """The Services that a route leads to."""
-    rules = entries(route, "spec", "rules")
-    return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))
-
-
-def placed_on(replica: Manifest) -> tuple[str, ...]:
-    """The cluster of a replica: what replicas are found by."""
-    return (replica["spec"].get("clusterName", ""),)

@@ -7,17 +7,16 @@ import base64
 from contextlib import suppress
 from typing import Final, assert_never, get_args
 
-from modelplane_operator.api import labels
-from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import with_token
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.entries import Entry
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.releases import marked_failed
 from modelplane_operator.kube.errors import Conflict, Foreign, NotFound, Terminating
+from modelplane_operator.kube.naming import names, owner_uid
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import is_current, marked, owned_fields
-from modelplane_operator.kube.resources import HUB, SECRET
+from modelplane_operator.kube.resources import HUB, SECRET, type_of
 from modelplane_operator.planning.plan import (
     Apply,
     Create,
@@ -78,7 +77,7 @@ async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
         found = await cluster.kube.find(kind, key)
         live = Entry(found, 0, owned_fields(found)) if found else None
     if live is not None:
-        _refuse_strangers(live.manifest, labels.owner_uid(manifest))
+        _refuse_strangers(live.manifest, owner_uid(manifest))
         if is_current(live.manifest, live.owned, wanted):
             if live.version == 0:
                 _note(seen, live.manifest)
@@ -169,11 +168,11 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
         return
     metadata = live["metadata"]
     finalizers: list[str] = metadata.get("finalizers") or []
-    if (labels.FINALIZER in finalizers) == present:
+    if (names().finalizer in finalizers) == present:
         return
     if present and is_terminating(live):
         raise Terminating("it is being deleted: nothing new is made for it")
-    wanted = [name for name in finalizers if name != labels.FINALIZER] + [labels.FINALIZER] * present
+    wanted = [name for name in finalizers if name != names().finalizer] + [names().finalizer] * present
     turn.may_write()
     try:
         left = await hub.kube.set_finalizers(kind, key, wanted, metadata["resourceVersion"])
@@ -188,7 +187,7 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
 
 
 def _refuse_strangers(live: Manifest, owner: str | None) -> None:
-    theirs = labels.owner_uid(live)
+    theirs = owner_uid(live)
     if theirs != owner:
         whose = "another owner's" if theirs else "nobody's that we know"
         raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {whose}; it is left alone")

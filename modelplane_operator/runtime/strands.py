@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import HUB, ResourceType
-from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
-from modelplane_operator.planning.plan import Apply, Create, Delete, Failure, Replace, Step, only_begins, strands
+from modelplane_operator.kube.resources import HUB, ResourceType, type_of
+from modelplane_operator.planning.plan import Apply, Create, Failure, Step, strands
 from modelplane_operator.runtime.queue import Failed
 from modelplane_operator.runtime.reading import Cluster, find
 
@@ -120,7 +118,7 @@ class Actor:
                 failure = Failure(siblings[0], _as_ours(error))
             if failure:
                 failed.append(failure)
-                if not only_begins(siblings[0]):
+                if not siblings[0].only_begins:
                     break
         return failed
 
@@ -185,22 +183,8 @@ def _as_ours(error: Exception) -> ClientError:
 
 def _siblings(steps: Iterable[Step]) -> Iterator[Sequence[Step]]:
     """Steps that follow each other and do the same to objects of one type: none of them waits for another."""
-    for _, siblings in groupby(steps, _alike):
+    for _, siblings in groupby(steps, lambda step: step.siblings):
         yield tuple(siblings)
-
-
-def _alike(step: Step) -> object:
-    match step:
-        case Apply(manifest, cluster):
-            return Apply, type_of(manifest), cluster
-        case Create(manifest) | Replace(manifest):
-            return type(step), type_of(manifest)
-        case Delete():
-            return Delete, step.type, step.cluster
-        case CreateResource() | UpdateResource() | DeleteResource():
-            return step.owner  # what waits for another is planned when that was seen
-        case _:
-            return id(step)
 
 
 def _life(manifest: Manifest | None) -> object:

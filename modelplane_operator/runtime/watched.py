@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from modelplane_operator.api import KINDS
-from modelplane_operator.api.names import SYSTEM_NAMESPACE
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Manifest, section
@@ -24,13 +21,11 @@ from modelplane_operator.runtime.loop import Controller, Indexes
 K = TypeVar("K")
 V = TypeVar("V")
 
-OURS = frozenset(map(of, KINDS))
-
 Controllers = tuple[Controller[Any, Any], ...]
 
 
 def watched(
-    controllers: Controllers, ours: frozenset[ResourceType] = OURS
+    controllers: Controllers, ours: frozenset[ResourceType], system_namespace: str
 ) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
     """Return what to watch on the hub, `ours` among it, and on workload clusters.
 
@@ -42,7 +37,7 @@ def watched(
         lambda kind: f"how {kind.kind}s are watched on the hub",
     )
     hub |= {kind: Watched(kind, None, keeping=without_crossplane) for kind in ours}
-    hub |= {NAMESPACE: Watched(NAMESPACE, None), SECRET: Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)}
+    hub |= {NAMESPACE: Watched(NAMESPACE, None), SECRET: Watched(SECRET, None, namespace=system_namespace)}
     remote = {kind: Watched(kind, ours=True) for one in controllers for kind in one.remote_watches}
     remote |= {told.type: Watched(told.type, ours=True) for one in controllers for told in one.watched_remotely}
     remote |= _agreed(

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from modelplane_operator.api import labels
 from modelplane_operator.clients import tracing
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
+from modelplane_operator.kube.naming import names
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
@@ -45,8 +45,8 @@ def owner_of_kind(kind: str) -> Mapper:
     def owner(change: Change, _: Cluster) -> Iterable[Key]:
         for manifest in filter(None, change):
             named = labels_of(manifest)
-            if named.get(labels.OWNER_KIND) == kind:
-                yield Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
+            if named.get(names().owner_kind) == kind:
+                yield Key(named.get(names().owner_namespace, ""), named.get(names().owner_name, ""))
 
     return owner
 
@@ -89,9 +89,9 @@ _EDITED = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
 _OF_INTEREST = (*_EDITED, "finalizers")
 
 
-def _named(manifest: Manifest, names: Iterable[str]) -> tuple[Any, ...]:
+def _named(manifest: Manifest, fields: Iterable[str]) -> tuple[Any, ...]:
     metadata = manifest["metadata"]
-    return tuple(metadata.get(name) for name in names)
+    return tuple(metadata.get(name) for name in fields)
 
 
 @dataclass(frozen=True, slots=True)

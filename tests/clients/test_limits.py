@@ -19,6 +19,7 @@ from aiohttp import web
 
 from localfleet import binaries
 from localfleet.faultproxy.floods import FLOODS
+from modelplane_operator.api.labels import FIELD_MANAGER
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.informer import Informer
@@ -29,7 +30,6 @@ from modelplane_operator.clients.releases import content, revisions
 from modelplane_operator.clients.turns import follow
 from modelplane_operator.kube.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import Flooding
 

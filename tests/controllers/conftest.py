@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import pytest
 
 from modelplane_operator.api import ModelCache, labels
+from modelplane_operator.api.base import of
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from modelplane_operator.api import ModelService
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.controllers.checks import AT_REST, OF_A_NAMESPACE, STEADY, Checks
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import ResourceType

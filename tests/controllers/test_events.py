@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from modelplane_operator.api import KINDS, Kind
+from modelplane_operator.api import KINDS, Kind, reasons
 from modelplane_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import Unreachable
@@ -47,6 +47,13 @@ TRUE, CREATING = condition("True", "Available"), condition("False", "Creating")
 OF = {"ReplicasScheduled": "ModelDeployment", "Progressing": "ModelDeployment", "RoutingReady": "ModelEndpoint"}
 
 
+SOURCE = ("modelplane.ai/operator", "op")
+
+
+def transition_of(kind: str, before: Condition | None, after: Condition) -> Transition:
+    return Transition(before, after, reasons.find(kind, after))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
@@ -70,7 +77,7 @@ OF = {"ReplicasScheduled": "ModelDeployment", "Progressing": "ModelDeployment", 
     ],
 )
 def test_what_is_told_and_how(before: Condition | None, after: Condition, told: str | None) -> None:
-    transition = Transition(OF.get(after.type, "InferenceGateway"), before, after)
+    transition = transition_of(OF.get(after.type, "InferenceGateway"), before, after)
 
     assert (transition.kind if transition.worth_telling else None) == told
 
@@ -86,7 +93,7 @@ def test_every_reason_says_which_event_it_makes(kind: Kind, reason: ConditionTyp
     if reason.status != "True":
         assert len(reason.value) == 4, "say STEP, NEWS or WARNING beside it"
     after = condition(reason.status, reason.reason, reason.type)
-    transition = Transition(kind.definition.kind, condition("False", "Before", reason.type), after)
+    transition = transition_of(kind.definition.kind, condition("False", "Before", reason.type), after)
     expected = {"Step": None, "Normal": "Normal", "Warning": "Warning"}[reason.severity]
 
     assert (transition.kind if transition.worth_telling else None) == expected
@@ -114,7 +121,7 @@ class Told:
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.recorder = Recorder(self.away, "op", lambda: self.now, self.count)
+        self.recorder = Recorder(self.away, SOURCE[0], SOURCE[1], reasons.find, lambda: self.now, self.count)
 
     def count(self, kind: str, outcome: str) -> None:
         assert kind == "ModelCache"
@@ -254,7 +261,7 @@ async def test_a_hub_that_is_away_costs_the_event_and_nothing_else() -> None:
 def test_a_message_is_cut_where_kubernetes_would_refuse_it() -> None:
     long = condition("False", "Gone", message="ä" * MESSAGE_LENGTH)
 
-    message = event(subject(), Transition("ModelCache", TRUE, long), "op", NOW)["message"]
+    message = event(subject(), transition_of("ModelCache", TRUE, long), SOURCE, NOW)["message"]
 
     assert message.startswith("Ready is False: ää")
     assert MESSAGE_LENGTH - 1 <= len(message.encode()) <= MESSAGE_LENGTH
@@ -264,8 +271,8 @@ def test_a_message_is_cut_where_kubernetes_would_refuse_it() -> None:
 @pytest.mark.parametrize("namespaced", [True, False])
 async def test_the_server_takes_events_about_all_objects(kube: Kube, namespace: str, namespaced: bool) -> None:  # noqa: FBT001
     about = subject(namespace=namespace if namespaced else None)
-    long = Transition("ModelCache", TRUE, condition("Unknown", "Gone", message="ä" * MESSAGE_LENGTH))
-    made = event(about, long, "op", datetime.now(UTC))
+    long = transition_of("ModelCache", TRUE, condition("Unknown", "Gone", message="ä" * MESSAGE_LENGTH))
+    made = event(about, long, SOURCE, datetime.now(UTC))
     named = {**made, "metadata": {**made["metadata"], "name": f"m.{namespace}"}}
 
     stored = await kube.create(named)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.controllers.fleet_view import FleetView

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, ServingStack
-from modelplane_operator.api.base import Resource
+from modelplane_operator.api.base import Resource, of
 from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.controllers.cloud_accounts import Accounts

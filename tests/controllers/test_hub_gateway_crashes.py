@@ -13,7 +13,7 @@ import pytest
 
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import connect

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.labels import FIELD_MANAGER
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.controllers.on_cluster import of_models
-from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE, ResourceType
 from modelplane_operator.runtime.reading import Cluster
 

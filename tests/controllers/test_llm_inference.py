@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import Access, write_kubeconfig
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet

@@ -17,7 +17,7 @@ from localfleet import binaries, control_plane
 from localfleet.apiserver import etcd_running, on_loopback
 from localfleet.processes import start
 from modelplane_operator.api import ModelCache
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key, key_of

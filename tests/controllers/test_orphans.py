@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import labels
+from modelplane_operator.api.labels import FIELD_MANAGER
 from modelplane_operator.controllers.inference_cluster import CLUSTERS, REPLICAS
+from modelplane_operator.controllers.lookups import placed_on
 from modelplane_operator.controllers.orphans import LASTS, Sweeps, elsewhere, orphans
-from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
-from modelplane_operator.runtime.reading import Cluster, placed_on
+from modelplane_operator.runtime.reading import Cluster
 from tests.support.builders import EPOCH
 from tests.support.informers import holding, stored
 

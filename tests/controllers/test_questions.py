@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import ModelDeployment, ModelReplica
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.controllers.admission.questions import stored
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import InferenceCluster, labels
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.controllers.serving_stack import _devices
 from modelplane_operator.kube.errors import Unreachable

@@ -13,7 +13,7 @@ import pytest
 
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.hub_gateway import Asker
@@ -28,6 +28,7 @@ from modelplane_operator.kube.resources import HTTP_ROUTE, HUB
 from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.operator import OURS
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import watched
 from modelplane_operator.runtime.wiring import Runners, runner
@@ -100,7 +101,7 @@ async def hub(
         model_endpoint.controller(reach, referenced, ranges, resolver, places),
         model_service.controller(referenced, asking=services),
     )
-    near, _ = watched(controllers)
+    near, _ = watched(controllers, OURS, names.SYSTEM_NAMESPACE)
     connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
     for one in controllers:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from modelplane_operator.api import KINDS, ModelEndpoint, ModelService
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.admission.reviews import SEEN, WAITING, of_kinds
 from modelplane_operator.controllers.model_service import INDEXES

@@ -21,9 +21,8 @@ import trustme
 import yaml
 
 from localfleet.apiserver import free_ports
-from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, labels
-from modelplane_operator.api.base import Resource
-from modelplane_operator.api.types import of
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, labels, names
+from modelplane_operator.api.base import Resource, of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.kube import Kube
@@ -38,6 +37,7 @@ from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPA
 from modelplane_operator.rendering.api_keys import PATHS
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.operator import OURS
 from modelplane_operator.runtime.reading import find
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import watched
@@ -243,7 +243,7 @@ async def hub(  # noqa: PLR0917 - fixtures
         ),
         model_service.controller(referenced, (KEYS, keys.port)),
     )
-    near, _ = watched(controllers)
+    near, _ = watched(controllers, OURS, names.SYSTEM_NAMESPACE)
     connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
     runners = Runners()

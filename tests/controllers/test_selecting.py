@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService
+from modelplane_operator.api.base import of
 from modelplane_operator.api.model_service import EndpointsResolved
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.model_service import INDEXES, controller, neighbours, selected

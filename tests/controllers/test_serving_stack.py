@@ -17,7 +17,7 @@ from localfleet.charts import stand_in
 from localfleet.fleet import Fleet as LocalFleet
 from localfleet.fleet import Options
 from modelplane_operator.api import InferenceCluster, InferenceGateway, ModelReplica, ServingStack, labels
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import Kube, connect

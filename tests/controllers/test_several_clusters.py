@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, labels, names
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.lists import Listing
 from modelplane_operator.clients.prober import Health
@@ -19,7 +19,7 @@ from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers import llm_inference, model_cache, model_replica
 from modelplane_operator.kube.errors import ClientError, Defect, Unreachable
 from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
-from modelplane_operator.planning.plan import Delete, Plan, target
+from modelplane_operator.planning.plan import Delete, Plan
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.rendering.model_replica import Lifecycle
 from modelplane_operator.runtime.loop import Clients, Controller
@@ -103,7 +103,7 @@ def cache(answers: Mapping[str, Answer], *, terminating: bool = True) -> ModelCa
 
 
 def deleted(plan: Plan) -> set[str]:
-    return {target(one) for one in plan.steps if isinstance(one, Delete)}
+    return {one.target for one in plan.steps if isinstance(one, Delete)}
 
 
 @pytest.mark.parametrize("bad", [slow, silent, garbage])

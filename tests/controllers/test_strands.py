@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import pytest
 
 from modelplane_operator.api import ModelCache
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.kube.errors import (
     ClientError,
     Conflict,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from modelplane_operator.api import ModelReplica, labels
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.kube.resources import POD

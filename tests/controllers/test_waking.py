@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.prober import Health

@@ -6,14 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack
-from modelplane_operator.api.types import of
+from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack, names
+from modelplane_operator.api.base import of
+from modelplane_operator.api.labels import APPLIED, FIELD_MANAGER
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER
 from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
 from modelplane_operator.runtime.loop import Controller, nobody
+from modelplane_operator.runtime.operator import OURS
 from modelplane_operator.runtime.watched import indexes, watched
 from tests.api.contract import rich
 from tests.support.declared import declared
@@ -41,7 +42,7 @@ async def test_who_asks_clusters_has_an_end_and_leaves_others_room() -> None:
 @pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
 async def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
     """Whatever other controller has the type watched, too."""
-    _, remote = watched(await declared())
+    _, remote = watched(await declared(), OURS, names.SYSTEM_NAMESPACE)
     (one,) = (each for each in remote if each.type == kind)
     informer = Informer(kind, lambda: 0.0, keeping=one.keeping)
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1", "annotations": {APPLIED: "0f"}}
@@ -63,7 +64,7 @@ async def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelE
 
     InferenceGateways are read by the operator, too, where a pod of its own reconciles them.
     """
-    near, _ = watched(await declared(hub_gateway=gateway))
+    near, _ = watched(await declared(hub_gateway=gateway), OURS, names.SYSTEM_NAMESPACE)
     (one,) = (each for each in near if each.type == of(kind))
     informer = Informer(of(kind), lambda: 0.0, keeping=one.keeping)
     composed = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x" * 200}] * 1000
@@ -89,7 +90,9 @@ async def test_each_kind_is_observed_by_the_module_of_its_name() -> None:
 async def test_the_order_in_which_kinds_are_declared_changes_nothing() -> None:
     controllers = await declared()
 
-    assert watched(controllers) == watched(controllers[::-1])
+    assert watched(controllers, OURS, names.SYSTEM_NAMESPACE) == watched(
+        controllers[::-1], OURS, names.SYSTEM_NAMESPACE
+    )
     assert {one.type.kind for one in controllers} >= {"InferenceCluster", "ServingStack"}, "they share indexes"
 
 
@@ -127,4 +130,4 @@ def test_two_controllers_that_contradict_each_other_are_named(
     one: dict[str, Any], other: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{said}$"):
-        watched((controller(ModelReplica, **one), controller(ServingStack, **other)))
+        watched((controller(ModelReplica, **one), controller(ServingStack, **other)), OURS, names.SYSTEM_NAMESPACE)

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica, labels
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, annotations_of, key_of
 from modelplane_operator.planning.model_deployment import Observed, plan

@@ -15,7 +15,7 @@ from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigErro
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
 from modelplane_operator.planning.eks_cluster import AwsFacts, Observed, plan
-from modelplane_operator.planning.plan import KEEP, LET_GO, Plan, only_begins, strands
+from modelplane_operator.planning.plan import KEEP, LET_GO, Plan, strands
 from modelplane_operator.rendering.clusters.eks import kinds, resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.builders import EPOCH
@@ -113,7 +113,7 @@ def test_nothing_is_made_before_our_finalizer_is_there_and_no_call_holds_up_anot
     first, rows, _ = strands(decided.steps)
     assert first == ([KEEP],)
     assert len(rows) == 1
-    assert all(isinstance(step, CreateResource) and only_begins(step) for step in rows[0])
+    assert all(isinstance(step, CreateResource) and step.only_begins for step in rows[0])
     assert {step.wanted.key for step in rows[0] if isinstance(step, CreateResource)} >= {"role-cluster", "role-node"}
     announced = {one.key for one in decided.status.resources if one.attempt}  # type: ignore[union-attr]
     assert announced == {"vpc", "internet-gateway", "nat-eip"}

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceCluster, labels, names
+from modelplane_operator.api.base import of
 from modelplane_operator.api.conditions import merge
 from modelplane_operator.api.inference_cluster import Fabric
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.controllers.fabrics import Fabrics

@@ -9,9 +9,8 @@ import pytest
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus, MutualTLSReady
-from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.kube.resources import GATEWAY
+from modelplane_operator.kube.resources import GATEWAY, type_of
 from modelplane_operator.planning.certificates import new_authority
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.planning.inference_gateway.gateway import UNSIGNED_SECONDS

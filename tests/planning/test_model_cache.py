@@ -13,10 +13,9 @@ import pytest
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unreachable
 from modelplane_operator.kube.objects import Manifest, key_of
-from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
+from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.planning.cache_status import awaited, is_meant
 from modelplane_operator.planning.cached_cluster import ClusterState, User
 from modelplane_operator.planning.model_cache import plan

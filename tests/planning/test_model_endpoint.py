@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_endpoint import ModelEndpointStatus
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.resolved import Resolved
-from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE
+from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
 from modelplane_operator.planning.model_endpoint import (
     PATIENCE,
     REQUEUE_AFTER,

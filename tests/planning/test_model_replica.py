@@ -12,10 +12,9 @@ import pytest
 from modelplane_operator.api import ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError, KubeconfigError, Unreachable
 from modelplane_operator.kube.ownership import marked
-from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
+from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE, type_of
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan

@@ -14,8 +14,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
-from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.resources import HTTP_ROUTE
+from modelplane_operator.kube.resources import HTTP_ROUTE, type_of
 from modelplane_operator.planning.model_service import Observed, plan
 from modelplane_operator.planning.plan import Apply, Delete
 from tests.support.builders import EPOCH, NAMESPACE

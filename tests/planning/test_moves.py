@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, labels
+from modelplane_operator.api.base import of
 from modelplane_operator.api.conditions import Condition
-from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, annotations_of
 from modelplane_operator.planning.model_deployment import FOLLOWING, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Replace

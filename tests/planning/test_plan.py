@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.types import UnknownTypeError
 from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE
+from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE, UnknownTypeError
 from modelplane_operator.planning.plan import (
     KEEP,
     LET_GO,
@@ -23,7 +22,6 @@ from modelplane_operator.planning.plan import (
     SetFinalizer,
     Step,
     Uninstall,
-    creates_external_objects,
     delete,
     prune,
     strands,
@@ -62,7 +60,7 @@ def test_a_step_says_what_it_does_and_whether_it_leaves_something_behind(
     leaves: bool,  # noqa: FBT001
 ) -> None:
     assert str(step) == said
-    assert creates_external_objects(step) is leaves
+    assert step.creates_external_objects is leaves
 
 
 HUB, EAST, WEST = Apply(config_map("a")), Apply(config_map("a"), "east"), Apply(config_map("a"), "west")

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterable
 from functools import cache
 
-from modelplane_operator.api.types import type_of
+from modelplane_operator.api import names
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.kube.resources import ResourceType, type_of
+from modelplane_operator.runtime.operator import OURS
 from modelplane_operator.runtime.watched import watched
 from tests.support.declared import declared
 from tests.support.manifests import Manifest
@@ -20,7 +21,7 @@ from tests.support.manifests import Manifest
 def _watched() -> tuple[dict[ResourceType, Watched], dict[ResourceType, Watched]]:
     loop = asyncio.new_event_loop()  # that of a test goes on
     try:
-        near, far = watched(loop.run_until_complete(declared()))
+        near, far = watched(loop.run_until_complete(declared()), OURS, names.SYSTEM_NAMESPACE)
     finally:
         loop.close()
     return {one.type: one for one in near}, {one.type: one for one in far}

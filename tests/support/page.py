@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.page.live import Live
 from modelplane_operator.cli.page.server import Server

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.ownership import marked
+from modelplane_operator.kube.resources import type_of
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, SetFinalizer
 
 Manifest = dict[str, Any]

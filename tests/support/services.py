@@ -13,8 +13,7 @@ from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService, ModelServiceStatus
-from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.resources import HTTP_ROUTE
+from modelplane_operator.kube.resources import HTTP_ROUTE, type_of
 from modelplane_operator.planning.model_service import Observed, plan
 from modelplane_operator.rendering import traefik
 from tests.support.builders import EPOCH, NAMESPACE

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica, ModelService
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.clients.asking import may
 from modelplane_operator.clients.connection import Connection

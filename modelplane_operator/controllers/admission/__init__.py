@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelplane_operator.api import ModelDeployment
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.controllers.admission.questions import Questions
 from modelplane_operator.controllers.admission.reviews import of_kinds
 from modelplane_operator.controllers.fleet_view import FleetView

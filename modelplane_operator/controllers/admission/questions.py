@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica, ModelService
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.clients.asking import may
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section

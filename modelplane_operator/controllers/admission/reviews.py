@@ -15,7 +15,7 @@ from modelplane_operator.api import (
     ModelEndpoint,
     ModelService,
 )
-from modelplane_operator.api.types import of
+from modelplane_operator.api.base import of
 from modelplane_operator.controllers import inference_class
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.model_service import is_made, neighbours, selected

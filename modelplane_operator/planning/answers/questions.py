@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from pydantic import Field, ValidationError
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelService
+from modelplane_operator.api.base import of
 from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS, OurName
 from modelplane_operator.api.model import Model
-from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.words import sentence

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from modelplane_operator.kube.cloud import Account, Found, Owner, Wanted
+from modelplane_operator.planning.plan import Step
 
 
 @dataclass(frozen=True, slots=True)
-class CreateResource:
-    """Have the cloud make a resource."""
+class CloudCall(Step):
+    """A call to a cloud about one object of the hub."""
 
+    only_begins: ClassVar[bool] = True
     account: Account
     owner: Owner
+
+    @property
+    def target(self) -> str:
+        return f"{self.account} for {self.owner.uid}"  # no cluster has such a name
+
+    @property
+    def siblings(self) -> object:
+        return self.owner  # a call that waits for another is planned when the other's result was observed
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResource(CloudCall):
+    """Have the cloud make a resource."""
+
     wanted: Wanted
     """Without references."""
     token: str
@@ -25,17 +41,19 @@ class CreateResource:
         return f"create {self.wanted.kind} {self.wanted.key} on {self.account}"
 
     @property
+    def creates_external_objects(self) -> bool:
+        return True
+
+    @property
     def subject(self) -> str:
         """What its outcome is remembered as."""
         return self.attempt or self.token
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateResource:
+class UpdateResource(CloudCall):
     """Have the cloud change one parameter of a resource; parameters that one request changes together are one."""
 
-    account: Account
-    owner: Owner
     wanted: Wanted
     found: Found
     changed: frozenset[str]
@@ -50,11 +68,9 @@ class UpdateResource:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteResource:
+class DeleteResource(CloudCall):
     """Have the cloud take a resource away that was seen."""
 
-    account: Account
-    owner: Owner
     found: Found
 
     def __str__(self) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from modelplane_operator.api.inference_cluster import ClusterReady, InferenceClusterStatus, ObservedCluster
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
-from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.kube.resources import SECRET, type_of
 from modelplane_operator.planning.inference_cluster.observed import SWEEP, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.out_of_reach import waiting
 from modelplane_operator.planning.plan import Apply, Delete, Plan, delete

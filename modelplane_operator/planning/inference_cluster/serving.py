@@ -8,10 +8,9 @@ from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Condition, Ready, is_true
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.resources import SECRET, ResourceType
+from modelplane_operator.kube.resources import SECRET, ResourceType, type_of
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_AFTER, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.registered import mark_of
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits

@@ -13,10 +13,9 @@ from modelplane_operator.api.inference_cluster import (
     DeletionStatus,
     InferenceClusterStatus,
 )
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
-from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.kube.resources import SECRET, type_of
 from modelplane_operator.kube.words import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import (
     CHILDREN,

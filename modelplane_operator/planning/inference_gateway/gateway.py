@@ -17,10 +17,9 @@ from modelplane_operator.api.inference_gateway import (
     TLSReady,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, Section, annotations_of, entries, is_terminating, key_of
-from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
+from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType, type_of
 from modelplane_operator.planning.certificates import (
     AUTHORITY_VALID,
     SKEW,

@@ -17,9 +17,8 @@ from modelplane_operator.api.inference_gateway import (
     MutualTLSReady,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import is_terminating, key_of, section
-from modelplane_operator.kube.resources import GATEWAY
+from modelplane_operator.kube.resources import GATEWAY, type_of
 from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove
 from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete

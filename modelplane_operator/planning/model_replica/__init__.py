@@ -7,7 +7,7 @@ then the rest is deleted, then the namespace when no other replica needs it and 
 from __future__ import annotations
 
 from modelplane_operator.api.model_replica import ModelAccepted
-from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.resources import type_of
 from modelplane_operator.planning.model_replica.engines import engines
 from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, ClusterState, Observed
 from modelplane_operator.planning.model_replica.out_of_reach import out_of_sight, waiting

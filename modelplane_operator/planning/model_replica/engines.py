@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
 from modelplane_operator.kube.ownership import was_applied
+from modelplane_operator.kube.resources import type_of
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.model_replica.observed import WORKLOADS, Observed
 from modelplane_operator.planning.symptoms import is_behind, is_ready, unfinished

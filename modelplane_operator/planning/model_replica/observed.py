@@ -8,10 +8,15 @@ from datetime import datetime
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, labels_of
-from modelplane_operator.kube.resources import DEPLOYMENT, ENVOY_EXTENSION_POLICY, HTTP_ROUTE, LEADER_WORKER_SET
+from modelplane_operator.kube.resources import (
+    DEPLOYMENT,
+    ENVOY_EXTENSION_POLICY,
+    HTTP_ROUTE,
+    LEADER_WORKER_SET,
+    type_of,
+)
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.symptoms import ALL_FIT, is_ready, refusal
 from modelplane_operator.rendering.model_replica import Context, Lifecycle, picker_pods

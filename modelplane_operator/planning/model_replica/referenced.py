@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from modelplane_operator.api import names
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest, section
-from modelplane_operator.kube.resources import CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SECRET
+from modelplane_operator.kube.resources import CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SECRET, type_of
 from modelplane_operator.planning.model_replica.observed import Observed
 from modelplane_operator.rendering.model_replica import Context, CopySource, sources
 

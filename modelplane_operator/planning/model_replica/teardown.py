@@ -5,8 +5,8 @@ from __future__ import annotations
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_replica import ModelReplicaStatus
-from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import is_terminating
+from modelplane_operator.kube.resources import type_of
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, Observed
 from modelplane_operator.planning.model_replica.out_of_reach import silence

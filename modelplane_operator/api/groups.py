@@ -1,0 +1,4 @@
+"""The API groups of our kinds."""
+
+MODELPLANE = "modelplane.ai"
+INFRASTRUCTURE = "infrastructure.modelplane.ai"
