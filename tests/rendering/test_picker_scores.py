@@ -96,7 +96,9 @@ def test_requests_are_spread_evenly_however_much_of_their_prompts_is_the_same(sh
     counts, slowest = spread(*weights(ONE), share, (1.0,), seed)
     _, by_queue_alone = spread(0, 1, 0, (1.0,), seed)
 
-    assert max(counts) <= 1.5 * min(counts), counts
+    # An engine that has none of the prompts' beginnings gets a request only when the others queue: by chance that may be
+    # late. With the weights of before it never came, and others waited.
+    assert max(counts) <= 3 * min(counts), counts
     assert slowest <= 2 * by_queue_alone
 
 
