@@ -7,6 +7,7 @@ FROM ${BASE_IMAGE} AS build
 RUN python3 -m venv /opt/modelplane
 COPY requirements-image.txt /tmp/
 RUN /opt/modelplane/bin/pip install --no-cache-dir --no-compile --no-deps --require-hashes -r /tmp/requirements-image.txt
+COPY kubeloop /opt/modelplane/app/kubeloop
 COPY modelplane_operator /opt/modelplane/app/modelplane_operator
 COPY build/image/definitions /opt/modelplane/definitions
 COPY scripts/image_root.py /tmp/

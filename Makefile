@@ -132,7 +132,7 @@ lock:  ## Resolve the dependencies again and write requirements.txt
 
 digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release
 	$(BIN)/python -m scripts.digests
-	$(BIN)/ruff format --quiet modelplane_operator/rendering/digests.py
+	$(BIN)/ruff format --quiet modelplane_operator/clusters/stack/digests.py
 
 digests-check: setup  ## Fail when a digest is missing: for whoever publishes a release
 	$(BIN)/python -m scripts.digests --check

@@ -17,7 +17,7 @@ from benchmarks.report import Figure, percentile
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.rendering.model_deployment import render_replica
+from modelplane_operator.models.deployment.render import render_replica
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
+from kubeloop.objects import Manifest
 from modelplane_operator.api import KINDS, ModelEndpoint, ModelService, crd
 from modelplane_operator.api.bounds import GROUPS, LABELS, SELECTOR_TEXT, SELECTORS
-from modelplane_operator.kube.objects import Manifest
 from tests.api.contract import rich
 
 LARGEST = 1_400_000  # etcd takes 1.5 MB, managedFields included

@@ -8,15 +8,15 @@ import gc
 import socket
 import sys
 
+from kubeloop.client.access import Access
+from kubeloop.client.channel import speak_http2
+from kubeloop.client.sockets import shrink_tls_buffers
+from kubeloop.errors import ClientError
+from kubeloop.tracing import Service, exporting
 from modelplane_operator import __version__, logs
 from modelplane_operator.api import KINDS, crd
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.channel import speak_http2
-from modelplane_operator.clients.sockets import shrink_tls_buffers
-from modelplane_operator.clients.tracing import exporting
-from modelplane_operator.controllers.kinds import hub_gateway, kinds
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.runtime.operator import Build
+from modelplane_operator.kinds import hub_gateway, kinds
+from modelplane_operator.operator import Build
 from modelplane_operator.selectors import cel
 from modelplane_operator.settings import Settings, SettingsError
 
@@ -68,19 +68,20 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 
 def _run(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
-    from modelplane_operator.runtime.host import host  # noqa: PLC0415 - other commands do without Kopf
+    from modelplane_operator.host import host  # noqa: PLC0415 - other commands do without Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
     speak_http2(settings.http2 == "on")
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
     cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
-    with exporting(settings.traces(), settings.identity or socket.gethostname(), settings.traces_by_grpc()):
+    service = Service("modelplane-operator", __version__, settings.identity or socket.gethostname())
+    with exporting(settings.traces(), service, settings.traces_by_grpc()):
         asyncio.run(host(settings, access, build, name))
 
 
 def _keys(settings: Settings, access: Access) -> None:
-    from modelplane_operator.controllers import key_service  # noqa: PLC0415 - other commands serve nothing
+    from modelplane_operator.routing.service import key_service  # noqa: PLC0415 - other commands serve nothing
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
     speak_http2(settings.http2 == "on")

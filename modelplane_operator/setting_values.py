@@ -10,12 +10,12 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+from kubeloop.client.limits import GIB, KIB, MIB
 from modelplane_operator.api.bounds import HOST_OR_WILDCARD
 from modelplane_operator.api.llm_inference_grant import is_reserved
-from modelplane_operator.clients.clouds.gke.session import HOSTS
-from modelplane_operator.clients.limits import GIB, KIB, MIB
-from modelplane_operator.rendering.backend_url import is_own
-from modelplane_operator.rendering.images import REFERENCE, REGISTRY
+from modelplane_operator.clouds.gke.session import HOSTS
+from modelplane_operator.images import REFERENCE, REGISTRY
+from modelplane_operator.routing.endpoint.backend_url import is_own
 
 _UNITS: Mapping[str | None, int] = {None: 1, "Ki": KIB, "Mi": MIB, "Gi": GIB}
 

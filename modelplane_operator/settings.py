@@ -15,17 +15,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from kubeloop.client.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
+from kubeloop.client.limits import MIB, ServerLimits
+from kubeloop.errors import KubeconfigError
+from kubeloop.lease import Times
 from modelplane_operator import setting_values as values
 from modelplane_operator.api import names
-from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
-from modelplane_operator.clients.lease import Times
-from modelplane_operator.clients.limits import MIB, ServerLimits
-from modelplane_operator.kube.errors import KubeconfigError
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.rendering.images import Images
-from modelplane_operator.rendering.inference_gateway import KEYS
-from modelplane_operator.rendering.model_cache import Hydrator
-from modelplane_operator.rendering.model_replica import Lifecycle
+from modelplane_operator.images import Images
+from modelplane_operator.models.cache.render import Hydrator
+from modelplane_operator.models.replica.render import Lifecycle
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.gateway.render import KEYS
 
 LogFormat = Literal["auto", "json", "console"]
 

@@ -38,7 +38,7 @@ from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect
 from localfleet.processes import tail
 from modelplane_operator.api.names import remote_namespace
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering.stack_charts import STACK
+from modelplane_operator.clusters.stack.charts import STACK
 from scripts import chart, demo_cache, terminal
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,7 @@ from rich.console import Console
 from localfleet.errors import FleetError
 from localfleet.fleet import Fleet, Options, default_folder
 from localfleet.kubeclient import ApiError, entries
-from modelplane_operator.rendering.clusters.eks.charts import CHARTS
+from modelplane_operator.clouds.eks.render.charts import CHARTS
 from scripts import chart, demo
 from tests.support.aws import fleet as aws
 from tests.support.google import fleet as google

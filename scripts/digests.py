@@ -25,13 +25,13 @@ from urllib.parse import urlencode, urlsplit
 import yaml
 
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering.digests import DIGESTS, chart_reference
-from modelplane_operator.rendering.images import PICKER, SIDECAR
-from modelplane_operator.rendering.inference_gateway.software import METALLB, METALLB_REPOSITORY, METALLB_VERSION
-from modelplane_operator.rendering.stack_charts import STACK
+from modelplane_operator.clusters.stack.charts import STACK
+from modelplane_operator.clusters.stack.digests import DIGESTS, chart_reference
+from modelplane_operator.images import PICKER, SIDECAR
+from modelplane_operator.routing.gateway.render.software import METALLB, METALLB_REPOSITORY, METALLB_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "modelplane_operator/rendering/digests.py"
+TABLE = ROOT / "modelplane_operator/clusters/stack/digests.py"
 DOCKERFILE = ROOT / "Dockerfile"
 BASE = re.compile(r"^ARG BASE_IMAGE=(?P<image>[^@\n]+)(?P<digest>@sha256:[0-9a-f]{64})?$", re.MULTILINE)
 MANIFESTS = ", ".join(

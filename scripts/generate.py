@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from modelplane_operator.api import KINDS, Kind, crd, reference
-from modelplane_operator.clients.clouds.eks.permissions import policy as eks_policy
-from modelplane_operator.clients.clouds.gke.permissions import role_file as gke_role
+from modelplane_operator.clouds.eks.permissions import policy as eks_policy
+from modelplane_operator.clouds.gke.permissions import role_file as gke_role
 from scripts import chart_values, dashboard, licences, permissions, troubleshooting
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,9 +21,9 @@ from pathlib import Path
 
 PROGRAMS = (
     "modelplane_operator.__main__",
-    "modelplane_operator.clients.otlp",
-    "modelplane_operator.controllers.key_service",
-    "modelplane_operator.runtime.host",
+    "kubeloop.otlp",
+    "modelplane_operator.routing.service.key_service",
+    "modelplane_operator.host",
     "modelplane_operator.hydrate.__main__",
     "modelplane_operator.cli.__main__",
     "boto3",

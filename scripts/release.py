@@ -26,7 +26,7 @@ from uuid import NAMESPACE_URL, uuid5
 import yaml
 
 from modelplane_operator import __version__
-from modelplane_operator.rendering.digests import DIGESTS
+from modelplane_operator.clusters.stack.digests import DIGESTS
 from scripts import digests, image, licences, signing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,7 +133,7 @@ def files(helm: Path, go: Path | None) -> Iterator[tuple[str, bytes]]:
 
 def built(kind: str, folder: Path) -> tuple[str, bytes]:
     """The sdist or wheel, by the backend that pyproject.toml names; it heeds SOURCE_DATE_EPOCH."""
-    code = f"from flit_core import buildapi; print(buildapi.build_{kind}({str(folder)!r}))"
+    code = f"from hatchling import build; print(build.build_{kind}({str(folder)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ReleaseError(f"the {kind} cannot be built:\n{done.stderr}")

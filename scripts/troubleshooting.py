@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubeloop.condition_types import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.clusters import provisioning as clouds
-from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.inference_class import Accepted
 from modelplane_operator.api.inference_cluster import (
     BackendReady,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kubeloop.resource import of
 from localfleet import binaries
 from modelplane_operator.api import KINDS, names
-from modelplane_operator.api.base import of
-from modelplane_operator.planning.admission.configuration import altered
+from modelplane_operator.ask.admission.rules.configuration import altered
 from modelplane_operator.settings import Settings
 from tests.support.api import Api
 from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, permissions, rendered

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from kubeloop.helm.release import Release
 from modelplane_operator.api import InferenceGateway, ServingStack
-from modelplane_operator.kube.releases import Release
-from modelplane_operator.rendering.digests import DIGESTS, chart_reference
-from modelplane_operator.rendering.inference_gateway.software import gateway_parts
-from modelplane_operator.rendering.serving_stack import parts
+from modelplane_operator.clusters.stack.digests import DIGESTS, chart_reference
+from modelplane_operator.clusters.stack.render import parts
+from modelplane_operator.routing.gateway.render.software import gateway_parts
 from scripts.digests import (
     ARCHIVE,
     DOCKERFILE,

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from kubeloop.client import channel_process
 from localfleet.__main__ import app
 from modelplane_operator.api import KINDS
 from modelplane_operator.cli.__main__ import COMMANDS
-from modelplane_operator.clients import channel_process
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
@@ -25,7 +25,7 @@ TOLD = [*GUIDES, ROOT / "charts/modelplane-operator/templates/NOTES.txt", ROOT /
 """Whatever tells somebody which file to use."""
 BY_NAME = {kind.definition.kind: kind for kind in KINDS}
 VALUES: Manifest = yaml.safe_load((ROOT / "charts/modelplane-operator/values.yaml").read_text())
-FOLDERS = "benchmarks|charts|crds|docs|examples|localfleet|modelplane_operator|scripts|tests"
+FOLDERS = "benchmarks|charts|crds|docs|examples|kubeloop|localfleet|modelplane_operator|scripts|tests"
 
 
 def said(pages: list[Path], pattern: str) -> list[Any]:

@@ -23,21 +23,23 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from modelplane_operator.clients import http2_frames as http2
-from modelplane_operator.clients.access import MOST_NODES, Access, read_kubeconfig
-from modelplane_operator.clients.channel import Channel
-from modelplane_operator.clients.http1 import Http1
-from modelplane_operator.clients.http2_connection import Http2Connection
-from modelplane_operator.clients.http2_frames import FrameType, Setting
-from modelplane_operator.clients.http2_headers import write_block
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.limits import OF_HUB, ServerLimits
-from modelplane_operator.clients.releases import content, marked_failed, revisions
-from modelplane_operator.clients.resolver import OwnThreads
-from modelplane_operator.clients.sockets import Sockets
-from modelplane_operator.clients.transport import NotHttp, Outgoing, Response
-from modelplane_operator.clients.wire import Request, Wire, uncounted
+from kubeloop.cache.informer import Informer
+from kubeloop.client import http2_frames as http2
+from kubeloop.client.access import MOST_NODES, Access, read_kubeconfig
+from kubeloop.client.channel import Channel
+from kubeloop.client.http1 import Http1
+from kubeloop.client.http2_connection import Http2Connection
+from kubeloop.client.http2_frames import FrameType, Setting
+from kubeloop.client.http2_headers import write_block
+from kubeloop.client.kube import Kube
+from kubeloop.client.limits import OF_HUB, ServerLimits
+from kubeloop.client.resolver import OwnThreads
+from kubeloop.client.sockets import Sockets
+from kubeloop.client.transport import NotHttp, Outgoing, Response
+from kubeloop.client.wire import Request, Wire, uncounted
+from kubeloop.errors import ClientError, KubeconfigError
+from kubeloop.helm.records import content, marked_failed, revisions
+from kubeloop.types import POD
 from modelplane_operator.hydrate.google_cloud_storage import GoogleCloudStorage
 from modelplane_operator.hydrate.hugging_face import HuggingFace
 from modelplane_operator.hydrate.manifest import Manifest
@@ -45,8 +47,6 @@ from modelplane_operator.hydrate.oci import oci
 from modelplane_operator.hydrate.source import HydrationError, Source
 from modelplane_operator.hydrate.staging import check_listing
 from modelplane_operator.hydrate.web import Web
-from modelplane_operator.kube.errors import ClientError, KubeconfigError
-from modelplane_operator.kube.resources import POD
 from tests.support.fuzz import (
     MIB,
     PACE,

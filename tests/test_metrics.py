@@ -13,7 +13,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from modelplane_operator.runtime import metrics
+from modelplane_operator import metrics
 from modelplane_operator.settings import Settings
 from scripts import dashboard
 from tests.support.declared import declared as controllers
@@ -49,7 +49,7 @@ def declared() -> dict[str, set[str]]:
                 found[f"{collector._name}_{part}"] = {*collector._labelnames, *(("le",) if part == "bucket" else ())}
         elif isinstance(collector, metrics.Counter):
             found[f"{collector._name}_total"] = {*collector._labelnames}
-    source = (ROOT / "modelplane_operator/runtime/metrics.py").read_text()
+    source = (ROOT / "modelplane_operator/metrics.py").read_text()
     found |= {name: set[str]() for name in re.findall(r'_gauge\(\s*"(\w+)"', source)}
     found |= {name: {label} for name, label in re.findall(r'_by\(\s*"(\w+)",\s*"[^"]*",\s*"(\w+)"', source)}
     for name, labels in re.findall(r'CounterMetricFamily\(\s*"(\w+)",\s*"[^"]*",\s*labels=\(([^)]*)\)', source):

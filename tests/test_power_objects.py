@@ -8,9 +8,9 @@ import json
 import pytest
 import yaml
 
+from kubeloop.client.kube import BEFORE_ALL
 from localfleet import binaries
 from modelplane_operator.api import labels
-from modelplane_operator.clients.kube import BEFORE_ALL
 from tests.support.api import Api
 from tests.support.chart import NAMESPACE
 from tests.support.manifests import ROOT, Manifest

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from modelplane_operator import __version__
-from modelplane_operator.clients.clouds.eks import permissions
+from modelplane_operator.clouds.eks import permissions
 from scripts import audit, digests, image, image_root, licences, release, signing
 from tests.support.manifests import ROOT
 

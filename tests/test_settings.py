@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.clients.lease import Times
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.rendering.model_replica import Lifecycle
+from kubeloop.lease import Times
+from modelplane_operator.models.replica.render import Lifecycle
+from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.settings import Settings, SettingsError
 from tests.support.manifests import ROOT
 

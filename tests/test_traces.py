@@ -17,13 +17,14 @@ import yaml
 from structlog.testing import capture_logs
 from yarl import URL
 
+from kubeloop import otlp, tracing
+from kubeloop.errors import NotFound
+from kubeloop.objects import Key
+from kubeloop.otlp import LONGEST
 from localfleet import binaries
 from localfleet.apiserver import free_ports
 from localfleet.processes import Command, start
-from modelplane_operator.clients import otlp, tracing
-from modelplane_operator.clients.otlp import LONGEST
-from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.kube.objects import Key
+from modelplane_operator import __version__
 from modelplane_operator.settings import Settings
 from tests.api.contract import rich
 from tests.support.api import Api
@@ -37,9 +38,11 @@ SOON = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
 FLAGS = ("--lease-namespace=default", "--lease-duration=8", "--lease-deadline=6", "--lease-retry=0.3", "--helm=")
 LOADED = """
 import json, sys
-import modelplane_operator.__main__, modelplane_operator.runtime.host, modelplane_operator.controllers.kinds
+import modelplane_operator.__main__, modelplane_operator.host, modelplane_operator.kinds
 print(json.dumps(sorted(sys.modules)))
 """
+
+ONE = tracing.Service("modelplane-operator", __version__, "one")
 
 
 @pytest.mark.processes
@@ -47,7 +50,7 @@ def test_nothing_of_opentelemetry_is_loaded_until_traces_are_asked_for() -> None
     answer = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True, cwd=ROOT)
     loaded = json.loads(answer.stdout)
 
-    assert "modelplane_operator.clients.tracing" in loaded
+    assert "kubeloop.tracing" in loaded
     assert [name for name in loaded if name.partition(".")[0] == "opentelemetry" or name.endswith(".otlp")] == []
 
 
@@ -96,7 +99,7 @@ def test_who_asks_for_grpc_is_known_by_its_variable_unless_a_flag_says_where(
 
 @pytest.mark.parametrize("endpoint", ["", None])
 def test_traces_by_grpc_are_off_and_the_log_says_why(endpoint: str | None) -> None:
-    with capture_logs() as lines, tracing.exporting(endpoint, "one", BY_GRPC):
+    with capture_logs() as lines, tracing.exporting(endpoint, ONE, BY_GRPC):
         assert tracing.reconcile("ModelDeployment", Key("team", "llama")) is tracing.call("GET pods", dict)
 
     assert [{**line, "remedy": line["remedy"][:20]} for line in lines] == (
@@ -120,7 +123,7 @@ async def test_what_a_span_says_has_a_bound(monkeypatch: pytest.MonkeyPatch, var
     url = URL("https://api:6443") / ("x" * 100_000)
     async with collecting() as collector:
         with (
-            tracing.exporting(collector.endpoint, "one"),
+            tracing.exporting(collector.endpoint, ONE),
             tracing.reconcile("ModelDeployment", Key("team", "llama")) as span,
         ):
             span.tell("later", "y" * 100_000)
@@ -138,12 +141,12 @@ async def test_traces_go_by_the_proxy_that_the_environment_names(monkeypatch: py
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     async with collecting() as collector:
         monkeypatch.setenv("HTTP_PROXY", collector.endpoint)
-        with tracing.exporting("http://collector.example:4318", "one"), tracing.reconcile("ModelCache", Key("a", "b")):
+        with tracing.exporting("http://collector.example:4318", ONE), tracing.reconcile("ModelCache", Key("a", "b")):
             pass
         await told(collector, 1)
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        with tracing.exporting(collector.endpoint, "one"), tracing.reconcile("ModelCache", Key("a", "b")):
+        with tracing.exporting(collector.endpoint, ONE), tracing.reconcile("ModelCache", Key("a", "b")):
             pass
         await told(collector, 2)
 
@@ -174,7 +177,7 @@ async def test_batches_go_by_one_connection(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     async with collecting() as collector:
         collector.answer = b"{}"
-        with tracing.exporting(collector.endpoint, "one"):
+        with tracing.exporting(collector.endpoint, ONE):
             for count in (1, 2, 3):
                 with tracing.reconcile("ModelCache", Key("a", "b")):
                     pass
@@ -205,7 +208,7 @@ async def test_requests_count_to_what_they_are_made_for_and_to_nothing_after_it(
         ask("of nothing")
 
     async with collecting() as collector:
-        with tracing.exporting(collector.endpoint, "one"):
+        with tracing.exporting(collector.endpoint, ONE):
             ask("of nobody")
             with tracing.reconcile("ModelDeployment", Key("team", "llama")) as span:
                 begun.append(asyncio.create_task(afterwards()))

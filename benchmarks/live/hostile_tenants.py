@@ -19,12 +19,12 @@ import trustme
 from benchmarks.live import testbed as testbeds
 from benchmarks.live.operator import Operator
 from benchmarks.report import ROOT, Figure, percentile
+from kubeloop.client import http2_frames as frames
+from kubeloop.client.http2_frames import FrameType
+from kubeloop.client.http2_headers import write_block
 from localfleet.apiserver import free_ports
 from localfleet.pki import Authority, kubeconfig
 from localfleet.processes import Command, start
-from modelplane_operator.clients import http2_frames as frames
-from modelplane_operator.clients.http2_frames import FrameType
-from modelplane_operator.clients.http2_headers import write_block
 
 NAME = "hostile-tenants"
 CLUSTERS = 4

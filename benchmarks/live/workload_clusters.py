@@ -32,10 +32,11 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from kubeloop.client.sockets import shrink_tls_buffers
 from localfleet import http2
 from localfleet.kubeclient import MERGE, ApiError, Key, KubeClient, Manifest, Mirror, read_kubeconfig
-from modelplane_operator.clients.sockets import shrink_tls_buffers
-from modelplane_operator.rendering import cluster_gateway, traefik
+from modelplane_operator.clusters.cluster import cluster_gateway
+from modelplane_operator.routing.gateway import traefik
 
 SEPARATOR = "--"
 PATH = re.compile(

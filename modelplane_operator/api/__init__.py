@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from modelplane_operator.api.base import Resource, of
+from kubeloop.resource import Resource, of
+from kubeloop.types import register
 from modelplane_operator.api.clusters.aks import AKSCluster
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
@@ -18,7 +19,6 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.serving_stack import ServingStack
-from modelplane_operator.kube.resources import register
 
 Kind = type[Resource[Any, Any]]
 

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.model import Model, Rule, list_map
 from modelplane_operator.api.bounds import ObjectName
-from modelplane_operator.api.model import Model, Rule, list_map
 
 
 class KeySecret(Model):

@@ -15,8 +15,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from modelplane_operator.api.model import Rule, must
-from modelplane_operator.kube.releases import VERSION_PATTERN
+from kubeloop.helm.release import VERSION_PATTERN
+from kubeloop.model import Rule, must
 
 # Names, as Kubernetes has them: one that no object can have is refused where it is written ----------------------------
 

@@ -6,8 +6,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from kubeloop.model import ATOMIC, Model
 from modelplane_operator.api.bounds import CloudName, DataKey, ObjectName
-from modelplane_operator.api.model import ATOMIC, Model
 
 _PART = r"[a-zA-Z0-9_][-._a-zA-Z0-9]*"
 # They become arguments of a program, and parts of paths.

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.model import Model, Rule, must, needed
 from modelplane_operator.api.bounds import PLACE, DataKey, ObjectName
-from modelplane_operator.api.model import Model, Rule, must, needed
 from modelplane_operator.api.shared import Credentials
 
 Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]

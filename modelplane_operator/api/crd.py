@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
-from modelplane_operator.api.base import Column, Resource
-from modelplane_operator.kube.objects import Manifest
+from kubeloop.objects import Manifest
+from kubeloop.resource import Column, Resource
 
 # crossplane: so that `kubectl get crossplane` goes on listing everything for those who are used to it.
 CATEGORIES = ("crossplane", "modelplane")

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kubeloop.model import ATOMIC, Model
 from modelplane_operator.api.bounds import COMPOSED, LabelsToMatch
-from modelplane_operator.api.model import ATOMIC, Model
 
 _Ignored = Annotated[str, Field(max_length=253)]
 

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule
 from modelplane_operator.api.bounds import POD_TEXT, SELECTOR_TEXT, SELECTORS, String63
-from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule
 
 Role = Literal["Standalone", "Leader", "Worker"]
 Phase = Literal["Prefill", "Decode"]

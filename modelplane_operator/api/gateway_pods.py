@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.model import ATOMIC, Model
 from modelplane_operator.api.bounds import QUALIFIED
 from modelplane_operator.api.metadata import ANNOTATION_KEY_PREFIXES, ANNOTATION_KEYS, Annotations
-from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.pods import LIMITS_HOLD_REQUESTS
 from modelplane_operator.api.shared import QUALIFIED_NAME, Amounts
 

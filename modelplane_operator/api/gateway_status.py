@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from modelplane_operator.api.model import Model
+from kubeloop.model import Model
 
 
 class GatewayStatus(Model):

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
+from kubeloop.condition_types import WARNING, ConditionType, Ready, Synced
+from kubeloop.model import Model, Rule, list_map, must, needed
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName, Prose, String63, String253
-from modelplane_operator.api.conditions import WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.engines import DeviceCount
 from modelplane_operator.api.groups import MODELPLANE
-from modelplane_operator.api.model import Model, Rule, list_map, must, needed
 from modelplane_operator.api.shared import Attribute, ClaimMode
 
 

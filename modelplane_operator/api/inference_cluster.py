@@ -6,17 +6,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
+from kubeloop.condition_types import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
+from kubeloop.model import Model, Rule, list_map
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, TaintValue
 from modelplane_operator.api.cluster_origin import ClusterOrigin
-from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.groups import MODELPLANE
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
-from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
 from modelplane_operator.api.serving_stack import ComponentOverride
 from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect

@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import ATOMIC, Model, Rule, must, needed
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
-from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.groups import MODELPLANE
-from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
 
 
 class MetalLB(Model):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kubeloop.model import ATOMIC, Model
 from modelplane_operator.api.bounds import NamespaceName, ObjectName
 from modelplane_operator.api.engines import ServingPath
-from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.pods import Capability, Profile
 from modelplane_operator.api.shared import Amounts, Bytes, QualifiedName
 

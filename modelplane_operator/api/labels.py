@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kubeloop.naming import Naming, owner_uid, use
 from modelplane_operator.api.names import SYSTEM_NAMESPACE
-from modelplane_operator.kube.naming import Naming, owner_uid, use
 
 __all__ = ["owner_uid"]
 

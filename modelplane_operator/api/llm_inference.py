@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
+from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import ATOMIC, Model, Rule, must, needed
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SERVICE_NAME, SUBDOMAIN, NamespaceName, ObjectName
-from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
 
 INFERENCE = "inference.devopstoolkit.ai"
 IN_CLUSTER = "incluster"

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from kubeloop.model import ATOMIC, Model, Rule, must
 from modelplane_operator.api.bounds import HOST_OR_WILDCARD, NamespaceName
-from modelplane_operator.api.model import ATOMIC, Model, Rule, must
 
 RESERVED = ("kube-", "modelplane-")
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from kubeloop.model import Rule
 from modelplane_operator.api.bounds import LABELS
-from modelplane_operator.api.model import Rule
 
 _QUALIFIED_NAME = (
     r"'^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"

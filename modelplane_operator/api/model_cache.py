@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, Status
+from kubeloop.condition_types import STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import Model, Rule, needed
+from kubeloop.resource import Column, Definition, Resource, Status
 from modelplane_operator.api.cache_sources import HTTP, OCI, S3, GoogleCloudStorage, HuggingFace, PersistentVolumeClaim
-from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.groups import MODELPLANE
-from modelplane_operator.api.model import Model, Rule, needed
 from modelplane_operator.api.shared import ClusterSelector
 
 Source = Literal["HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP", "PersistentVolumeClaim"]

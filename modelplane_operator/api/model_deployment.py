@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, Scale, SummarizedStatus
+from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import ATOMIC, Model, Rule, list_map, must
+from kubeloop.resource import Column, Definition, Resource, Scale, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
-from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.engines import (
     MEMBER_SHAPE,
@@ -24,7 +25,6 @@ from modelplane_operator.api.engines import (
 )
 from modelplane_operator.api.groups import MODELPLANE
 from modelplane_operator.api.metadata import LABEL_RULES, Labels
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.pods import PodTemplate
 from modelplane_operator.api.shared import ClusterSelector, Effect, ModelCacheRef
 

@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
+from kubeloop.condition_types import STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import Model, Rule, must
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, ObjectName, Url, UrlPath
-from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.groups import MODELPLANE
-from modelplane_operator.api.model import Model, Rule, must
 
 AUTHORIZATION = "Authorization"
 

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from kubeloop.condition_types import STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import ATOMIC, Model, list_map
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
-from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.groups import MODELPLANE
-from modelplane_operator.api.model import ATOMIC, Model, list_map
 
 
 class EndpointSelector(Model):

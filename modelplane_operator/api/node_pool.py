@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.model import Model, Rule, must
 from modelplane_operator.api.bounds import LABEL_TEXT, ZONES, CloudName, NodeCount, OurName, String63
-from modelplane_operator.api.model import Model, Rule, must
 from modelplane_operator.api.shared import QualifiedName
 
 NOT_SYSTEM = Rule(

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.bounds import (
     ARGUMENTS,
     COMMAND,
@@ -19,7 +20,6 @@ from modelplane_operator.api.bounds import (
     VariableName,
 )
 from modelplane_operator.api.metadata import ANNOTATION_KEY_PREFIXES, ANNOTATION_KEYS, LABEL_RULES, Annotations, Labels
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import Amounts, Bytes, QualifiedName
 
 Capability = Literal[

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from kubeloop import conditions
+from kubeloop.condition_types import WARNING, Condition, ConditionType, Ready
+from kubeloop.words import sentence
 from modelplane_operator.api import KINDS
-from modelplane_operator.api.conditions import WARNING, Condition, ConditionType, Ready
-from modelplane_operator.kube import conditions
-from modelplane_operator.kube.words import sentence
 
 
 @cache

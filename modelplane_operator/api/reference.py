@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kubeloop.condition_types import ConditionType
+from kubeloop.objects import Manifest
 from modelplane_operator.api import Kind, crd
-from modelplane_operator.api.conditions import ConditionType
 from modelplane_operator.api.remedies import REMEDIES
-from modelplane_operator.kube.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)

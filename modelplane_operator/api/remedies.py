@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from modelplane_operator.api import conditions, reasons
+from kubeloop import condition_types as conditions
+from kubeloop import conditions as kube
+from kubeloop.condition_types import Condition, ConditionType
 from modelplane_operator.api import inference_class as classes
 from modelplane_operator.api import inference_cluster as clusters
 from modelplane_operator.api import inference_gateway as gateways
@@ -19,10 +21,9 @@ from modelplane_operator.api import model_deployment as deployments
 from modelplane_operator.api import model_endpoint as endpoints
 from modelplane_operator.api import model_replica as replicas
 from modelplane_operator.api import model_service as services
+from modelplane_operator.api import reasons
 from modelplane_operator.api import serving_stack as stacks
 from modelplane_operator.api.clusters import provisioning as clouds
-from modelplane_operator.api.conditions import Condition, ConditionType
-from modelplane_operator.kube import conditions as kube
 
 
 class Remedy(NamedTuple):

@@ -6,14 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
+from kubeloop.model import Extra, Model, Rule, list_map
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api import pins
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
-from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.groups import INFRASTRUCTURE
-from modelplane_operator.api.model import Extra, Model, Rule, list_map
 
 Values = Annotated[dict[str, Any], Field(max_length=256), Extra({"x-kubernetes-preserve-unknown-fields": True})]
 

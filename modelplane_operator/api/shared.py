@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kubeloop.model import Model
 from modelplane_operator.api.bounds import DnsLabel, LabelsToMatch, ObjectName, OurName
-from modelplane_operator.api.model import Model
 
 Bytes = Annotated[str, Field(max_length=9, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
 """An amount of memory or storage, such as 16Gi."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from kubeloop.errors import ClientError, Forbidden, Unauthorized, Unreachable
+from kubeloop.words import legible
 from modelplane_operator import __version__
 from modelplane_operator.cli.output import Exit, FailedError, No
-from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
-from modelplane_operator.kube.words import legible
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "why": ("answers", "why"),

@@ -15,22 +15,15 @@ from typing import Annotated, Any, Final, cast
 import typer
 import yaml
 
+from kubeloop.objects import Key
+from kubeloop.words import counted
+from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Hardware, Others, Outcomes, Why
+from modelplane_operator.ask.answers.schema import read
 from modelplane_operator.cli.asking import answered
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
 from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.documents import (
-    AllHardware,
-    DeploymentOutcome,
-    Hardware,
-    Others,
-    Outcomes,
-    Why,
-)
-from modelplane_operator.planning.answers.schema import read
 
 ANSWERS: Final = "Available"  # the reason of Ready while all replicas answer
 READ: Final = ("ModelDeployment", "ModelCache")

@@ -9,10 +9,10 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from kubeloop.client.access import Access
+from kubeloop.errors import ClientError
+from modelplane_operator.ask.answers.documents import QUESTION
 from modelplane_operator.cli.kubeconfig import HubTarget
-from modelplane_operator.clients.access import Access
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.planning.answers.documents import QUESTION
 
 SECONDS: Final = 3.0  # without an operator the command then reads the hub itself
 MOST: Final = 1024 * 1024  # bytes of an answer; API servers take less from a webhook

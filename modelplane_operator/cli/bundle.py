@@ -17,18 +17,18 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
+from kubeloop.client.kube import Kube
+from kubeloop.client.subresources import logs
+from kubeloop.errors import ClientError
+from kubeloop.objects import Key, Manifest, entries, section
+from kubeloop.resource import of
+from kubeloop.types import EVENT, POD, ResourceType
 from modelplane_operator import __version__
 from modelplane_operator.api import KINDS, names
-from modelplane_operator.api.base import of
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Format, console, structured
 from modelplane_operator.cli.told import HIDDEN, fields_of, told
-from modelplane_operator.clients.asking import logs
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key, Manifest, entries, section
-from modelplane_operator.kube.resources import EVENT, POD, ResourceType
 
 LINES: Final = 5000  # of each log of the operator's
 OURS: Final = frozenset(kind.definition.kind for kind in KINDS)

@@ -9,19 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
+from kubeloop.client.kube import Kube
+from kubeloop.errors import Conflict
+from kubeloop.objects import Key, Manifest, entries
+from kubeloop.resource import of
+from kubeloop.words import counted
 from modelplane_operator.api import InferenceCluster, ModelReplica
-from modelplane_operator.api.base import of
+from modelplane_operator.ask.answers.documents import DeploymentOutcome
+from modelplane_operator.ask.answers.forecast import DRAINED, drained, forecast
 from modelplane_operator.cli.answers import show_plan
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Exit, Format, No, console, structured, text
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import Conflict
-from modelplane_operator.kube.objects import Key, Manifest, entries
-from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.documents import DeploymentOutcome
-from modelplane_operator.planning.answers.forecast import DRAINED, drained, forecast
 
 LOOK_SECONDS = 2.0
 TRIES = 5

@@ -9,17 +9,17 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.limits import OF_HUB
+from kubeloop.client.subresources import question
+from kubeloop.errors import ClientError, Forbidden, NotFound
+from kubeloop.objects import Key
+from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.api.base import of
+from modelplane_operator.ask.answers.documents import QUESTION
+from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.output import FailedError, No
-from modelplane_operator.clients.asking import question
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import OF_HUB
-from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.planning.answers.documents import QUESTION
-from modelplane_operator.planning.answers.snapshot import Snapshot
 
 T = TypeVar("T")
 

@@ -13,17 +13,13 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
-from modelplane_operator.api.base import of
-from modelplane_operator.cli.hub import ask
-from modelplane_operator.cli.options import Candidate, Context, Kubeconfig, Output, hub
-from modelplane_operator.cli.output import Exit, Format, No, console, structured, table, text
-from modelplane_operator.clients.access import write_kubeconfig
-from modelplane_operator.clients.asking import may
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import AlreadyExists, NotFound
-from modelplane_operator.kube.objects import Key, Manifest, entries, section
-from modelplane_operator.kube.resources import (
+from kubeloop.client.access import write_kubeconfig
+from kubeloop.client.kube import Kube
+from kubeloop.client.subresources import may
+from kubeloop.errors import AlreadyExists, NotFound
+from kubeloop.objects import Key, Manifest, entries, section
+from kubeloop.resource import of
+from kubeloop.types import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
@@ -33,10 +29,14 @@ from modelplane_operator.kube.resources import (
     SERVICE,
     ResourceType,
 )
-from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.planning.answers.discovery import Pool, discovered
-from modelplane_operator.rendering.beside import holder
-from modelplane_operator.rendering.stack_charts import STACK, StackChart
+from kubeloop.words import counted, listed
+from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
+from modelplane_operator.ask.answers.discovery import Pool, discovered
+from modelplane_operator.cli.hub import ask
+from modelplane_operator.cli.options import Candidate, Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.output import Exit, Format, No, console, structured, table, text
+from modelplane_operator.clusters.stack.beside import holder
+from modelplane_operator.clusters.stack.charts import STACK, StackChart
 
 ACCOUNT: Final = Key("modelplane-access", "modelplane-operator")
 """Which the manifests of examples/access/ make."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kubeloop.client.kube import Kube
+from kubeloop.errors import ClientError
+from kubeloop.resource import of
 from modelplane_operator.api import Kind
-from modelplane_operator.api.base import of
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.kubeconfig import HubTarget, target
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import ClientError
 
 NAMES: Final = re.compile("[-a-z0-9./]+")
 """Of objects that an API server has: some shells evaluate what is completed, and not every server is a friend's."""

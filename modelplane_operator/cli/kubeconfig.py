@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 
 import yaml
 
-from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
-from modelplane_operator.kube.errors import KubeconfigError
+from kubeloop.client.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
+from kubeloop.errors import KubeconfigError
 
 Section = dict[str, Any]
 

@@ -11,18 +11,18 @@ from typing import Annotated
 
 import typer
 
+from kubeloop.client.kube import Kube
+from kubeloop.objects import Key
+from kubeloop.resource import of
+from kubeloop.words import legible
 from modelplane_operator.api import ModelDeployment, ModelService
-from modelplane_operator.api.base import of
 from modelplane_operator.api.model_service import APIRoute
+from modelplane_operator.ask.answers.snapshot import ready
+from modelplane_operator.ask.answers.why import why as answer
 from modelplane_operator.cli.chat import ChatAnswer, chat
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, hub, place
 from modelplane_operator.cli.output import No, console, text
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.answers.snapshot import ready
-from modelplane_operator.planning.answers.why import why as answer
 
 
 def url(

@@ -10,10 +10,10 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from kubeloop.words import legible
 from modelplane_operator.cli.completion import models
 from modelplane_operator.cli.kubeconfig import HubTarget, target
 from modelplane_operator.cli.output import Format, No
-from modelplane_operator.kube.words import legible
 
 Name: TypeAlias = Annotated[
     str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME", autocompletion=models)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.answers.schema import document
+from kubeloop.words import legible
+from modelplane_operator.ask.answers.schema import document
 
 T = TypeVar("T")
 

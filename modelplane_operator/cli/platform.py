@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from modelplane_operator.ask.answers.overview import ClusterSummary, clusters
 from modelplane_operator.cli.hub import ask, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
 from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
-from modelplane_operator.planning.answers.overview import ClusterSummary, clusters
 
 
 def fleet(

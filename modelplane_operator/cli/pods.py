@@ -15,21 +15,21 @@ from typing import Annotated, Any
 import typer
 from rich.tree import Tree
 
+from kubeloop.client.kube import Kube
+from kubeloop.client.subresources import logs as logs_of
+from kubeloop.objects import Key, Manifest, section
+from kubeloop.types import EVENT
+from kubeloop.words import legible
 from modelplane_operator.api import ModelEndpoint, ModelReplica, ModelService, names
+from modelplane_operator.ask.answers.schema import document
+from modelplane_operator.ask.answers.schema import read as read_answer
+from modelplane_operator.ask.answers.snapshot import Snapshot
+from modelplane_operator.ask.answers.why import ReplicaState, Why
+from modelplane_operator.ask.answers.why import why as answer
 from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
 from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
 from modelplane_operator.cli.output import Format, No, age, console, structured, table, text
 from modelplane_operator.cli.workload import PodState, pods, pods_of, reached
-from modelplane_operator.clients.asking import logs as logs_of
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import Key, Manifest, section
-from modelplane_operator.kube.resources import EVENT
-from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.answers.schema import document
-from modelplane_operator.planning.answers.schema import read as read_answer
-from modelplane_operator.planning.answers.snapshot import Snapshot
-from modelplane_operator.planning.answers.why import ReplicaState, Why
-from modelplane_operator.planning.answers.why import why as answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
+from kubeloop.client.kube import Kube
+from kubeloop.objects import Key
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
+from modelplane_operator.ask.answers import hardware as of_fleet
+from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Hardware, Outcomes, Why
+from modelplane_operator.ask.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.ask.answers.schema import read as read_answer
+from modelplane_operator.ask.answers.snapshot import Snapshot
+from modelplane_operator.ask.answers.why import why as answer
 from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
 from modelplane_operator.cli.kubeconfig import HubTarget
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.planning.answers import hardware as of_fleet
-from modelplane_operator.planning.answers.documents import AllHardware, DeploymentOutcome, Hardware, Outcomes, Why
-from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
-from modelplane_operator.planning.answers.schema import read as read_answer
-from modelplane_operator.planning.answers.snapshot import Snapshot
-from modelplane_operator.planning.answers.why import why as answer
 
 
 def why(target: HubTarget, key: Key, *, with_clusters: bool) -> Why:

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, cast
 
+from kubeloop.helm.release import VERSION_PATTERN
+from kubeloop.objects import Manifest, Section, section
 from modelplane_operator.api import KINDS, bounds, crd, labels
-from modelplane_operator.kube.objects import Manifest, Section, section
-from modelplane_operator.kube.releases import VERSION_PATTERN
-from modelplane_operator.rendering.backend_url import Backend, read_url
+from modelplane_operator.routing.endpoint.backend_url import Backend, read_url
 
 HIDDEN: Final = "(left out)"
 SHORT: Final = 16  # characters of a text with a pattern: amounts and the like

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import typer
 
+from kubeloop.client.kube import Kube
+from modelplane_operator.ask.answers.overview import clusters as clusters_of
+from modelplane_operator.ask.answers.overview import models as states
+from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.hub import ask, either, of_namespace, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, Watch, hub, repeated
 from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.planning.answers.overview import clusters as clusters_of
-from modelplane_operator.planning.answers.overview import models as states
-from modelplane_operator.planning.answers.snapshot import Snapshot
 
 top = typer.Typer(
     name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True, add_completion=False

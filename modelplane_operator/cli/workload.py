@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.kubeconfigs import SecretKubeconfig
+from kubeloop.errors import ClientError, Forbidden, Unauthorized, Unreachable
+from kubeloop.objects import Key, Manifest, entries, labels_of, section
+from kubeloop.resource import of
+from kubeloop.types import POD, SECRET
 from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
-from modelplane_operator.api.base import of
 from modelplane_operator.cli.output import OutOfReachError
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.kubeconfigs import SecretKubeconfig
-from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, entries, labels_of, section
-from modelplane_operator.kube.resources import POD, SECRET
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from kubeloop.memo import remembered
 from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS
 from modelplane_operator.api.model_deployment import ReplicaSpec
-from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.scheduling.problems import Overdrawn
 from modelplane_operator.selectors import cel
 from modelplane_operator.selectors.cel import Device, Selector, SelectorError

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
+from kubeloop.condition_types import Condition
 from modelplane_operator.api import labels
-from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.shared import Attribute
 from modelplane_operator.scheduling.cached_hash import CachedHash

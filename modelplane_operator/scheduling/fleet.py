@@ -15,9 +15,9 @@ from datetime import datetime
 from itertools import islice, takewhile
 from typing import TypeVar, cast
 
+from kubeloop.objects import Key
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kubeloop.memo import remembered
 from modelplane_operator.api.placement import Claim
-from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import NodeDevice, NodeShape, Profile
 from modelplane_operator.scheduling.reasons import Contended, Miss, TooFewDevices, Unlike

@@ -8,13 +8,13 @@ from typing import Any, Final, cast
 
 import orjson
 
+from kubeloop.condition_types import Ready, is_true
+from kubeloop.objects import Key
+from kubeloop.resource import Metadata
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Metadata
-from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
-from modelplane_operator.kube.objects import Key
 
 MOST_DIGITS: Final = 9
 INDICES: Final = 2000  # as many as a deployment can have on one cluster, while all of them are replaced

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
+from kubeloop.words import counted, listed
 from modelplane_operator.api import labels
-from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.problems import (

@@ -30,8 +30,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from kubeloop.objects import Key
 from modelplane_operator.api.placement import Placement
-from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss

@@ -3,8 +3,8 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from kubeloop.objects import Key
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
-from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Held
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match

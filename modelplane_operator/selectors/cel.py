@@ -10,7 +10,7 @@ docs/selector-language.md lists the differences.
 
 from dataclasses import dataclass, field
 
-from modelplane_operator.kube.remembering import remembered
+from kubeloop.memo import remembered
 from modelplane_operator.selectors.compile import compile_expression
 from modelplane_operator.selectors.cost import LIMIT, worst_cost
 from modelplane_operator.selectors.device import Attribute, Device, Version

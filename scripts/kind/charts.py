@@ -17,7 +17,7 @@ import yaml
 
 from localfleet import binaries, charts, leaderworkerset
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering.stack_charts import STACK
+from modelplane_operator.clusters.stack.charts import STACK
 from scripts.kind import images
 
 HERE = Path(__file__).parent / "charts"

@@ -16,7 +16,7 @@ from pathlib import Path
 from localfleet import binaries
 from modelplane_operator import __version__
 from modelplane_operator.api import pins
-from modelplane_operator.rendering.llm_deployment import IMAGE as ENGINE  # and what examples/start runs
+from modelplane_operator.models.llm_inference.render_deployment import IMAGE as ENGINE  # and what examples/start runs
 from scripts.kind.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent

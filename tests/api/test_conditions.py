@@ -7,17 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kubeloop.condition_types import MESSAGE_LENGTH, STEP, WARNING, ConditionType, Ready, Synced, is_true, merge
 from modelplane_operator.api import KINDS
-from modelplane_operator.api.conditions import (
-    MESSAGE_LENGTH,
-    STEP,
-    WARNING,
-    ConditionType,
-    Ready,
-    Synced,
-    is_true,
-    merge,
-)
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.remedies import REMEDIES, remedy

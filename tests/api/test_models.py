@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from kubeloop.resource import parse_stored
 from modelplane_operator.api import KINDS, Kind, ModelCache, ModelDeployment
-from modelplane_operator.api.base import parse_stored
 from modelplane_operator.api.isolation import Isolation
 from tests.api.contract import rich
 from tests.support.bounds import Case, cases

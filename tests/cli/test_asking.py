@@ -16,13 +16,13 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from kubeloop.client.kube import Kube
+from kubeloop.errors import Forbidden, NotFound, Unreachable
 from modelplane_operator.api import ModelDeployment, ModelReplica
+from modelplane_operator.ask.answers.questions import QuestionError, answer, asked
+from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.hub import either
 from modelplane_operator.cli.known import names
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import Forbidden, NotFound, Unreachable
-from modelplane_operator.planning.answers.questions import QuestionError, answer, asked
-from modelplane_operator.planning.answers.snapshot import Snapshot
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.command import NO, OUT_OF_REACH, YES, modelplane
 from tests.support.observed import placed

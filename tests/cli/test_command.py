@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kubeloop.client.kube import connect
 from modelplane_operator.cli.kubeconfig import target
 from modelplane_operator.cli.page.live import Live, sees_all
-from modelplane_operator.clients.kube import connect
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.command import ERROR, NO, OUT_OF_REACH, USAGE, YES

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kubeloop.errors import KubeconfigError
 from modelplane_operator.cli.kubeconfig import target
-from modelplane_operator.kube.errors import KubeconfigError
 
 Manifest = dict[str, Any]
 

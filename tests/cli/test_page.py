@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 
 from modelplane_operator.api import ModelReplica
+from modelplane_operator.ask.answers.overview import in_transit
+from modelplane_operator.ask.answers.schema import plain
+from modelplane_operator.ask.answers.snapshot import Snapshot
+from modelplane_operator.ask.answers.why import why
 from modelplane_operator.cli.page import server
 from modelplane_operator.cli.page.live import changes, shown
-from modelplane_operator.planning.answers.overview import in_transit
-from modelplane_operator.planning.answers.schema import plain
-from modelplane_operator.planning.answers.snapshot import Snapshot
-from modelplane_operator.planning.answers.why import why
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.manifests import change
 from tests.support.observed import placed

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.words import sentence
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
-from modelplane_operator.kube.words import sentence
-from modelplane_operator.rendering.model_deployment import render_replica
+from modelplane_operator.models.deployment.render import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.prose import summary
 from modelplane_operator.scheduling.requirement import placement_request

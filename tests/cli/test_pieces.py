@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import KINDS, ModelReplica
+from modelplane_operator.ask.answers.discovery import Pool
+from modelplane_operator.ask.answers.documents import Why
+from modelplane_operator.ask.answers.schema import read
+from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.__main__ import COMMANDS
 from modelplane_operator.cli.answers import show_why
 from modelplane_operator.cli.bundle import HIDDEN, without_secrets, without_values
 from modelplane_operator.cli.draining import with_drain
 from modelplane_operator.cli.joining import judged_part, judged_services, judged_version, manifests
 from modelplane_operator.cli.usage import used
-from modelplane_operator.planning.answers.discovery import Pool
-from modelplane_operator.planning.answers.documents import Why
-from modelplane_operator.planning.answers.schema import read
-from modelplane_operator.planning.answers.snapshot import Snapshot
-from modelplane_operator.rendering.stack_charts import STACK
+from modelplane_operator.clusters.stack.charts import STACK
 from tests.support.builders import EPOCH, cluster, deployment, taint
 from tests.support.manifests import ROOT, load
 from tests.support.observed import placed

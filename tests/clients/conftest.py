@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.channel import Channel
+from kubeloop.client.kube import Kube, connect
 from localfleet.faultproxy.calls import read_call
 from localfleet.faultproxy.client import FaultProxy, start
 from localfleet.faultproxy.floods import flood
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.channel import Channel
-from modelplane_operator.clients.kube import Kube, connect
 from tests.support.api import Api
 
 Manifest = dict[str, Any]

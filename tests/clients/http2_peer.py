@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import trustme
 
-from modelplane_operator.clients import http2_frames as http2
-from modelplane_operator.clients import http2_headers
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.http2_frames import Frame, FrameType, Setting
+from kubeloop.client import http2_frames as http2
+from kubeloop.client import http2_headers
+from kubeloop.client.access import Access
+from kubeloop.client.http2_frames import Frame, FrameType, Setting
 
 
 @dataclass

@@ -26,12 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from modelplane_operator.api.certificate import Certificate
-from modelplane_operator.clients.access import LONGEST_URL, read_kubeconfig, read_token, with_token
-from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.clients.kube import connect
-from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault, Unreachable
-from modelplane_operator.kube.tokens import Token
+from kubeloop.certificate import Certificate
+from kubeloop.client.access import LONGEST_URL, read_kubeconfig, read_token, with_token
+from kubeloop.client.certificates import secret_data
+from kubeloop.client.kube import connect
+from kubeloop.errors import Conflict, KubeconfigError, ServerFault, Unreachable
+from kubeloop.tokens import Token
 
 CERTIFICATE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 CANARY = "canary-4711"

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kubeloop.cache.dedup import LARGEST, MOST, Alike
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.store import Store
+from kubeloop.objects import Key
+from kubeloop.types import CONFIG_MAP
 from modelplane_operator.api import labels
-from modelplane_operator.clients.alike import LARGEST, MOST, Alike
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.store import Store
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP
 
 Manifest = dict[str, Any]
 
@@ -127,7 +127,7 @@ def test_what_it_was_before_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> N
         written.append(len(said))
         return said
 
-    monkeypatch.setattr("modelplane_operator.clients.alike.orjson", SimpleNamespace(dumps=dumps))
+    monkeypatch.setattr("kubeloop.cache.dedup.orjson", SimpleNamespace(dumps=dumps))
 
     assert Alike().of(came, before) == came
     assert sum(written) < 48 * 2**20

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kubeloop.certificate import Certificate, Usage
+from kubeloop.client.certificates import UnusableAuthorityError, secret_data
+from kubeloop.objects import Key
 from modelplane_operator.api import names
-from modelplane_operator.api.certificate import Certificate, Usage
-from modelplane_operator.clients.certificates import UnusableAuthorityError, secret_data
-from modelplane_operator.kube.objects import Key
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 SIGNER = Key(names.SYSTEM_NAMESPACE, "signer")

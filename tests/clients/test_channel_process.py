@@ -19,16 +19,16 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from modelplane_operator.clients import channel_process
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.channel import OpenChannel, open_channel
-from modelplane_operator.clients.channel_child import OF_A_PROCESSOR, Paced
-from modelplane_operator.clients.channel_messages import CHUNK, Garbled, Message, write_message
-from modelplane_operator.clients.channel_process import MEMORY, NICENESS, NOISE, ChannelProcess, Life, RemoteChannel
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import MIB, Bucket, Share
-from modelplane_operator.clients.transport import Outgoing
-from modelplane_operator.kube.errors import ClientError, KubeconfigError, Misbehaving, Unreachable
+from kubeloop.client import channel_process
+from kubeloop.client.access import Access
+from kubeloop.client.channel import OpenChannel, open_channel
+from kubeloop.client.channel_child import OF_A_PROCESSOR, Paced
+from kubeloop.client.channel_messages import CHUNK, Garbled, Message, write_message
+from kubeloop.client.channel_process import MEMORY, NICENESS, NOISE, ChannelProcess, Life, RemoteChannel
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.limits import MIB, Bucket, Share
+from kubeloop.client.transport import Outgoing
+from kubeloop.errors import ClientError, KubeconfigError, Misbehaving, Unreachable
 from tests.clients.http2_peer import Peer, talking
 from tests.support.hostile_server import KINDS, hostile
 from tests.support.waiting import until
@@ -383,8 +383,8 @@ async def test_it_ends_with_its_owner(process: ChannelProcess) -> None:
 
 OWNER = """
 import asyncio, sys
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.channel_process import ChannelProcess
+from kubeloop.client.access import Access
+from kubeloop.client.channel_process import ChannelProcess
 
 async def main():
     process = ChannelProcess("it", lambda *_: "", lambda: 0.5)

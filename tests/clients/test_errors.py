@@ -14,14 +14,14 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.clouds.eks.errors import translated
-from modelplane_operator.clients.errors import LONGEST_PAUSE, origin, pause, refusal
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.repeats import Repeats
-from modelplane_operator.kube.errors import ApiError, Forbidden, Misbehaving, ServerFault
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import SECRET
+from kubeloop.client.access import Access
+from kubeloop.client.errors import LONGEST_PAUSE, origin, pause, refusal
+from kubeloop.client.kube import Kube, connect
+from kubeloop.errors import ApiError, Forbidden, Misbehaving, ServerFault
+from kubeloop.objects import Key
+from kubeloop.repeats import Repeats
+from kubeloop.types import SECRET
+from modelplane_operator.clouds.eks.errors import translated
 
 NOW = datetime(2026, 11, 22, 16, 0, 0, tzinfo=UTC)
 

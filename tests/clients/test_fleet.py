@@ -14,22 +14,22 @@ from typing import Any
 import orjson
 import pytest
 
+from kubeloop.backoff import Backoff
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.fleet import Fleet
+from kubeloop.cache.prober import ConnectionPace, Health
+from kubeloop.cache.reflector import WatchPace
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.kube import Kube
+from kubeloop.client.sockets import shrink_tls_buffers
+from kubeloop.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from kubeloop.objects import Key, key_of
+from kubeloop.types import CONFIG_MAP
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Drop, Flood, Hang, Match, Rule
 from modelplane_operator.api import labels
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.prober import ConnectionPace, Health
-from modelplane_operator.clients.reflector import WatchPace
-from modelplane_operator.clients.sockets import shrink_tls_buffers
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP
 from tests.clients.conftest import ConfigMap
 from tests.support.waiting import SECONDS, until
 
@@ -220,7 +220,7 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
 async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does_not_wait_for_it(
     access_through: Access, proxy: FaultProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("modelplane_operator.clients.initial_sync.INITIAL_SYNC_SECONDS", 1000.0)
+    monkeypatch.setattr("kubeloop.cache.initial_sync.INITIAL_SYNC_SECONDS", 1000.0)
     unanswered = await proxy.add(Rule(Match(verbs=("",)), Hang()))
     async with a_fleet(
         replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)

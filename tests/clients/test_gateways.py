@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.clients import gateways
-from modelplane_operator.clients.gateways import OF_A_CLUSTER, REMEMBER_SECONDS, Gateways
+from modelplane_operator.clusters.cluster import gateways
+from modelplane_operator.clusters.cluster.gateways import OF_A_CLUSTER, REMEMBER_SECONDS, Gateways
 
 
 @pytest.fixture

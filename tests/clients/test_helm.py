@@ -16,22 +16,22 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access, read_kubeconfig, write_kubeconfig
+from kubeloop.client.kube import connect
+from kubeloop.errors import NotLeading
+from kubeloop.helm.command import CPU_SECONDS, OF_A_FILE, HelmError
+from kubeloop.helm.driver import Helm, digest_of, located
+from kubeloop.helm.records import marked_failed, revisions
+from kubeloop.helm.release import Release, Revision, Run
+from kubeloop.objects import Key
+from kubeloop.types import CONFIG_MAP, SECRET
 from localfleet.apiserver import free_ports
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, Match, Rule
 from modelplane_operator.api import labels
-from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.helm import Helm, digest_of, located
-from modelplane_operator.clients.helm_command import CPU_SECONDS, OF_A_FILE, HelmError
-from modelplane_operator.clients.kube import connect
-from modelplane_operator.clients.releases import marked_failed, revisions
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.errors import NotLeading
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Release, Revision, Run
-from modelplane_operator.kube.resources import CONFIG_MAP, SECRET
 from tests.support.api import Api
 from tests.support.charts import pack
 from tests.support.helm import kill, noted_helm, process

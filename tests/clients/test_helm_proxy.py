@@ -18,12 +18,12 @@ import pytest
 import trustme
 from aiohttp import web
 
+from kubeloop.client.access import Access, write_kubeconfig
+from kubeloop.helm import proxy as helm_proxy
+from kubeloop.helm.command import HelmCommand, HelmError
+from kubeloop.helm.proxy import HANDSHAKE, proxy_to
 from localfleet import binaries
 from localfleet.apiserver import free_ports
-from modelplane_operator.clients import helm_proxy
-from modelplane_operator.clients.access import Access, write_kubeconfig
-from modelplane_operator.clients.helm_command import HelmCommand, HelmError
-from modelplane_operator.clients.helm_proxy import HANDSHAKE, proxy_to
 from tests.support.charts import pack
 from tests.support.waiting import SECONDS, until
 

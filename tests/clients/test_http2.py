@@ -18,18 +18,18 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.client import http2_frames as http2
+from kubeloop.client import http2_headers, http2_liveness
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.http2_connection import FRAMES_AT_ONCE, NOISE, UNREAD
+from kubeloop.client.http2_frames import Code, Frames, FrameType, ProtocolError, Setting
+from kubeloop.client.http2_stream import STREAM_WINDOW
+from kubeloop.client.kube import Event, Kube, connect
+from kubeloop.errors import Misbehaving, Unreachable
+from kubeloop.objects import Key
+from kubeloop.types import CONFIG_MAP
 from localfleet import http2 as served
 from localfleet.apiserver import api_server
-from modelplane_operator.clients import http2_frames as http2
-from modelplane_operator.clients import http2_headers, http2_liveness
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.http2_connection import FRAMES_AT_ONCE, NOISE, UNREAD
-from modelplane_operator.clients.http2_frames import Code, Frames, FrameType, ProtocolError, Setting
-from modelplane_operator.clients.http2_stream import STREAM_WINDOW
-from modelplane_operator.clients.kube import Event, Kube, connect
-from modelplane_operator.kube.errors import Misbehaving, Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP
 from tests.clients.http2_peer import Peer, answered, talking
 from tests.support.waiting import SECONDS
 

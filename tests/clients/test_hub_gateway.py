@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from modelplane_operator.clients import hub_gateway
-from modelplane_operator.clients.hub_gateway import MISSING_KEY, MOST, Asker, ServiceAddress
-from modelplane_operator.kube.answer import GatewayAnswer
+from modelplane_operator.routing.service import probe as hub_gateway
+from modelplane_operator.routing.service.answer import GatewayAnswer
+from modelplane_operator.routing.service.probe import MISSING_KEY, MOST, Asker, ServiceAddress
 from tests.support.hub_gateway import PREFIX, Gateway, reply
 
 REFUSAL = f'{{"error": {{"message": "no key", "code": "{MISSING_KEY}"}}}}'

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kubeloop.cache.entries import SIZE_OF_A_TOMBSTONE, Entry
+from kubeloop.cache.indexes import by_label
+from kubeloop.cache.informer import REMEMBER_SECONDS, Informer
+from kubeloop.client.kube import Event
+from kubeloop.client.lists import Listing
+from kubeloop.objects import Key
+from kubeloop.ownership import LARGEST, WHOLE, is_current, marked, owned_fields
+from kubeloop.types import CONFIG_MAP
 from modelplane_operator.api import labels
 from modelplane_operator.api.labels import FIELD_MANAGER
-from modelplane_operator.clients.entries import SIZE_OF_A_TOMBSTONE, Entry
-from modelplane_operator.clients.indexed import by_label
-from modelplane_operator.clients.informer import REMEMBER_SECONDS, Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.lists import Listing
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.ownership import LARGEST, WHOLE, is_current, marked, owned_fields
-from modelplane_operator.kube.resources import CONFIG_MAP
 
 Manifest = dict[str, Any]
 KEY = Key("team", "a")

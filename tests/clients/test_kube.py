@@ -15,27 +15,14 @@ from typing import Any
 import pytest
 import trustme
 
-from localfleet.faultproxy.client import FaultProxy
-from localfleet.faultproxy.rules import (
-    Answer,
-    Drop,
-    Hang,
-    InjectGone,
-    LoseReply,
-    Match,
-    RequestAction,
-    Reset,
-    Rule,
-    Truncate,
-)
-from modelplane_operator.clients import http1
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.http2_frames import settings
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import ServerLimits
-from modelplane_operator.clients.wire import Call
-from modelplane_operator.kube import resources
-from modelplane_operator.kube.errors import (
+from kubeloop import types as resources
+from kubeloop.client import http1
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.http2_frames import settings
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.limits import ServerLimits
+from kubeloop.client.wire import Call
+from kubeloop.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -49,8 +36,21 @@ from modelplane_operator.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET
+from kubeloop.objects import Key, key_of
+from kubeloop.types import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET
+from localfleet.faultproxy.client import FaultProxy
+from localfleet.faultproxy.rules import (
+    Answer,
+    Drop,
+    Hang,
+    InjectGone,
+    LoseReply,
+    Match,
+    RequestAction,
+    Reset,
+    Rule,
+    Truncate,
+)
 from tests.api.contract import rich
 from tests.clients.conftest import BOTH, ConfigMap, Manifest
 from tests.support.api import Api

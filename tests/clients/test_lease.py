@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.client.kube import Kube
+from kubeloop.errors import NotLeading
+from kubeloop.lease import Lease, Sighting, Times, sighting
+from kubeloop.objects import Key
+from kubeloop.types import LEASE
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Drop, Match, Rule
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.lease import Lease, Sighting, Times, sighting
-from modelplane_operator.kube.errors import NotLeading
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import LEASE
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]

@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.reflector import Reflector
+from kubeloop.cache.turns import follow
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.limits import KIB, MIB, Bucket, ServerLimits, Share
+from kubeloop.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
+from kubeloop.helm.driver import Helm
+from kubeloop.helm.records import content, revisions
+from kubeloop.objects import Key
+from kubeloop.types import CONFIG_MAP, ResourceType
 from localfleet import binaries
 from localfleet.faultproxy.floods import FLOODS
 from modelplane_operator.api.labels import FIELD_MANAGER
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.helm import Helm
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import KIB, MIB, Bucket, ServerLimits, Share
-from modelplane_operator.clients.reflector import Reflector
-from modelplane_operator.clients.releases import content, revisions
-from modelplane_operator.clients.turns import follow
-from modelplane_operator.kube.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import Flooding
 
 SMALL = ServerLimits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)

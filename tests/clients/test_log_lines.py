@@ -10,21 +10,21 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.lease import Lease, Times
-from modelplane_operator.clients.prober import ConnectionPace, Health
-from modelplane_operator.clients.reflector import Reflector, WatchPace
-from modelplane_operator.clients.repeats import MOST, Repeats
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.turns import follow
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP, DEPLOYMENT, POD, SERVICE
+from kubeloop.backoff import Backoff
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.prober import ConnectionPace, Health
+from kubeloop.cache.reflector import Reflector, WatchPace
+from kubeloop.cache.store import Store
+from kubeloop.cache.turns import follow
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import read_kubeconfig
+from kubeloop.client.kube import Kube, connect
+from kubeloop.errors import Unreachable
+from kubeloop.lease import Lease, Times
+from kubeloop.objects import Key
+from kubeloop.repeats import MOST, Repeats
+from kubeloop.types import CONFIG_MAP, DEPLOYMENT, POD, SERVICE
 from tests.support.waiting import until
 
 NOWHERE = """

@@ -11,12 +11,12 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.wire import Request
-from modelplane_operator.kube.errors import InvalidName, KubeconfigError, ServerFault
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP, HTTP_ROUTE, NAMESPACE, NODE, SECRET
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.wire import Request
+from kubeloop.errors import InvalidName, KubeconfigError, ServerFault
+from kubeloop.objects import Key
+from kubeloop.types import CONFIG_MAP, HTTP_ROUTE, NAMESPACE, NODE, SECRET
 from tests.clients.conftest import ConfigMap, Manifest
 
 LEADS_ELSEWHERE = (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.ownership import is_current, marked, owned_fields
-from modelplane_operator.kube.resources import type_of
+from kubeloop.client.kube import Kube
+from kubeloop.objects import key_of
+from kubeloop.ownership import is_current, marked, owned_fields
+from kubeloop.types import type_of
 from tests.api.contract import rich
 from tests.support.api import Api
 from tests.support.manifests import change

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clients.prober import ConnectionPace, Health, Prober
-from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.errors import ClientError, Misbehaving, Unauthorized, Unreachable
+from kubeloop.backoff import Backoff
+from kubeloop.cache.prober import ConnectionPace, Health, Prober
+from kubeloop.errors import ClientError, Misbehaving, Unauthorized, Unreachable
 from tests.controllers import virtual_time
 
 PACE = ConnectionPace(

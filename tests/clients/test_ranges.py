@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.lists import Listing
-from modelplane_operator.clients.ranges import LIFETIME, RETRY_AFTER, HubRanges
-from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound, Unreachable
-from modelplane_operator.kube.resources import NODE, SERVICE_CIDR, ResourceType
+from kubeloop.client.kube import Kube
+from kubeloop.client.lists import Listing
+from kubeloop.errors import ClientError, Forbidden, NotFound, Unreachable
+from kubeloop.types import NODE, SERVICE_CIDR, ResourceType
+from modelplane_operator.routing.endpoint.hub_networks import LIFETIME, RETRY_AFTER, HubRanges
 
 NODES = [{"spec": {"podCIDRs": ["203.0.113.0/24"]}, "status": {"addresses": [{"address": "198.51.100.7"}]}}]
 CIDRS = [{"spec": {"cidrs": ["192.0.2.0/24"]}}]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from modelplane_operator.clients import referenced as secrets
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.clients.wire import Call
-from modelplane_operator.kube.errors import ClientError, Unreachable
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP
+from kubeloop.cache import referenced as secrets
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.wire import Call
+from kubeloop.errors import ClientError, Unreachable
+from kubeloop.objects import Key, key_of
+from kubeloop.types import CONFIG_MAP
 from tests.clients.conftest import ConfigMap
 
 pytestmark = pytest.mark.fleet

@@ -10,19 +10,19 @@ from tempfile import NamedTemporaryFile
 
 import pytest
 
+from kubeloop.backoff import Backoff
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.reflector import Reflector, WatchPace
+from kubeloop.cache.turns import follow
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.kube import Event, Kube, connect
+from kubeloop.client.limits import OF_HUB
+from kubeloop.errors import Defect, Forbidden, Gone, Unauthorized
+from kubeloop.objects import Key, key_of
+from kubeloop.types import CONFIG_MAP, ResourceType
 from localfleet.apiserver import api_server
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, HoldEvents, InjectGone, Match, OmitEvents, Rule
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event, Kube, connect
-from modelplane_operator.clients.limits import OF_HUB
-from modelplane_operator.clients.reflector import Reflector, WatchPace
-from modelplane_operator.clients.turns import follow
-from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.errors import Defect, Forbidden, Gone, Unauthorized
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import ConfigMap
 from tests.support.api import Api
 from tests.support.waiting import SECONDS, until

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.ranges import LIFETIME as RANGES_LIFETIME
-from modelplane_operator.clients.ranges import HubRanges, joined
-from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolver
-from modelplane_operator.kube.errors import Forbidden
-from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.kube.resolved import Resolved
-from modelplane_operator.kube.resources import NODE, ResourceType
+from kubeloop.client.kube import Kube
+from kubeloop.client.resolved import Resolved
+from kubeloop.client.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolver
+from kubeloop.errors import Forbidden
+from kubeloop.objects import Manifest
+from kubeloop.types import NODE, ResourceType
+from modelplane_operator.routing.endpoint.hub_networks import LIFETIME as RANGES_LIFETIME
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges, joined
 from tests.support.waiting import until
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.clients import channel_process, tenant_clusters
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.ranges import HubRanges
-from modelplane_operator.clients.tenant_clusters import (
+from kubeloop.client import channel_process
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.kube import Kube
+from kubeloop.errors import Forbidden, KubeconfigError, Unreachable
+from kubeloop.objects import Key, Manifest
+from modelplane_operator.models.llm_inference import tenant_clusters
+from modelplane_operator.models.llm_inference.tenant_clusters import (
     JUDGED,
     LARGEST,
     OF_A_NAMESPACE,
@@ -24,9 +26,8 @@ from modelplane_operator.clients.tenant_clusters import (
     connection_name,
     secret_of,
 )
-from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges
 from tests.support.waiting import until
 
 DEV = Key("team-a", "dev")

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.lists import Listing
-from modelplane_operator.clients.reflector import Reflector
-from modelplane_operator.clients.turns import follow
-from modelplane_operator.kube.errors import Misbehaving, NotFound, Unreachable
-from modelplane_operator.kube.resources import CONFIG_MAP, SECRET, SERVICE, ResourceType
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.reflector import Reflector
+from kubeloop.cache.turns import follow
+from kubeloop.client.kube import Kube
+from kubeloop.client.lists import Listing
+from kubeloop.errors import Misbehaving, NotFound, Unreachable
+from kubeloop.types import CONFIG_MAP, SECRET, SERVICE, ResourceType
 from tests.controllers.virtual_time import run
 
 

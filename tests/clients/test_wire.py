@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.clients.wire import DEEPEST, shallow
+from kubeloop.client.wire import DEEPEST, shallow
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.just('"}]\\"{[')
 VALUES: st.SearchStrategy[Any] = st.recursive(

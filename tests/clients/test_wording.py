@@ -15,10 +15,10 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
-from modelplane_operator.clients.errors import refusal, translated
-from modelplane_operator.clients.transport import BrokenOff, Dead, NotConnected, Unprocessed
-from modelplane_operator.clients.wording import tls, why
-from modelplane_operator.kube.errors import Unauthorized, Unreachable
+from kubeloop.client.errors import refusal, translated
+from kubeloop.client.transport import BrokenOff, Dead, NotConnected, Unprocessed
+from kubeloop.client.wording import tls, why
+from kubeloop.errors import Unauthorized, Unreachable
 
 PLACE = ConnectionKey(
     "secret.example", 6443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None

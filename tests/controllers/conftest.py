@@ -10,24 +10,24 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.fleet import Fleet
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.client.wire import Call
+from kubeloop.condition_types import Ready
+from kubeloop.errors import NotLeading
+from kubeloop.loop import Clients, Controller, reconcile
+from kubeloop.objects import Key, key_of
+from kubeloop.plan import LET_GO, Plan, Step, delete
+from kubeloop.queue import Outcome
+from kubeloop.resource import of
+from kubeloop.steps import KUBE
+from kubeloop.types import CONFIG_MAP, HUB
 from modelplane_operator.api import ModelCache, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.clients.wire import Call
-from modelplane_operator.kube.errors import NotLeading
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, HUB
-from modelplane_operator.planning.plan import LET_GO, Plan, Step, delete
-from modelplane_operator.runtime.loop import Clients, Controller, reconcile
-from modelplane_operator.runtime.queue import Outcome
-from modelplane_operator.runtime.steps import KUBE
 from tests.api.contract import rich
 from tests.clients.conftest import (  # noqa: F401 - fixtures
     Manifest,

@@ -20,17 +20,17 @@ import aiohttp
 import pytest
 import yaml
 
+from kubeloop.client.access import read_kubeconfig
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.subresources import question
+from kubeloop.errors import ClientError, Unreachable
+from kubeloop.objects import Key
+from kubeloop.types import SECRET, VALIDATING_WEBHOOK
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import labels, names
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.asking import question
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.kube.errors import ClientError, Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
-from modelplane_operator.planning.admission.certificates import KEPT, REPLACED, SHOWN
-from modelplane_operator.planning.answers.documents import QUESTION
-from modelplane_operator.planning.answers.schema import SCHEMA
+from modelplane_operator.ask.admission.rules.certificates import KEPT, REPLACED, SHOWN
+from modelplane_operator.ask.answers.documents import QUESTION
+from modelplane_operator.ask.answers.schema import SCHEMA
 from tests.support.api import Api
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered

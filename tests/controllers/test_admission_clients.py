@@ -12,13 +12,13 @@ import pytest
 import trustme
 import yaml
 
+from kubeloop.client.access import read_kubeconfig
+from kubeloop.client.kube import connect
+from kubeloop.errors import ClientError
+from kubeloop.objects import Key
+from kubeloop.types import VALIDATING_WEBHOOK
 from localfleet.apiserver import api_server, free_ports
 from modelplane_operator.api import names
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.kube import connect
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import VALIDATING_WEBHOOK
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered
 from tests.support.manifests import ROOT

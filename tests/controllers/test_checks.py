@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from kubeloop.objects import Key
+from kubeloop.resource import of
+from kubeloop.types import ResourceType
 from modelplane_operator.api import ModelService
-from modelplane_operator.api.base import of
-from modelplane_operator.controllers.checks import AT_REST, OF_A_NAMESPACE, STEADY, Checks
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.planning.checked import Checked
+from modelplane_operator.routing.checked import Checked
+from modelplane_operator.routing.service.checks import AT_REST, OF_A_NAMESPACE, STEADY, Checks
 from tests.controllers import virtual_time
 
 KEY = Key("team", "chat")

@@ -12,23 +12,24 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.clouds.gke.session import Credentials
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers import cloud_accounts, eks_cluster
-from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import CLUSTERS, EKS, LASTS, REST, RETRY_AFTER, Tokens
-from modelplane_operator.controllers.cloud_work import CloudWork
-from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.kube.cloud import Account, Endpoint
-from modelplane_operator.kube.errors import ApiError, NotFound, Unauthorized
-from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.resources import SECRET
-from modelplane_operator.runtime.loop import Change
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.fleet import Fleet
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.store import Store
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Event
+from kubeloop.errors import ApiError, NotFound, Unauthorized
+from kubeloop.loop import Change
+from kubeloop.objects import Key, Manifest
+from kubeloop.types import SECRET
+from modelplane_operator.clouds import accounts as cloud_accounts
+from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.eks import controller as eks_cluster
+from modelplane_operator.clouds.gke.session import Credentials
+from modelplane_operator.clouds.resources import Account, Endpoint
+from modelplane_operator.clouds.tokens import CLUSTERS, EKS, LASTS, REST, RETRY_AFTER, Tokens
+from modelplane_operator.clouds.work import CloudWork
+from modelplane_operator.clusters.cluster.connections import Connections
 from tests.controllers.virtual_time import run
 from tests.support.builders import EPOCH
 
@@ -217,7 +218,7 @@ def test_a_cluster_that_refuses_us_costs_little_and_wakes_nobody_again(monkeypat
             for task in tasks:
                 task.cancel()
 
-    monkeypatch.setattr("modelplane_operator.clients.connection.connect", refusing)
+    monkeypatch.setattr("kubeloop.cache.connection.connect", refusing)
     run(hour())
 
     assert len(accounts.asked) == len({*tries}) < 25

@@ -24,7 +24,7 @@ from localfleet.errors import FleetError
 from localfleet.fleet import HUB, Fleet, Options
 from localfleet.kubeclient import ApiError, connect
 from localfleet.processes import tail
-from modelplane_operator.rendering.clusters.eks.charts import CHARTS
+from modelplane_operator.clouds.eks.render.charts import CHARTS
 from scripts import demo
 from tests.integration.harness import SYSTEM, Cluster, condition, until
 from tests.integration.kinds import namespace

@@ -8,25 +8,28 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.fleet import Fleet
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.cache.store import Store
+from kubeloop.client.kube import Event
+from kubeloop.client.resolver import Resolver
+from kubeloop.loop import Change
+from kubeloop.objects import Key
+from kubeloop.reading import Cluster
+from kubeloop.types import LIMIT_RANGE, NETWORK_POLICY, NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.api import labels
-from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
-from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.fabrics import Fabrics
-from modelplane_operator.controllers.hub_gateway import GATEWAYS, hosts_at, own_hosts
-from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
-from modelplane_operator.controllers.model_endpoint import ENDPOINTS
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import LIMIT_RANGE, NETWORK_POLICY, NODE, RESOURCE_SLICE, ResourceType
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.runtime.loop import Change
-from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.clusters.class_ import controller as inference_class
+from modelplane_operator.clusters.cluster import controller as inference_cluster
+from modelplane_operator.clusters.cluster.connections import Connections
+from modelplane_operator.clusters.cluster.controller import CLASSES, CLUSTERS, REPLICAS
+from modelplane_operator.clusters.cluster.fabrics import Fabrics
+from modelplane_operator.clusters.cluster.gateways import Gateways
+from modelplane_operator.clusters.cluster.hub_gateway import GATEWAYS, hosts_at, own_hosts
+from modelplane_operator.models.replica import controller as model_replica
+from modelplane_operator.routing.endpoint import controller as model_endpoint
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.endpoint.controller import ENDPOINTS
 from tests.support.informers import holding, stored
 from tests.support.nodes import node, slice_of
 from tests.support.waiting import until

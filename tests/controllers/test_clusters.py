@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from localfleet.fleet import Fleet
+from modelplane_operator import operator
 from modelplane_operator.api import labels
-from modelplane_operator.runtime import operator
 from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers.connections import CLUSTERS, INDEXES, STACKS, Connections
-from modelplane_operator.kube.resources import CONFIG_MAP, SECRET
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.fleet import Fleet
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.store import Store
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Event
+from kubeloop.types import CONFIG_MAP, SECRET
+from modelplane_operator.clusters.cluster.connections import CLUSTERS, INDEXES, STACKS, Connections
 
 Manifest = dict[str, Any]
 

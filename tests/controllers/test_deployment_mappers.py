@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.loop import Change
+from kubeloop.objects import Key
+from kubeloop.reading import Cluster
+from kubeloop.types import HTTP_ROUTE, ResourceType
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_deployment import ReplicasScheduled
-from modelplane_operator.controllers.inference_cluster import CLUSTERS
-from modelplane_operator.controllers.model_deployment import DEPLOYMENTS, ENDPOINTS, INDEXES, REPLICAS, controller
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import HTTP_ROUTE, ResourceType
-from modelplane_operator.runtime.loop import Change
-from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.clusters.cluster.controller import CLUSTERS
+from modelplane_operator.models.deployment.controller import DEPLOYMENTS, ENDPOINTS, INDEXES, REPLICAS, controller
 from tests.support.informers import holding, stored
 from tests.support.manifests import change
 

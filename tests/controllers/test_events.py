@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from modelplane_operator.api import KINDS, Kind, reasons
-from modelplane_operator.api.conditions import Condition, ConditionStatus, ConditionType
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.runtime.events import (
+from kubeloop.client.kube import Kube
+from kubeloop.condition_types import Condition, ConditionStatus, ConditionType
+from kubeloop.errors import Unreachable
+from kubeloop.events import (
     KEPT,
     MESSAGE_LENGTH,
     MINUTE,
@@ -27,6 +26,7 @@ from modelplane_operator.runtime.events import (
     again,
     event,
 )
+from modelplane_operator.api import KINDS, Kind, reasons
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

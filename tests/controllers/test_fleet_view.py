@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.prober import Health
+from kubeloop.errors import Unreachable
+from kubeloop.objects import Key
+from kubeloop.resource import of
+from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.prober import Health
-from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.scheduling.requirement import placement_request
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b

@@ -9,16 +9,16 @@ import gzip
 import orjson
 import pytest
 
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import HUB, SECRET
-from modelplane_operator.planning.plan import MarkFailed
-from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.strands import Actor, Turn
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.objects import Key, key_of
+from kubeloop.plan import MarkFailed
+from kubeloop.steps import KUBE
+from kubeloop.strands import Actor, Turn
+from kubeloop.types import HUB, SECRET
 from tests.clients.conftest import Manifest
 from tests.controllers.conftest import CACHES
 from tests.support.waiting import until

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Event
+from kubeloop.errors import Unauthorized, Unreachable
+from kubeloop.helm.release import Run
+from kubeloop.objects import Key, Manifest, key_of
+from kubeloop.plan import Plan
+from kubeloop.resource import Resource, of
+from kubeloop.types import NAMESPACE, ResourceType
+from kubeloop.wiring import Runner
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, ServingStack
-from modelplane_operator.api.base import Resource, of
 from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import Tokens
-from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.kube.cloud import Account
-from modelplane_operator.kube.errors import Unauthorized, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.releases import Run
-from modelplane_operator.kube.resources import NAMESPACE, ResourceType
-from modelplane_operator.planning.plan import Plan
-from modelplane_operator.runtime.operator import Operator, assemble
-from modelplane_operator.runtime.wiring import Runner
+from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.resources import Account
+from modelplane_operator.clouds.tokens import Tokens
+from modelplane_operator.kinds import kinds
+from modelplane_operator.operator import Operator, assemble
 from modelplane_operator.settings import Settings
 
 TEAM, SYSTEM = "team", "modelplane-system"

@@ -10,22 +10,14 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.prober import Health
+from kubeloop.errors import Forbidden, Unreachable
+from kubeloop.health import PROBE_INTERVAL, STUCK_LOOP, STUCK_QUEUE, STUCK_RUN, STUCK_WATCH, LoopProbe, stuck
+from kubeloop.queue import Done, Outcome, Queue
+from kubeloop.resource import of
+from kubeloop.workers import Workers
 from modelplane_operator.api import ModelCache
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.prober import Health
-from modelplane_operator.kube.errors import Forbidden, Unreachable
-from modelplane_operator.runtime.health import (
-    PROBE_INTERVAL,
-    STUCK_LOOP,
-    STUCK_QUEUE,
-    STUCK_RUN,
-    STUCK_WATCH,
-    LoopProbe,
-    stuck,
-)
-from modelplane_operator.runtime.queue import Done, Outcome, Queue
-from modelplane_operator.runtime.workers import Workers
 from tests.support.waiting import until
 
 ANSWERS = Health(last_contact=0.0)

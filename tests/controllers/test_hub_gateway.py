@@ -26,7 +26,7 @@ from localfleet import binaries
 from localfleet.charts import envoy_gateway, stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
-from modelplane_operator.controllers.kinds import hub_gateway
+from modelplane_operator.kinds import hub_gateway
 from modelplane_operator.settings import Settings
 from tests.support.chart import permissions
 from tests.support.charts import pack

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import read_kubeconfig
+from kubeloop.client.kube import connect
+from kubeloop.objects import Key
+from kubeloop.resource import of
+from kubeloop.types import JOB, NAMESPACE, SECRET
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, names
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.definitions import read_definitions
-from modelplane_operator.clients.kube import connect
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.controllers import inference_gateway, serving_stack
-from modelplane_operator.controllers.inference_gateway import CHILDREN
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import JOB, NAMESPACE, SECRET
+from modelplane_operator.clusters.stack import controller as serving_stack
+from modelplane_operator.clusters.stack.definitions import read_definitions
+from modelplane_operator.routing.gateway import controller as inference_gateway
+from modelplane_operator.routing.gateway.controller import CHILDREN
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm

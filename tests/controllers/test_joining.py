@@ -14,8 +14,8 @@ from localfleet.charts import pack, stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import labels
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.rendering.stack_charts import STACK
+from modelplane_operator.clusters.stack.charts import STACK
+from modelplane_operator.kinds import kinds
 from modelplane_operator.settings import Settings
 from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.helm import noted_helm

@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 import yaml
 
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.kube import Kube, connect
+from kubeloop.objects import Key
 from localfleet.apiserver import free_ports
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.controllers.key_service import FRESH, LIMITS, OVERDUE, Keyring, UnknownKeysError, serving
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.rendering.api_keys import MOST, path_of, signing_of
+from modelplane_operator.routing.service.api_keys import MOST, path_of, signing_of
+from modelplane_operator.routing.service.key_service import FRESH, LIMITS, OVERDUE, Keyring, UnknownKeysError, serving
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.support.api import Api
 from tests.support.manifests import Manifest
@@ -195,7 +195,7 @@ async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or whoever reaches the port finds out what is in any Secret that the key service may read."""
-    monkeypatch.setattr("modelplane_operator.controllers.key_service.PATIENCE", 30.0)  # on a busy machine, too
+    monkeypatch.setattr("modelplane_operator.routing.service.key_service.PATIENCE", 30.0)  # on a busy machine, too
     (port,) = free_ports(1)
     now = 0.0
     asked = await holds(api, "not-named", a="k")

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.informer import Informer
+from kubeloop.client.kube import Event
+from kubeloop.reading import Cluster
+from kubeloop.types import DEPLOYMENT, NAMESPACE, ResourceType
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.labels import FIELD_MANAGER
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.controllers.on_cluster import of_models
-from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE, ResourceType
-from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.clusters.cluster.on_cluster import of_models
 
 HOME = names.remote_namespace("ml-team")
 OF_REPLICA = {

@@ -12,27 +12,27 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.fleet import Fleet
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access, write_kubeconfig
+from kubeloop.client.kube import Kube
+from kubeloop.client.wire import Call
+from kubeloop.errors import NotLeading
+from kubeloop.loop import Clients, Controller, reconcile
+from kubeloop.objects import Key, Manifest, key_of
+from kubeloop.resource import of
+from kubeloop.steps import KUBE
+from kubeloop.types import DEPLOYMENT, HUB, INGRESS, NAMESPACE, SECRET, SERVICE, VLLM_RUNTIME
+from kubeloop.wiring import PER_CONCURRENCY_KEY, WORKERS, runner
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.access import Access, write_kubeconfig
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.ranges import HubRanges
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.tenant_clusters import TenantClusters
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.clients.wire import Call
-from modelplane_operator.controllers import llm_inference
-from modelplane_operator.controllers.llm_inference import INDEXES, INFERENCES
-from modelplane_operator.kube.errors import NotLeading
-from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, NAMESPACE, SECRET, SERVICE, VLLM_RUNTIME
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.runtime.loop import Clients, Controller, reconcile
-from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.wiring import PER_CONCURRENCY_KEY, WORKERS, runner
+from modelplane_operator.models.llm_inference import controller as llm_inference
+from modelplane_operator.models.llm_inference.controller import INDEXES, INFERENCES
+from modelplane_operator.models.llm_inference.tenant_clusters import TenantClusters
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges
 from tests.support.step_by_step import define, message, reason
 from tests.support.vllm import DEFINITION, say
 from tests.support.waiting import SECONDS, until

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from kubeloop import loop, strands
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.condition_types import Ready
+from kubeloop.loop import Clients, Controller, its_deletion, reconcile
+from kubeloop.objects import Key, key_of
+from kubeloop.plan import Apply, Create, Delete, Failure, Plan, Replace, Step, prune
+from kubeloop.queue import Done, Failed, Forgotten, Outcome
+from kubeloop.types import CONFIG_MAP
+from kubeloop.wiring import owner_of_kind, runner
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Match, Rule
 from modelplane_operator.api import ModelCache, labels
-from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP
-from modelplane_operator.planning.plan import Apply, Create, Delete, Failure, Plan, Replace, Step, prune
-from modelplane_operator.runtime import loop, strands
-from modelplane_operator.runtime.loop import Clients, Controller, its_deletion, reconcile
-from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
-from modelplane_operator.runtime.wiring import owner_of_kind, runner
 from tests.api.contract import rich
 from tests.controllers.conftest import CACHES, WORKER, Seen, World, available, child, operating, torn_down
 from tests.support.api import Api

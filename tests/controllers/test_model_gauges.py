@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kubeloop.gauges import Gauges
 from modelplane_operator.api import ModelDeployment
-from modelplane_operator.controllers.model_gauges import GAUGES
-from modelplane_operator.runtime.gauges import Gauges
+from modelplane_operator.models.deployment.gauges import GAUGES
 from tests.api.contract import rich
 from tests.support.api import Api
 from tests.support.processes import REAL, Process, eventually, operating

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.objects import Key, key_of
+from kubeloop.resource import of
+from kubeloop.types import CONFIG_MAP, EVENT, LEASE
 from localfleet import binaries, control_plane
 from localfleet.apiserver import etcd_running, on_loopback
 from localfleet.processes import start
 from modelplane_operator.api import ModelCache
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, EVENT, LEASE
-from modelplane_operator.runtime.operator import assemble
+from modelplane_operator.operator import assemble
 from modelplane_operator.settings import Settings
 from tests.api.contract import rich
 from tests.support.api import Api

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.reading import Cluster
+from kubeloop.types import DEPLOYMENT, NAMESPACE
 from modelplane_operator.api import labels
 from modelplane_operator.api.labels import FIELD_MANAGER
-from modelplane_operator.controllers.inference_cluster import CLUSTERS, REPLICAS
-from modelplane_operator.controllers.lookups import placed_on
-from modelplane_operator.controllers.orphans import LASTS, Sweeps, elsewhere, orphans
-from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
-from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.clusters.cluster.controller import CLUSTERS, REPLICAS
+from modelplane_operator.lookups import placed_on
+from modelplane_operator.models.replica.orphans import LASTS, Sweeps, elsewhere, orphans
 from tests.support.builders import EPOCH
 from tests.support.informers import holding, stored
 

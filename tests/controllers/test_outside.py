@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from kubeloop.client.resolver import FAILED_LIFETIME, LIFETIME, Resolver
 from modelplane_operator.api import ModelEndpoint
-from modelplane_operator.clients.resolver import FAILED_LIFETIME, LIFETIME, Resolver
-from modelplane_operator.controllers.outside import checks, place_of
-from modelplane_operator.planning.model_endpoint import Reached
-from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.endpoint.outside import checks, place_of
+from modelplane_operator.routing.endpoint.plan import Reached
 from tests.support.waiting import until
 
 ALLOWED = Reach(allowed=("127.0.0.1/32", "allowed.example"))

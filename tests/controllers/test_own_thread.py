@@ -14,14 +14,8 @@ import pytest
 import trustme
 from aiohttp import web
 
+from kubeloop.own_thread import CONNECTIONS, PACE, UNDER_WAY, Admittance, answering_apart
 from localfleet.apiserver import free_ports
-from modelplane_operator.runtime.own_thread import (
-    CONNECTIONS,
-    PACE,
-    UNDER_WAY,
-    Admittance,
-    answering_apart,
-)
 
 BURST = int(PACE[1])
 HOSTILE, HONEST = "127.0.0.2", "127.0.0.1"

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.informer import Informer
+from kubeloop.client.kube import Event
+from kubeloop.reading import Cluster
 from modelplane_operator.api import labels
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.controllers.inference_cluster import ENDPOINTS, INDEXES, REPLICAS, is_plain, plain_endpoints
-from modelplane_operator.controllers.model_endpoint import while_paused
-from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.clusters.cluster.controller import ENDPOINTS, INDEXES, REPLICAS, is_plain, plain_endpoints
+from modelplane_operator.routing.endpoint.controller import while_paused
 
 
 def test_the_endpoint_of_a_replica_goes_on_and_that_of_a_user_does_not() -> None:

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeloop.probes import answering, serving
 from localfleet.apiserver import free_ports
-from modelplane_operator.controllers import key_service
-from modelplane_operator.runtime.probes import answering, serving
+from modelplane_operator.routing.service import key_service
 
 
 async def test_what_is_being_answered_at_the_end_is_answered_and_then_nobody_listens() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.runtime.quarantine import SLOT_BYTES, SLOTS, Record, Subject, recorded, subject
+from kubeloop.objects import Key
+from kubeloop.quarantine import SLOT_BYTES, SLOTS, Record, Subject, recorded, subject
 
 
 def one(name: str, state: str = "1") -> Subject:
@@ -83,7 +83,7 @@ async def test_of_several_that_were_under_way_only_the_deadly_one_is_named(tmp_p
 
 
 async def test_a_slow_suspect_does_not_hold_up_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("modelplane_operator.runtime.quarantine.ALONE_SECONDS", 0.01)
+    monkeypatch.setattr("kubeloop.quarantine.ALONE_SECONDS", 0.01)
     await died(tmp_path, one("slow"), one("next"))
 
     with recorded(tmp_path) as record:

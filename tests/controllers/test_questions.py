@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.errors import Unreachable
+from kubeloop.resource import of
 from modelplane_operator.api import ModelDeployment, ModelReplica
-from modelplane_operator.api.base import of
-from modelplane_operator.controllers.admission.questions import stored
-from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.planning.answers.questions import FORBIDDEN, QuestionAnswer, QuestionError, asked
-from modelplane_operator.runtime.admission import ANSWERED, Webhook, is_question
+from modelplane_operator.ask.admission.answer_questions import stored
+from modelplane_operator.ask.admission.webhook import ANSWERED, Webhook, is_question
+from modelplane_operator.ask.answers.questions import FORBIDDEN, QuestionAnswer, QuestionError, asked
+from modelplane_operator.models.deployment.fleet_view import FleetView
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.informers import holding
 from tests.support.observed import placed

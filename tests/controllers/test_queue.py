@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome, Queue, QueuePace
-from modelplane_operator.runtime.workers import Serial, Workers
+from kubeloop.backoff import Backoff
+from kubeloop.queue import Done, Failed, Forgotten, Outcome, Queue, QueuePace
+from kubeloop.workers import Serial, Workers
 from tests.controllers import virtual_time
 
 PACE = QueuePace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))

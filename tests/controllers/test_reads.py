@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.client.kube import Kube
+from kubeloop.errors import Unreachable
+from kubeloop.reading import Cluster
+from kubeloop.reads import A_MOMENT, LEAST, Reads
+from kubeloop.resource import of
+from kubeloop.types import NODE, RESOURCE_SLICE
 from modelplane_operator.api import InferenceCluster, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.controllers.serving_stack import _devices
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE
-from modelplane_operator.runtime.reading import Cluster
-from modelplane_operator.runtime.reads import A_MOMENT, LEAST, Reads
+from modelplane_operator.clusters.stack.controller import _devices
 from tests.support.builders import EPOCH
 from tests.support.informers import holding, stored
 

@@ -11,27 +11,29 @@ from typing import Any
 
 import pytest
 
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.cache.store import Store
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.client.resolver import Resolver
+from kubeloop.loop import Clients
+from kubeloop.objects import Key, key_of
+from kubeloop.resource import of
+from kubeloop.steps import KUBE
+from kubeloop.types import HTTP_ROUTE, HUB
+from kubeloop.watched import watched
+from kubeloop.wiring import Runners, runner
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, names
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.hub_gateway import Asker
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.ranges import HubRanges
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers import model_endpoint, model_service, outside
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import HTTP_ROUTE, HUB
-from modelplane_operator.rendering import traefik
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.operator import OURS
-from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.watched import watched
-from modelplane_operator.runtime.wiring import Runners, runner
+from modelplane_operator.operator import OURS
+from modelplane_operator.routing.endpoint import controller as model_endpoint
+from modelplane_operator.routing.endpoint import outside
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.service import controller as model_service
+from modelplane_operator.routing.service.probe import Asker
 from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
 from tests.support.api import Api
 from tests.support.hub_gateway import Gateway, reply

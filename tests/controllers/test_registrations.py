@@ -8,24 +8,24 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.informer import Informer
+from kubeloop.errors import Forbidden, Unreachable
+from kubeloop.loop import Change, Clients
+from kubeloop.objects import Key
+from kubeloop.reading import Cluster
+from kubeloop.reads import Reads
+from kubeloop.types import SECRET, ResourceType
 from modelplane_operator.api import InferenceCluster
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.controllers.inference_cluster import CLUSTERS
-from modelplane_operator.controllers.registrations import (
+from modelplane_operator.clusters.cluster.controller import CLUSTERS
+from modelplane_operator.clusters.cluster.plan import Registered
+from modelplane_operator.clusters.cluster.registration import mark_key, render_mark
+from modelplane_operator.clusters.cluster.registrations import (
     LOOK_LASTS,
     PATIENCE,
     Registrations,
     identity_of,
     on_another,
 )
-from modelplane_operator.kube.errors import Forbidden, Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import SECRET, ResourceType
-from modelplane_operator.planning.inference_cluster import Registered
-from modelplane_operator.rendering.registration import mark_key, render_mark
-from modelplane_operator.runtime.loop import Change, Clients
-from modelplane_operator.runtime.reading import Cluster
-from modelplane_operator.runtime.reads import Reads
 from tests.support.builders import EPOCH
 from tests.support.informers import holding, stored
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from kubeloop.cache.informer import Informer
+from kubeloop.resource import of
+from kubeloop.verdict import Verdict
 from modelplane_operator.api import KINDS, ModelEndpoint, ModelService
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.controllers.admission.reviews import SEEN, WAITING, of_kinds
-from modelplane_operator.controllers.model_service import INDEXES
-from modelplane_operator.planning.admission.verdict import Verdict
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.runtime.admission import AT_ONCE, Webhook
+from modelplane_operator.ask.admission.reviews import SEEN, WAITING, of_kinds
+from modelplane_operator.ask.admission.webhook import AT_ONCE, Webhook
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.service.controller import INDEXES
 from tests.controllers.virtual_time import run
 
 Manifest = dict[str, Any]

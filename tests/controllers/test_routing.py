@@ -20,28 +20,30 @@ import pytest
 import trustme
 import yaml
 
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.cache.store import Store
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.client.resolver import Resolver
+from kubeloop.client.wire import Call
+from kubeloop.loop import Clients
+from kubeloop.objects import Key, annotations_of
+from kubeloop.reading import find
+from kubeloop.resource import Resource, of
+from kubeloop.steps import KUBE
+from kubeloop.types import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
+from kubeloop.watched import watched
+from kubeloop.wiring import Runners, runner
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, labels, names
-from modelplane_operator.api.base import Resource, of
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.ranges import HubRanges
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.wire import Call
-from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
-from modelplane_operator.kube.objects import Key, annotations_of
-from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
-from modelplane_operator.rendering.api_keys import PATHS
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.operator import OURS
-from modelplane_operator.runtime.reading import find
-from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.watched import watched
-from modelplane_operator.runtime.wiring import Runners, runner
+from modelplane_operator.operator import OURS
+from modelplane_operator.routing.endpoint import controller as model_endpoint
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges
+from modelplane_operator.routing.gateway import controller as inference_gateway
+from modelplane_operator.routing.service import controller as model_service
+from modelplane_operator.routing.service.api_keys import PATHS
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
 from tests.support.api import Api

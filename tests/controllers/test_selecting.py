@@ -9,16 +9,16 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.loop import Change
+from kubeloop.objects import Key, key_of
+from kubeloop.reading import Cluster
+from kubeloop.resource import of
+from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService
-from modelplane_operator.api.base import of
 from modelplane_operator.api.model_service import EndpointsResolved
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.controllers.model_service import INDEXES, controller, neighbours, selected
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.runtime.loop import Change
-from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.routing.service.controller import INDEXES, controller, neighbours, selected
 from tests.support.manifests import change
 
 Manifest = dict[str, Any]

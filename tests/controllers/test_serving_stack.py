@@ -12,22 +12,14 @@ from typing import Any
 import orjson
 import pytest
 
-from localfleet import binaries
-from localfleet.charts import stand_in
-from localfleet.fleet import Fleet as LocalFleet
-from localfleet.fleet import Options
-from modelplane_operator.api import InferenceCluster, InferenceGateway, ModelReplica, ServingStack, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.definitions import read_definitions
-from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.clients.wire import Request
-from modelplane_operator.controllers import serving_stack
-from modelplane_operator.controllers.fabrics import Fabrics
-from modelplane_operator.kube.errors import Conflict
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import (
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access, read_kubeconfig
+from kubeloop.client.kube import Kube, connect
+from kubeloop.client.wire import Request
+from kubeloop.errors import Conflict
+from kubeloop.objects import Key, key_of
+from kubeloop.resource import of
+from kubeloop.types import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     GATEWAY,
@@ -37,8 +29,16 @@ from modelplane_operator.kube.resources import (
     SECRET,
     SERVICE,
 )
-from modelplane_operator.planning.serving_stack import CHILDREN
-from modelplane_operator.rendering.stack_charts import STACK
+from localfleet import binaries
+from localfleet.charts import stand_in
+from localfleet.fleet import Fleet as LocalFleet
+from localfleet.fleet import Options
+from modelplane_operator.api import InferenceCluster, InferenceGateway, ModelReplica, ServingStack, labels
+from modelplane_operator.clusters.cluster.fabrics import Fabrics
+from modelplane_operator.clusters.stack import controller as serving_stack
+from modelplane_operator.clusters.stack.charts import STACK
+from modelplane_operator.clusters.stack.definitions import read_definitions
+from modelplane_operator.clusters.stack.plan import CHILDREN
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.existing import OPEN

@@ -10,19 +10,21 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.prober import Health
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.client.kube import Event
+from kubeloop.client.lists import Listing
+from kubeloop.errors import ClientError, Defect, Unreachable
+from kubeloop.loop import Clients, Controller
+from kubeloop.plan import Delete, Plan
+from kubeloop.resource import of
+from kubeloop.types import DEPLOYMENT, NAMESPACE
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, labels, names
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.lists import Listing
-from modelplane_operator.clients.prober import Health
-from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.controllers import llm_inference, model_cache, model_replica
-from modelplane_operator.kube.errors import ClientError, Defect, Unreachable
-from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
-from modelplane_operator.planning.plan import Delete, Plan
-from modelplane_operator.rendering.model_cache import Hydrator
-from modelplane_operator.rendering.model_replica import Lifecycle
-from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.models.cache import controller as model_cache
+from modelplane_operator.models.cache.render import Hydrator
+from modelplane_operator.models.llm_inference import controller as llm_inference
+from modelplane_operator.models.replica import controller as model_replica
+from modelplane_operator.models.replica.render import Lifecycle
 from tests.controllers.virtual_time import run
 from tests.support.informers import holding, stored
 from tests.support.manifests import Manifest

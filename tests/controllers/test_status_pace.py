@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.runtime.status_pace import PRUNED_AT, StatusPace
+from kubeloop.objects import Manifest
+from kubeloop.status_pace import PRUNED_AT, StatusPace
 
 
 def status(ready: str = "False", *, count: int = 0, message: str = "", generation: int = 1) -> Manifest:

@@ -9,19 +9,9 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from modelplane_operator.api import ModelCache
-from modelplane_operator.api.base import of
-from modelplane_operator.kube.errors import (
-    ClientError,
-    Conflict,
-    Forbidden,
-    TooMany,
-    Unauthorized,
-    Unreachable,
-)
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP, HUB
-from modelplane_operator.planning.plan import (
+from kubeloop.errors import ClientError, Conflict, Forbidden, TooMany, Unauthorized, Unreachable
+from kubeloop.objects import Key
+from kubeloop.plan import (
     KEEP,
     LET_GO,
     Apply,
@@ -34,8 +24,11 @@ from modelplane_operator.planning.plan import (
     Step,
     Uninstall,
 )
-from modelplane_operator.runtime.queue import Failed
-from modelplane_operator.runtime.strands import SLOW, Actor, Turn, outcome, told
+from kubeloop.queue import Failed
+from kubeloop.resource import of
+from kubeloop.strands import SLOW, Actor, Turn, outcome, told
+from kubeloop.types import CONFIG_MAP, HUB
+from modelplane_operator.api import ModelCache
 from tests.support.waiting import SECONDS
 
 

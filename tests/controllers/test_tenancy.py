@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.client.kube import Kube
+from kubeloop.objects import key_of
+from kubeloop.types import SECRET
 from modelplane_operator.api import labels
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.controllers.tenancy import of_others
-from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.models.replica.tenancy import of_others
 from tests.clients.conftest import Manifest, access, kube, namespace  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.fleet

@@ -9,17 +9,17 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
+from kubeloop.cache.informer import Informer
+from kubeloop.client.kube import Event
+from kubeloop.loop import Clients, Controller
+from kubeloop.queue import Done, Outcome, Queue, QueuePace
+from kubeloop.resource import of
+from kubeloop.steps import KUBE
+from kubeloop.throttle import PRUNED_AT, Rates, Throttle
+from kubeloop.types import POD
+from kubeloop.wiring import owner_of_kind, runner
+from kubeloop.workers import Workers
 from modelplane_operator.api import ModelReplica, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.kube.resources import POD
-from modelplane_operator.runtime.loop import Clients, Controller
-from modelplane_operator.runtime.queue import Done, Outcome, Queue, QueuePace
-from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.throttle import PRUNED_AT, Rates, Throttle
-from modelplane_operator.runtime.wiring import owner_of_kind, runner
-from modelplane_operator.runtime.workers import Workers
 from tests.controllers import virtual_time
 from tests.support.manifests import Manifest
 

@@ -6,21 +6,21 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.prober import Health
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Event
+from kubeloop.errors import Unreachable
+from kubeloop.loop import Controller
+from kubeloop.objects import Key
+from kubeloop.queue import Failed, Queue
+from kubeloop.resource import of
+from kubeloop.types import ResourceType
+from kubeloop.watched import Controllers
 from modelplane_operator.api import InferenceCluster, ModelReplica
-from modelplane_operator.api.base import of
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.prober import Health
-from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.runtime.loop import Controller
-from modelplane_operator.runtime.operator import Operator, assemble
-from modelplane_operator.runtime.queue import Failed, Queue
-from modelplane_operator.runtime.watched import Controllers
-from modelplane_operator.runtime.world import World
+from modelplane_operator.kinds import kinds
+from modelplane_operator.operator import Operator, assemble
 from modelplane_operator.settings import Settings
+from modelplane_operator.world import World
 
 ACCESS = Access("https://127.0.0.1:1")
 EAST = Key("", "east")

@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.watches import Watched
+from kubeloop.loop import Controller, nobody
+from kubeloop.objects import Key
+from kubeloop.resource import of
+from kubeloop.types import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
+from kubeloop.watched import indexes, watched
 from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack, names
-from modelplane_operator.api.base import of
 from modelplane_operator.api.labels import APPLIED, FIELD_MANAGER
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
-from modelplane_operator.runtime.loop import Controller, nobody
-from modelplane_operator.runtime.operator import OURS
-from modelplane_operator.runtime.watched import indexes, watched
+from modelplane_operator.operator import OURS
 from tests.api.contract import rich
 from tests.support.declared import declared
 

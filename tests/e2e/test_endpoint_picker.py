@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from modelplane_operator.rendering.cluster_gateway import STEERING
-from modelplane_operator.rendering.model_replica.endpoint_picker import PICKERS
+from modelplane_operator.clusters.cluster.cluster_gateway import STEERING
+from modelplane_operator.models.replica.render.endpoint_picker import PICKERS
 from tests.e2e.conftest import NAME, TEAM
 from tests.e2e.kind import Cluster, documents, until
 from tests.integration.paths import MODEL_APIS, OF_WHOEVER_RUNS_IT

@@ -13,11 +13,11 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-from modelplane_operator.clients.kube import Kube
+from kubeloop.client.kube import Kube
+from kubeloop.objects import Key
 from modelplane_operator.hydrate.progress import ANNOTATION
 from modelplane_operator.hydrate.progress import Api as Way
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job
+from modelplane_operator.models.cache.render import Hydrator, render_account, render_job
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.support.api import Api
 from tests.support.builders import model_cache

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from modelplane_operator.rendering.cluster_gateway import STEERING
+from modelplane_operator.clusters.cluster.cluster_gateway import STEERING
 from tests.integration.harness import Stage, until
 from tests.integration.kinds import ADA, HOPPER, engine, gpus, pod
 from tests.integration.paths import MODEL_APIS, OF_WHOEVER_RUNS_IT, reaches

@@ -17,8 +17,8 @@ import trustme
 
 from localfleet.fleet import path
 from localfleet.kubeclient import entries
-from modelplane_operator.rendering.cluster_gateway import STEERING
-from modelplane_operator.rendering.gateway_pods import DRAIN
+from modelplane_operator.clusters.cluster.cluster_gateway import STEERING
+from modelplane_operator.routing.gateway.gateway_pods import DRAIN
 from tests.integration.harness import SYSTEM, Stage, remote, until
 from tests.integration.kinds import deployment, endpoint, namespace, secret, service
 from tests.integration.watcher import Watcher

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 import pytest
 
+from kubeloop.client import kube
+from kubeloop.client.access import read_kubeconfig
+from kubeloop.objects import Key
+from kubeloop.types import CONFIG_MAP
 from localfleet.apiserver import api_server, on_loopback
 from localfleet.control_plane import AUDIT_LOG, audit_flags, write_audit_policy
-from modelplane_operator.clients import kube
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import CONFIG_MAP
 from tests.integration import watcher as invariants
 from tests.integration.harness import SECONDS
 from tests.integration.kinds import cluster, secret

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.kube.conditions import Condition, condition, gateways_of
+from kubeloop.conditions import Condition, condition, gateways_of
 
 SINCE = "2026-01-01T00:00:00Z"
 FULL = {"type": "Ready", "status": "True", "reason": "Fine", "message": "All is well", "lastTransitionTime": SINCE}

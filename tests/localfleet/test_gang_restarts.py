@@ -10,7 +10,7 @@ import yaml
 import tests.rendering
 from localfleet.kubeclient import MERGE, KubeClient, connect
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.rendering.model_replica import LEADER_WORKER_SETS, Context, render_model_replica
+from modelplane_operator.models.replica.render import LEADER_WORKER_SETS, Context, render_model_replica
 from tests.localfleet.engine_support import ADDRESSES, Manifest, eventually, program, running
 from tests.support.api import Api
 

@@ -6,9 +6,10 @@ from collections.abc import Generator
 
 import pytest
 
-from modelplane_operator.api import conditions, reasons
-from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning import glance
+from kubeloop import condition_types as conditions
+from kubeloop.words import sentence
+from modelplane_operator import printer_columns as glance
+from modelplane_operator.api import reasons
 from tests.support.messages import faults
 
 

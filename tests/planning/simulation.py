@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from kubeloop.conditions import condition
+from kubeloop.objects import Key, annotations_of, key_of
+from kubeloop.plan import Apply, Create, Delete, Plan, Replace
+from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, annotations_of, key_of
-from modelplane_operator.planning.model_deployment import Observed, plan
-from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
+from modelplane_operator.models.deployment.plan import Observed, plan
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.requirement import NoCache

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.certificates import secret_data
+from kubeloop.verdict import MOST, NOTHING, Verdict
 from modelplane_operator.api import (
     InferenceClass,
     InferenceCluster,
@@ -17,8 +19,7 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.planning.admission import (
+from modelplane_operator.ask.admission.rules import (
     certificates,
     inference_class,
     inference_cluster,
@@ -28,12 +29,11 @@ from modelplane_operator.planning.admission import (
     model_endpoint,
     model_service,
 )
-from modelplane_operator.planning.admission.configuration import altered
-from modelplane_operator.planning.admission.verdict import MOST, NOTHING, Verdict
-from modelplane_operator.planning.model_deployment import plan
-from modelplane_operator.planning.selection import Neighbours
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.rendering.model_memory import memory_need
+from modelplane_operator.ask.admission.rules.configuration import altered
+from modelplane_operator.models.deployment.plan import plan
+from modelplane_operator.models.llm_inference.model_memory import memory_need
+from modelplane_operator.routing.endpoint.backend_url import Reach
+from modelplane_operator.routing.service.selection import Neighbours
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.requirement import NoCache
 from tests.support.builders import (

@@ -9,9 +9,9 @@ import pytest
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.kube.answer import GatewayAnswer
-from modelplane_operator.planning.checked import Checked
-from modelplane_operator.planning.model_service import Observed, plan
+from modelplane_operator.routing.checked import Checked
+from modelplane_operator.routing.service.answer import GatewayAnswer
+from modelplane_operator.routing.service.plan import Observed, plan
 from tests.support.plans import told
 from tests.support.services import endpoint, keys_of, secret, seen, service, settled, status
 

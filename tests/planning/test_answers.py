@@ -12,13 +12,13 @@ from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeploymen
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.remedies import REMEDIES
-from modelplane_operator.planning.admission import model_deployment as admission
-from modelplane_operator.planning.answers.fixes import fixes
-from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
-from modelplane_operator.planning.answers.hardware import hardware
-from modelplane_operator.planning.answers.snapshot import Snapshot
-from modelplane_operator.planning.answers.why import why
-from modelplane_operator.planning.model_deployment import plan
+from modelplane_operator.ask.admission.rules import model_deployment as admission
+from modelplane_operator.ask.answers.fixes import fixes
+from modelplane_operator.ask.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.ask.answers.hardware import hardware
+from modelplane_operator.ask.answers.snapshot import Snapshot
+from modelplane_operator.ask.answers.why import why
+from modelplane_operator.models.deployment.plan import plan
 from modelplane_operator.selectors import cel
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, model_cache, pool, request, taint
 from tests.support.observed import placed, seen

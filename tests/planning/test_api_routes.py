@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from modelplane_operator.planning.api_routes import ROUTES, api_routes
+from modelplane_operator.routing.service.api_routes import ROUTES, api_routes
 
 
 def replica(

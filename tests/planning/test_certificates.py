@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kubeloop.client.certificates import secret_data
+from kubeloop.plan import Issue
 from modelplane_operator.api import labels, names
-from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.planning.certificates import (
+from modelplane_operator.routing.gateway.certificates import (
     AUTHORITY_VALID,
     KEPT,
     RENEWED,
@@ -21,7 +22,6 @@ from modelplane_operator.planning.certificates import (
     spare,
     trust,
 )
-from modelplane_operator.planning.plan import Issue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from modelplane_operator.clients.helm import Helm
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Component, Release, Revision, RevisionContent, Run
-from modelplane_operator.planning.charts import REQUEUE_AFTER, ObservedCharts, Workload, judge, remove
-from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
+from kubeloop.helm.driver import Helm
+from kubeloop.helm.release import Component, Release, Revision, RevisionContent, Run
+from kubeloop.objects import Key
+from kubeloop.plan import Install, MarkFailed, RollBack, Step, Uninstall
+from modelplane_operator.clusters.stack.chart_states import REQUEUE_AFTER, ObservedCharts, Workload, judge, remove
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("cert-manager", "mp-cert-manager")

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from kubeloop.plan import Plan
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Inventory, Offer, Quota, Reservation
-from modelplane_operator.planning import eks_cluster, gke_cluster
-from modelplane_operator.planning.clouds.steps import CreateResource
-from modelplane_operator.planning.plan import Plan
-from modelplane_operator.rendering.clusters.eks import quotas
-from modelplane_operator.rendering.clusters.gke import quotas as metrics
+from modelplane_operator.clouds.eks import plan as eks_cluster
+from modelplane_operator.clouds.eks.render import quotas
+from modelplane_operator.clouds.gke import plan as gke_cluster
+from modelplane_operator.clouds.gke.render import quotas as metrics
+from modelplane_operator.clouds.resources import Inventory, Offer, Quota, Reservation
+from modelplane_operator.clouds.steps import CreateResource
 from tests.support.builders import EPOCH
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.kube.cloud import Found, Kind, Ref, Wanted, refs, token
-from modelplane_operator.kube.errors import Forbidden
-from modelplane_operator.planning.clouds.decide import Situation, decide
+from kubeloop.errors import Forbidden
+from modelplane_operator.clouds.decide import Situation, decide
+from modelplane_operator.clouds.resources import Found, Kind, Ref, Wanted, refs, token
 from tests.support.builders import EPOCH
 from tests.support.cloud_life import ACCOUNT, OWNER, Life
 from tests.support.fake_cloud import FakeCloud, Fault, Told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelplane_operator.api import InferenceClass
-from modelplane_operator.planning.answers.discovery import Pool, discovered
+from modelplane_operator.ask.answers.discovery import Pool, discovered
 from tests.support.builders import GPU
 from tests.support.manifests import Manifest
 

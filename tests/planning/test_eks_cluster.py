@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from kubeloop.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
+from kubeloop.plan import KEEP, LET_GO, Plan, strands
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.kube.cloud import Found, Inventory, Outcome
-from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
-from modelplane_operator.planning.clouds.decide import LAG, unsettled
-from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
-from modelplane_operator.planning.eks_cluster import AwsFacts, Observed, plan
-from modelplane_operator.planning.plan import KEEP, LET_GO, Plan, strands
-from modelplane_operator.rendering.clusters.eks import kinds, resources
-from modelplane_operator.rendering.clusters.eks.plan import Facts
+from modelplane_operator.clouds.decide import LAG, unsettled
+from modelplane_operator.clouds.eks.plan import AwsFacts, Observed, plan
+from modelplane_operator.clouds.eks.render import kinds, resources
+from modelplane_operator.clouds.eks.render.plan import Facts
+from modelplane_operator.clouds.resources import Found, Inventory, Outcome
+from modelplane_operator.clouds.steps import CreateResource, DeleteResource, UpdateResource
 from tests.support.builders import EPOCH
 
 UID = "6c9f0ce4-0d4e-4f3c-8a57-6f5ad5a9f0aa"

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from kubeloop.errors import Forbidden
+from kubeloop.plan import LET_GO
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
-from modelplane_operator.kube.cloud import Account, Found, Inventory
-from modelplane_operator.kube.errors import Forbidden
-from modelplane_operator.planning.clouds.decide import LAG
-from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource
-from modelplane_operator.planning.gke_cluster import Observed, account_of, plan
-from modelplane_operator.planning.plan import LET_GO
-from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
+from modelplane_operator.clouds.decide import LAG
+from modelplane_operator.clouds.gke.plan import Observed, account_of, plan
+from modelplane_operator.clouds.gke.render import Facts, kinds, resources
+from modelplane_operator.clouds.resources import Account, Found, Inventory
+from modelplane_operator.clouds.steps import CreateResource, DeleteResource
 from tests.support.builders import EPOCH
 
 UID = "6c9f0ce4-0d4e-4f3c-8a57-6f5ad5a9f0aa"

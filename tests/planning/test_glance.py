@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import KINDS
-from modelplane_operator.planning.glance import glance
+from modelplane_operator.printer_columns import glance
 from tests.support.builders import deployment, replica
 from tests.support.manifests import change
 

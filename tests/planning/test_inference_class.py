@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kubeloop.condition_types import Ready
+from kubeloop.plan import KEEP, LET_GO, Plan
 from modelplane_operator.api import InferenceClass
-from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClassStatus
-from modelplane_operator.planning.inference_class import Observed, plan
-from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
+from modelplane_operator.clusters.class_.plan import Observed, plan
 from tests.support.builders import EPOCH, GPU
 from tests.support.classes import inference_class
 

@@ -11,28 +11,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.cache.informer import Informer
+from kubeloop.client.kube import Event
+from kubeloop.condition_types import merge
+from kubeloop.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from kubeloop.objects import Key
+from kubeloop.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
+from kubeloop.resource import of
+from kubeloop.tokens import Token
+from kubeloop.types import RESOURCE_SLICE, SECRET
 from modelplane_operator.api import InferenceCluster, labels, names
-from modelplane_operator.api.base import of
-from modelplane_operator.api.conditions import merge
 from modelplane_operator.api.inference_cluster import Fabric
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.controllers.fabrics import Fabrics
-from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
-from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import ObservedHardware, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Observed, Registered, Secrets, plan
-from modelplane_operator.planning.inference_cluster.teardown import is_emptied
-from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
-from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
-from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
-from modelplane_operator.rendering.model_deployment import render_endpoint
-from modelplane_operator.rendering.registration import render_mark
-from modelplane_operator.rendering.serving_stack import render_stack
+from modelplane_operator.clusters.cluster.cluster_gateway import (
+    certificate,
+    render_cluster_gateway,
+    render_system_namespace,
+)
+from modelplane_operator.clusters.cluster.fabrics import Fabrics
+from modelplane_operator.clusters.cluster.plan import CHILDREN, ClusterState, Observed, Registered, Secrets, plan
+from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware, cut_slice
+from modelplane_operator.clusters.cluster.plan.teardown import is_emptied
+from modelplane_operator.clusters.cluster.registration import render_mark
+from modelplane_operator.clusters.stack.render import render_stack
+from modelplane_operator.models.deployment.render import render_endpoint
+from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.scheduling.cluster import read
 from tests.support.builders import EPOCH, GPU, deployment
 from tests.support.classes import inference_class

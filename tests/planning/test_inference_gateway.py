@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.certificates import secret_data
+from kubeloop.plan import Create, Issue, Replace
+from kubeloop.types import GATEWAY, type_of
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus, MutualTLSReady
-from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.kube.resources import GATEWAY, type_of
-from modelplane_operator.planning.certificates import new_authority
-from modelplane_operator.planning.inference_gateway import Observed, plan
-from modelplane_operator.planning.inference_gateway.gateway import UNSIGNED_SECONDS
-from modelplane_operator.planning.plan import Create, Issue, Replace
-from modelplane_operator.rendering.api_keys import FOLLOWED
-from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
-from modelplane_operator.rendering.inference_gateway import hosts_of
-from modelplane_operator.rendering.owned import on_hub
+from modelplane_operator.owned import on_hub
+from modelplane_operator.routing.gateway.certificates import new_authority
+from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES
+from modelplane_operator.routing.gateway.plan import Observed, plan
+from modelplane_operator.routing.gateway.plan.gateway import UNSIGNED_SECONDS
+from modelplane_operator.routing.gateway.render import hosts_of
+from modelplane_operator.routing.service.api_keys import FOLLOWED
 from tests.support.builders import EPOCH
 from tests.support.plans import carried_out, told
 from tests.support.secrets import signing_secret

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from kubeloop.helm.release import Component, Revision
+from kubeloop.objects import Key
+from kubeloop.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import EnvoyGateway, InferenceGateway, InferenceGatewayStatus
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Component, Revision
-from modelplane_operator.planning.charts import ObservedCharts, Workload
-from modelplane_operator.planning.inference_gateway import Observed, plan
-from modelplane_operator.planning.inference_gateway.gateway import serve
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
-from modelplane_operator.rendering.inference_gateway import render_inference_gateway
-from modelplane_operator.rendering.inference_gateway.software import gateway_parts
+from modelplane_operator.clusters.stack.chart_states import ObservedCharts, Workload
+from modelplane_operator.routing.gateway.plan import Observed, plan
+from modelplane_operator.routing.gateway.plan.gateway import serve
+from modelplane_operator.routing.gateway.render import render_inference_gateway
+from modelplane_operator.routing.gateway.render.software import gateway_parts
 
 Manifest = dict[str, Any]
 

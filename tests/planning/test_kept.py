@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from modelplane_operator.planning import model_endpoint, model_service
-from modelplane_operator.rendering import envoy_gateway, traefik
-from modelplane_operator.rendering.data_plane import DataPlane
+from modelplane_operator.routing.endpoint import plan as model_endpoint
+from modelplane_operator.routing.gateway import envoy_gateway, traefik
+from modelplane_operator.routing.gateway.data_plane import DataPlane
+from modelplane_operator.routing.service import plan as model_service
 from tests.support import endpoints, services
 from tests.support.builders import EPOCH
 from tests.support.kept import of_hub

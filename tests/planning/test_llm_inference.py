@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from kubeloop.condition_types import Condition
+from kubeloop.errors import ClientError, Forbidden, Invalid, Unauthorized, Unreachable
+from kubeloop.objects import Manifest
+from kubeloop.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.api import LLMInference, labels
-from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import Location, TargetResolved
-from modelplane_operator.kube.errors import ClientError, Forbidden, Invalid, Unauthorized, Unreachable
-from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, plan
-from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
-from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
+from modelplane_operator.models.llm_inference.plan import ClusterState, Observed, UnusableTarget, plan
+from modelplane_operator.models.llm_inference.render import render_in_fleet, render_on_cluster
 from tests.support.builders import EPOCH
 from tests.support.manifests import change
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from kubeloop.condition_types import Synced
+from kubeloop.errors import ClientError, Forbidden, TooMany, Unreachable
+from kubeloop.objects import Manifest, key_of
+from kubeloop.plan import LET_GO, Apply, Delete, Failure, Plan
+from kubeloop.types import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unreachable
-from modelplane_operator.kube.objects import Manifest, key_of
-from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
-from modelplane_operator.planning.cache_status import awaited, is_meant
-from modelplane_operator.planning.cached_cluster import ClusterState, User
-from modelplane_operator.planning.model_cache import plan
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
-from modelplane_operator.rendering.model_cache import Hydrator, render_token
+from modelplane_operator.models.cache.cache_status import awaited, is_meant
+from modelplane_operator.models.cache.cached_cluster import ClusterState, User
+from modelplane_operator.models.cache.plan import plan
+from modelplane_operator.models.cache.render import Hydrator, render_token
 from tests.support.caches import (
     COMMIT,
     NOW,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kubeloop.objects import key_of
+from kubeloop.plan import Apply, Create, Delete, Plan, Replace
 from modelplane_operator.api import InferenceCluster, ModelDeployment, labels, names
 from modelplane_operator.api.model_cache import CachedCluster, ModelCache, ModelCacheStatus
-from modelplane_operator.kube.objects import key_of
-from modelplane_operator.planning.model_deployment import plan
-from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
+from modelplane_operator.models.deployment.plan import plan
 from modelplane_operator.scheduling.requirement import NoCache
 from tests.support.builders import EPOCH, NAMESPACE, cluster, deployment, engine, gpu, model_cache, pool, request, taint
 from tests.support.manifests import change

@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.client.resolved import Resolved
+from kubeloop.plan import KEEP, LET_GO, Apply, Delete
+from kubeloop.types import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_endpoint import ModelEndpointStatus
-from modelplane_operator.kube.resolved import Resolved
-from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
-from modelplane_operator.planning.model_endpoint import (
+from modelplane_operator.clusters.cluster.plan.mutual_tls import LEARNT
+from modelplane_operator.routing.endpoint.backend_url import EVERYWHERE, Reach
+from modelplane_operator.routing.endpoint.plan import (
     PATIENCE,
     REQUEUE_AFTER,
     REQUEUE_SOON,
@@ -26,10 +29,7 @@ from modelplane_operator.planning.model_endpoint import (
     Outside,
     plan,
 )
-from modelplane_operator.planning.mutual_tls import LEARNT
-from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete
-from modelplane_operator.rendering import envoy_gateway, traefik
-from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
+from modelplane_operator.routing.gateway import envoy_gateway, traefik
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.endpoints import IP, Manifest, endpoint, seen, settled
 from tests.support.manifests import change

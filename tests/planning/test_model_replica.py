@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
+from kubeloop import strands
+from kubeloop.errors import ClientError, KubeconfigError, Unreachable
+from kubeloop.ownership import marked
+from kubeloop.plan import LET_GO, Apply, Delete, Failure, Plan
+from kubeloop.types import DEPLOYMENT, HTTP_ROUTE, type_of
 from modelplane_operator.api import ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
-from modelplane_operator.kube.errors import ClientError, KubeconfigError, Unreachable
-from modelplane_operator.kube.ownership import marked
-from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE, type_of
-from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
-from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
-from modelplane_operator.rendering.cluster_gateway import STEERING
-from modelplane_operator.rendering.hops import NO_REQUEST
-from modelplane_operator.rendering.model_replica import (
+from modelplane_operator.clusters.cluster.cluster_gateway import STEERING
+from modelplane_operator.models.replica.plan import ClusterState, Observed, plan
+from modelplane_operator.models.replica.plan.nodes import Unfit
+from modelplane_operator.models.replica.render import (
     EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     REVISION,
     Context,
     Lifecycle,
 )
-from modelplane_operator.runtime import strands
+from modelplane_operator.routing.service.hops import NO_REQUEST
 from tests.support.builders import EPOCH, NAMESPACE, replica, terminating
 from tests.support.kept import of_cluster
 from tests.support.manifests import ABSENT, change

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from kubeloop.plan import Apply, Delete
+from kubeloop.types import HTTP_ROUTE, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
-from modelplane_operator.kube.resources import HTTP_ROUTE, type_of
-from modelplane_operator.planning.model_service import Observed, plan
-from modelplane_operator.planning.plan import Apply, Delete
+from modelplane_operator.routing.service.plan import Observed, plan
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
 from tests.support.plans import carried_out, told

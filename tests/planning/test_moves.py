@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kubeloop.condition_types import Condition
+from kubeloop.objects import Key, annotations_of
+from kubeloop.plan import Apply, Create, Delete, Replace
+from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, labels
-from modelplane_operator.api.base import of
-from modelplane_operator.api.conditions import Condition
-from modelplane_operator.kube.objects import Key, annotations_of
-from modelplane_operator.planning.model_deployment import FOLLOWING, plan
-from modelplane_operator.planning.plan import Apply, Create, Delete, Replace
-from modelplane_operator.planning.rollout import PATIENCE, Budget, LiveReplica, Moves, moves
+from modelplane_operator.models.deployment.plan import FOLLOWING, plan
+from modelplane_operator.models.deployment.plan.rollout import PATIENCE, Budget, LiveReplica, Moves, moves
 from tests.planning.simulation import GRACE, Hub
 from tests.support import builders as b
 from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.certificates import secret_data
+from kubeloop.plan import Apply, Issue, Plan
+from kubeloop.types import CLIENT_TRAFFIC_POLICY
+from kubeloop.words import sentence
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
-from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
-from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
-from modelplane_operator.planning.hardware import ObservedHardware
-from modelplane_operator.planning.inference_cluster import ClusterState, Observed, Secrets, plan
-from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub, waits
-from modelplane_operator.planning.plan import Apply, Issue, Plan
-from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
-from modelplane_operator.rendering.gateway_relay import render_relay
+from modelplane_operator.clusters.cluster.cluster_gateway import render_cluster_gateway
+from modelplane_operator.clusters.cluster.plan import ClusterState, Observed, Secrets, plan
+from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
+from modelplane_operator.clusters.cluster.plan.mutual_tls import LEARNT, Hub, doors, read_hub, waits
+from modelplane_operator.routing.gateway.certificates import RENEWED, authorities, is_current, new_authority, trust
+from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
 Manifest = dict[str, Any]
 

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.api import labels
-from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE, UnknownTypeError
-from modelplane_operator.planning.plan import (
+from kubeloop.objects import Key, key_of
+from kubeloop.plan import (
     KEEP,
     LET_GO,
     Apply,
@@ -26,6 +24,8 @@ from modelplane_operator.planning.plan import (
     prune,
     strands,
 )
+from kubeloop.types import CONFIG_MAP, NAMESPACE, UnknownTypeError
+from modelplane_operator.api import labels
 
 Manifest = dict[str, Any]
 

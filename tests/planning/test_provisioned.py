@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from kubeloop.errors import KubeconfigError, Unreachable
+from kubeloop.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.inference_cluster import InferenceClusterStatus, ObservedCluster
-from modelplane_operator.kube.errors import KubeconfigError, Unreachable
-from modelplane_operator.planning.hardware import ObservedHardware
-from modelplane_operator.planning.inference_cluster import ClusterState, Observed, Secrets, plan
-from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
-from modelplane_operator.rendering.cluster_gateway import render_system_namespace
-from modelplane_operator.rendering.clusters.of_inference_cluster import render_infrastructure
+from modelplane_operator.clouds.render import render_infrastructure
+from modelplane_operator.clusters.cluster.cluster_gateway import render_system_namespace
+from modelplane_operator.clusters.cluster.plan import ClusterState, Observed, Secrets, plan
+from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
 from tests.support.builders import EPOCH
 from tests.support.classes import inference_class
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
-from modelplane_operator.planning.answers.documents import Others, Outcomes
-from modelplane_operator.planning.answers.forecast import DRAINED, drained, forecast, without
-from modelplane_operator.planning.answers.hardware import hardware
-from modelplane_operator.planning.answers.questions import AT_ONCE, Question, QuestionError, answer, asked
-from modelplane_operator.planning.answers.schema import document, read
-from modelplane_operator.planning.answers.snapshot import Snapshot
-from modelplane_operator.planning.answers.why import Why, why
+from modelplane_operator.ask.answers.documents import Others, Outcomes
+from modelplane_operator.ask.answers.forecast import DRAINED, drained, forecast, without
+from modelplane_operator.ask.answers.hardware import hardware
+from modelplane_operator.ask.answers.questions import AT_ONCE, Question, QuestionError, answer, asked
+from modelplane_operator.ask.answers.schema import document, read
+from modelplane_operator.ask.answers.snapshot import Snapshot
+from modelplane_operator.ask.answers.why import Why, why
 from modelplane_operator.scheduling import budget
 from tests.support.builders import EPOCH, cluster, deployment, engine, model_cache, request
 from tests.support.observed import placed

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from kubeloop.words import sentence
 from modelplane_operator.api.model_endpoint import ModelEndpointStatus
-from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.checked import Checked
-from modelplane_operator.planning.model_endpoint import Observed, Reached, plan
+from modelplane_operator.routing.checked import Checked
+from modelplane_operator.routing.endpoint.plan import Observed, Reached, plan
 from tests.support.endpoints import IP, endpoint, seen, settled
 from tests.support.plans import told
 

@@ -8,9 +8,9 @@ from unittest.mock import Mock
 import pytest
 
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.planning import selection
-from modelplane_operator.planning.model_service import plan
-from modelplane_operator.planning.selection import Neighbours, state
+from modelplane_operator.routing.service import selection
+from modelplane_operator.routing.service.plan import plan
+from modelplane_operator.routing.service.selection import Neighbours, state
 from tests.support.plans import told
 from tests.support.services import Manifest, endpoint, seen, service
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from kubeloop.errors import Unreachable
+from kubeloop.helm.release import ARCHIVE, Component, Revision, RevisionContent, Run
+from kubeloop.objects import Key
+from kubeloop.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.api import labels
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
-from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import ARCHIVE, Component, Revision, RevisionContent, Run
-from modelplane_operator.planning.charts import ObservedCharts, Workload
-from modelplane_operator.planning.mutual_tls import Hub
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
-from modelplane_operator.planning.serving_stack import ClusterState, Observed, homes, plan
-from modelplane_operator.rendering.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
-from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
+from modelplane_operator.clusters.cluster.plan.mutual_tls import Hub
+from modelplane_operator.clusters.stack.chart_states import ObservedCharts, Workload
+from modelplane_operator.clusters.stack.plan import ClusterState, Observed, homes, plan
+from modelplane_operator.clusters.stack.render import parts, render_before, render_gateway, render_namespaces
+from modelplane_operator.routing.gateway.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
 
 Manifest = dict[str, Any]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kubeloop.ownership import marked, was_applied
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.kube.ownership import marked, was_applied
-from modelplane_operator.planning.hardware import cut_node
-from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.symptoms import (
+from modelplane_operator.clusters.cluster.plan.hardware import cut_node
+from modelplane_operator.models.replica.plan.nodes import Unfit
+from modelplane_operator.models.replica.plan.symptoms import (
     cut_pod,
     cut_policy,
     cut_route,

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
+from kubeloop import strands
+from kubeloop.conditions import condition
+from kubeloop.errors import ClientError, Defect, Forbidden, Invalid, KubeconfigError, Unreachable
+from kubeloop.objects import Manifest
+from kubeloop.plan import Apply, Failure
+from kubeloop.remote_messages import meaning, refused, worded
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.kube.cluster_words import meaning, refused, worded
-from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.errors import ClientError, Defect, Forbidden, Invalid, KubeconfigError, Unreachable
-from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.hydration import cut_claim, cut_job, trouble
-from modelplane_operator.planning.nodes import Unfit, why_not_ready
-from modelplane_operator.planning.plan import Apply, Failure
-from modelplane_operator.planning.symptoms import cut_pod, refusal, symptoms, told, unfinished, unrouted
-from modelplane_operator.runtime import strands
+from modelplane_operator.models.cache.hydration import cut_claim, cut_job, trouble
+from modelplane_operator.models.replica.plan.nodes import Unfit, why_not_ready
+from modelplane_operator.models.replica.plan.symptoms import cut_pod, refusal, symptoms, told, unfinished, unrouted
 
 CANARY = "10.9.8.7 team=red accounts/of-the-platform"
 SAYS = {"status": "False", "reason": "Because", "message": CANARY, "observedGeneration": 1}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from kubeloop.helm.release import Component
 from modelplane_operator.api import names
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
@@ -21,34 +22,31 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
-from modelplane_operator.kube.cloud import Ref, Wanted
-from modelplane_operator.kube.releases import Component
-from modelplane_operator.rendering import traefik
-from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
-from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
-from modelplane_operator.rendering.clusters import gke
-from modelplane_operator.rendering.clusters.eks import resources
-from modelplane_operator.rendering.clusters.eks.plan import Facts
-from modelplane_operator.rendering.clusters.problem import CannotMake
-from modelplane_operator.rendering.credentials import Header, read_credentials
-from modelplane_operator.rendering.gateway_relay import render_relay
-from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
-from modelplane_operator.rendering.inference_gateway.software import gateway_parts, render_addresses
-from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
-from modelplane_operator.rendering.model_cache import (
-    Hydrator,
-    render_account,
-    render_job,
-    render_token,
-    render_volume,
+from modelplane_operator.clouds.eks.render import resources
+from modelplane_operator.clouds.eks.render.plan import Facts
+from modelplane_operator.clouds.gke import render as gke
+from modelplane_operator.clouds.problem import CannotMake
+from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clusters.cluster.cluster_gateway import (
+    gateway_of,
+    render_cluster_gateway,
+    render_system_namespace,
 )
-from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
-from modelplane_operator.rendering.model_endpoint import asked_name
-from modelplane_operator.rendering.model_memory import memory_need
-from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
-from modelplane_operator.rendering.model_service import render_model_service
-from modelplane_operator.rendering.serving_stack import parts, render_before, render_namespaces
-from modelplane_operator.rendering.weights import Target, selected, weighted
+from modelplane_operator.clusters.stack.render import parts, render_before, render_namespaces
+from modelplane_operator.models.cache.render import Hydrator, render_account, render_job, render_token, render_volume
+from modelplane_operator.models.deployment.render import render_endpoint, render_replica
+from modelplane_operator.models.llm_inference.model_memory import memory_need
+from modelplane_operator.models.llm_inference.render import render_in_fleet, render_on_cluster
+from modelplane_operator.models.replica.render import CannotRender, Context, render_model_replica
+from modelplane_operator.routing.endpoint.backend_url import Backend, InvalidUrl, Reach, parse_url
+from modelplane_operator.routing.endpoint.credentials import Header, read_credentials
+from modelplane_operator.routing.endpoint.render import asked_name
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.gateway.gateway_relay import render_relay
+from modelplane_operator.routing.gateway.render import hub_gateway, render_inference_gateway
+from modelplane_operator.routing.gateway.render.software import gateway_parts, render_addresses
+from modelplane_operator.routing.service.render import render_model_service
+from modelplane_operator.routing.service.weights import Target, selected, weighted
 from tests.support.manifests import Manifest
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 
 from modelplane_operator.api.serving_stack import Versions
-from modelplane_operator.rendering import traefik
-from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
-from modelplane_operator.rendering.digests import DIGESTS, chart_reference
-from modelplane_operator.rendering.images import PICKER, SIDECAR
-from modelplane_operator.rendering.inference_gateway.software import (
-    METALLB,
-    METALLB_REPOSITORY,
-    METALLB_VERSION,
-)
-from modelplane_operator.rendering.stack_charts import STACK
+from modelplane_operator.clusters.cluster.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
+from modelplane_operator.clusters.stack.charts import STACK
+from modelplane_operator.clusters.stack.digests import DIGESTS, chart_reference
+from modelplane_operator.images import PICKER, SIDECAR
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.gateway.render.software import METALLB, METALLB_REPOSITORY, METALLB_VERSION
 from tests.support.golden import Golden
 from tests.support.manifests import ROOT
 

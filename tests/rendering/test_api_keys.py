@@ -6,10 +6,10 @@ import base64
 
 import pytest
 
+from kubeloop.objects import Key
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.rendering import envoy_gateway, traefik
-from modelplane_operator.rendering.api_keys import (
+from modelplane_operator.routing.gateway import envoy_gateway, traefik
+from modelplane_operator.routing.service.api_keys import (
     LARGEST,
     LONGEST,
     MOST,

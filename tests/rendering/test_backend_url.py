@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.rendering.backend_url import (
+from modelplane_operator.routing.endpoint.backend_url import (
     EVERYWHERE,
     Backend,
     InvalidUrl,

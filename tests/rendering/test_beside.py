@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.objects import Key
 from modelplane_operator.api import labels
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.rendering.beside import Marker, holder
+from modelplane_operator.clusters.stack.beside import Marker, holder
 
 OURS = Key("monitoring", "mp-kube-prometheus-stack")
 MARKER = Marker("prometheuses.monitoring.coreos.com", "prometheus-operator")

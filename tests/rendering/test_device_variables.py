@@ -11,9 +11,9 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
-from modelplane_operator.rendering.allowed import DEVICE_PREFIXES, DEVICE_VARIABLES
-from modelplane_operator.rendering.model_deployment import not_allowed, render_replica
-from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
+from modelplane_operator.models.deployment.render import not_allowed, render_replica
+from modelplane_operator.models.replica.render import CannotRender, Context, render_model_replica
+from modelplane_operator.models.replica.render.allowed import DEVICE_PREFIXES, DEVICE_VARIABLES
 from tests.support.manifests import Manifest
 
 NOTHING = {"NVIDIA_VISIBLE_DEVICES": "void", "AMD_VISIBLE_DEVICES": "none", "HABANA_VISIBLE_DEVICES": "none"}

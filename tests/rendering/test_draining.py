@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from modelplane_operator.api.model_replica import PlacedEngine
-from modelplane_operator.rendering.model_replica.draining import QUIET_SECONDS, drain_by_load
+from modelplane_operator.models.replica.render.draining import QUIET_SECONDS, drain_by_load
 from tests.support.manifests import Manifest
 
 QUIET = 2

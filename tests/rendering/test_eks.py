@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from modelplane_operator.api import names
 from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.kube.cloud import Ref, refs
-from modelplane_operator.rendering.clusters.eks import kinds, resources
-from modelplane_operator.rendering.clusters.eks.plan import Facts, zones_for
-from modelplane_operator.rendering.clusters.problem import CannotMake
+from modelplane_operator.clouds.eks.render import kinds, resources
+from modelplane_operator.clouds.eks.render.plan import Facts, zones_for
+from modelplane_operator.clouds.problem import CannotMake
+from modelplane_operator.clouds.resources import Ref, refs
 from tests.support.manifests import Manifest
 
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2d")

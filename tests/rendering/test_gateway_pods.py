@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api.gateway_pods import GatewayPods
-from modelplane_operator.rendering.gateway_pods import (
+from modelplane_operator.routing.gateway.gateway_pods import (
     AWS_TYPE,
     PATIENT,
     envoy_proxy,

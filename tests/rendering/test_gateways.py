@@ -22,13 +22,13 @@ from localfleet.apiserver import free_ports
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.rendering.backend_url import Backend, parse_url
-from modelplane_operator.rendering.credentials import Header
-from modelplane_operator.rendering.data_plane import DataPlane
-from modelplane_operator.rendering.inference_gateway import DATA_PLANES, hub_gateway, render_inference_gateway
-from modelplane_operator.rendering.model_endpoint import asked_name, provable
-from modelplane_operator.rendering.model_service import render_model_service
-from modelplane_operator.rendering.weights import Target, selected, weighted
+from modelplane_operator.routing.endpoint.backend_url import Backend, parse_url
+from modelplane_operator.routing.endpoint.credentials import Header
+from modelplane_operator.routing.endpoint.render import asked_name, provable
+from modelplane_operator.routing.gateway.data_plane import DataPlane
+from modelplane_operator.routing.gateway.render import DATA_PLANES, hub_gateway, render_inference_gateway
+from modelplane_operator.routing.service.render import render_model_service
+from modelplane_operator.routing.service.weights import Target, selected, weighted
 from tests.support.api import Api
 from tests.support.fronts import NAMESPACE, SECRET_HEADERS, Front, echo, opened, own_address
 from tests.support.manifests import Manifest

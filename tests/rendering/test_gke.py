@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api.clusters.gke import GKECluster
-from modelplane_operator.kube.cloud import refs
-from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
-from modelplane_operator.rendering.clusters.problem import CannotMake
+from modelplane_operator.clouds.gke.render import Facts, kinds, resources
+from modelplane_operator.clouds.problem import CannotMake
+from modelplane_operator.clouds.resources import refs
 from tests.support.manifests import Manifest
 
 FACTS = Facts("lab-1234")

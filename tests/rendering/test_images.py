@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from modelplane_operator.rendering.digests import DIGESTS
-from modelplane_operator.rendering.images import PICKER, REFERENCE, SIDECAR, Images
+from modelplane_operator.clusters.stack.digests import DIGESTS
+from modelplane_operator.images import PICKER, REFERENCE, SIDECAR, Images
 from modelplane_operator.settings import Settings, SettingsError
 
 DIGEST = f"sha256:{'0f' * 32}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from modelplane_operator.api import LLMInference, ModelDeployment, ModelService
-from modelplane_operator.rendering.llm_deployment import SELECTING
-from modelplane_operator.rendering.llm_inference import render_in_fleet
+from modelplane_operator.models.llm_inference.render import render_in_fleet
+from modelplane_operator.models.llm_inference.render_deployment import SELECTING
 from modelplane_operator.scheduling import budget
 
 

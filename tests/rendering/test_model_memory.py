@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from modelplane_operator.api import LLMInference
-from modelplane_operator.rendering.model_memory import MemoryRequirement, memory_need
+from modelplane_operator.models.llm_inference.model_memory import MemoryRequirement, memory_need
 
 
 def need(model: str, gpu: int = 1, memory: str | None = None) -> MemoryRequirement | None:

@@ -14,30 +14,30 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
+from kubeloop.resource import Resource
 from localfleet.errors import FleetError
 from localfleet.fleet import Fleet
 from localfleet.waiting import until
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Resource
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
-from modelplane_operator.rendering import traefik
-from modelplane_operator.rendering.backend_url import Backend, parse_url
-from modelplane_operator.rendering.inference_gateway import address_of, render_inference_gateway
-from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
-from modelplane_operator.rendering.model_replica import (
+from modelplane_operator.models.deployment.render import render_endpoint, render_replica
+from modelplane_operator.models.replica.render import (
     LEADER_WORKER_SETS,
     CannotRender,
     Context,
     Lifecycle,
     render_model_replica,
 )
-from modelplane_operator.rendering.model_service import render_model_service
-from modelplane_operator.rendering.weights import MAX_BACKENDS, Target, selected, weighted
+from modelplane_operator.routing.endpoint.backend_url import Backend, parse_url
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.gateway.render import address_of, render_inference_gateway
+from modelplane_operator.routing.service.render import render_model_service
+from modelplane_operator.routing.service.weights import MAX_BACKENDS, Target, selected, weighted
 from tests.support.hub import Hub
 from tests.support.manifests import Manifest
 

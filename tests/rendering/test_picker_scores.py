@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.rendering.model_replica.endpoint_picker import picker_config
+from modelplane_operator.models.replica.render.endpoint_picker import picker_config
 from tests.support.builders import replica
 
 ENGINES, SLOTS, LOAD = 4, 8, 0.62
@@ -96,8 +96,8 @@ def test_requests_are_spread_evenly_however_much_of_their_prompts_is_the_same(sh
     counts, slowest = spread(*weights(ONE), share, (1.0,), seed)
     _, by_queue_alone = spread(0, 1, 0, (1.0,), seed)
 
-    # An engine that has none of the prompts' beginnings gets a request only when the others queue: by chance that may be
-    # late. With the weights of before it never came, and others waited.
+    # An engine that has no prompt's beginning gets a request only when others queue: by chance that may be late. With
+    # the weights of before it never came, and others waited.
     assert max(counts) <= 3 * min(counts), counts
     assert slowest <= 2 * by_queue_alone
 

@@ -17,7 +17,7 @@ VERSION = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
 IMAGE = re.compile(r"[a-z0-9][-a-z0-9.]*(/[-a-z0-9._]+)+:v?\d[-\w.]*(@sha256:[0-9a-f]{64})?")
 ELSEWHERE = {
     "modelplane_operator/api/pins.py": "the table",
-    "modelplane_operator/rendering/digests.py": "the digests of what the table names; make digests writes it",
+    "modelplane_operator/clusters/stack/digests.py": "the digests of what the table names; make digests writes it",
 }
 OTHER = {"v1.36.1+3": "a version of Kubernetes, on Vultr"}
 

@@ -7,12 +7,12 @@ from functools import cache
 
 import pytest
 
+from kubeloop.model import Model
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Model
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec, PlacedEngine, PlacedMember
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
-from modelplane_operator.rendering.model_deployment import not_allowed, render_replica
+from modelplane_operator.models.deployment.render import not_allowed, render_replica
 from tests.support.manifests import ROOT, load
 
 ELSEWHERE = {

@@ -12,23 +12,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kubeloop.objects import Key
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.rendering import traefik
-from modelplane_operator.rendering.backend_url import Backend
-from modelplane_operator.rendering.model_endpoint import known_backend
-from modelplane_operator.rendering.model_replica import (
+from modelplane_operator.models.replica.render import (
     EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     CannotRender,
     Context,
     render_model_replica,
 )
-from modelplane_operator.rendering.model_service import MAX_RULES, render_model_service
-from modelplane_operator.rendering.weights import MAX_BACKENDS, MAX_WEIGHT, Target, selected, weighted
+from modelplane_operator.routing.endpoint.backend_url import Backend
+from modelplane_operator.routing.endpoint.render import known_backend
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.service.render import MAX_RULES, render_model_service
+from modelplane_operator.routing.service.weights import MAX_BACKENDS, MAX_WEIGHT, Target, selected, weighted
 from tests.rendering.cases import CASES, render
 from tests.support.manifests import Manifest
 

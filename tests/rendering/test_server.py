@@ -16,14 +16,14 @@ from localfleet import binaries
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.pods import Capability
-from modelplane_operator.rendering.model_replica import (
+from modelplane_operator.models.replica.render import (
     EXTENSION_POLICIES,
     LEADER_WORKER_SETS,
     CannotRender,
     Context,
     render_model_replica,
 )
-from modelplane_operator.rendering.model_replica.fences import BEYOND_BASELINE
+from modelplane_operator.models.replica.render.fences import BEYOND_BASELINE
 from tests.rendering.cases import CASES, render
 from tests.support.api import Api
 from tests.support.manifests import ROOT, Manifest

@@ -7,7 +7,7 @@ from collections.abc import ItemsView
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.rendering.weights import matched, places
+from modelplane_operator.routing.service.weights import matched, places
 
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.rendering import envoy_gateway, traefik
-from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
-from modelplane_operator.rendering.gateway_pods import DRAIN, LEAVE
-from modelplane_operator.rendering.gateway_relay import render_relay
-from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, KEEP_ALIVE
+from modelplane_operator.clusters.cluster.cluster_gateway import render_cluster_gateway
+from modelplane_operator.models.replica.render.pods import DEFAULT_LIFECYCLE, KEEP_ALIVE
+from modelplane_operator.routing.gateway import envoy_gateway, traefik
+from modelplane_operator.routing.gateway.gateway_pods import DRAIN, LEAVE
+from modelplane_operator.routing.gateway.gateway_relay import render_relay
 from tests.support.manifests import ROOT, Manifest
 
 TRAEFIKS_IDLE = 180.0  # of an entry point, by Traefik itself (v3.7: DefaultIdleTimeout)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.rendering.weights import MAX_WEIGHT, fitted, weights
+from modelplane_operator.routing.service.weights import MAX_WEIGHT, fitted, weights
 
 # (weight, endpoints) of each entry, and the weight of every endpoint of each
 WORKED = {

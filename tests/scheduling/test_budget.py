@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from modelplane_operator.kube.remembering import remembered
+from kubeloop.memo import remembered
 from modelplane_operator.scheduling import budget, prose
 from modelplane_operator.scheduling.problems import Overdrawn
 from modelplane_operator.scheduling.requirement import placement_request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modelplane_operator.api.base import OwnerReference
+from kubeloop.resource import OwnerReference
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.fleet import FleetModel

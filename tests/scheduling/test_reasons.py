@@ -12,7 +12,7 @@ import pytest
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment, ReplicasScheduled
-from modelplane_operator.planning.shortfall import unplaced
+from modelplane_operator.models.deployment.plan.shortfall import unplaced
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel

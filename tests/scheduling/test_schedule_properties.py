@@ -12,7 +12,7 @@ from random import Random
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from modelplane_operator.api.conditions import Ready, is_true
+from kubeloop.condition_types import Ready, is_true
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica

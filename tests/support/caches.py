@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from kubeloop.objects import Manifest
+from kubeloop.ownership import marked
+from kubeloop.plan import Apply, Delete, Plan
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.kube.ownership import marked
-from modelplane_operator.planning.cached_cluster import ClusterState, Observed
-from modelplane_operator.planning.plan import Apply, Delete, Plan
-from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_volume
+from modelplane_operator.models.cache.cached_cluster import ClusterState, Observed
+from modelplane_operator.models.cache.render import Hydrator, render_account, render_job, render_volume
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 COMMIT, TOKEN = "c" * 40, "aGZfY2FuYXJ5"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
+from kubeloop.errors import ApiError, NotFound
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Account, Inventory, Kind, Owner, Wanted
-from modelplane_operator.kube.errors import ApiError, NotFound
-from modelplane_operator.planning.clouds.decide import CloudDecision, Situation, decide, may_let_go
-from modelplane_operator.planning.clouds.steps import CloudStep, DeleteResource
-from modelplane_operator.runtime.clouds import Journal
+from modelplane_operator.clouds.calls import Journal
+from modelplane_operator.clouds.decide import CloudDecision, Situation, decide, may_let_go
+from modelplane_operator.clouds.resources import Account, Inventory, Kind, Owner, Wanted
+from modelplane_operator.clouds.steps import CloudStep, DeleteResource
 
 OWNER = Owner("uid-of-berlin", "berlin")
 ACCOUNT = Account("Fake", "here", "default")

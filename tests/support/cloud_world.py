@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from modelplane_operator.clients.clouds.cloud import Cloud
-from modelplane_operator.clients.clouds.view import View
-from modelplane_operator.kube.cloud import Inventory, Kind, Wanted
-from modelplane_operator.planning.clouds.decide import unsettled
-from modelplane_operator.planning.clouds.steps import CloudStep
-from modelplane_operator.runtime.clouds import carry_out
+from modelplane_operator.clouds.calls import carry_out
+from modelplane_operator.clouds.cloud import Cloud
+from modelplane_operator.clouds.decide import unsettled
+from modelplane_operator.clouds.resources import Inventory, Kind, Wanted
+from modelplane_operator.clouds.steps import CloudStep
+from modelplane_operator.clouds.view import View
 from tests.support.cloud_life import OWNER, Life
 
 

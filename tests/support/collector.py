@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+from kubeloop.probes import answering
 from localfleet.apiserver import free_ports
-from modelplane_operator.runtime.probes import answering
 
 
 @dataclass(frozen=True, slots=True)

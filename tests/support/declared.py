@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from modelplane_operator.clients.access import Access
-from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.runtime.operator import assemble
-from modelplane_operator.runtime.watched import Controllers
-from modelplane_operator.runtime.world import World
+from kubeloop.client.access import Access
+from kubeloop.watched import Controllers
+from modelplane_operator.kinds import kinds
+from modelplane_operator.operator import assemble
 from modelplane_operator.settings import Settings
+from modelplane_operator.world import World
 
 
 async def declared(hub_gateway: str = "helm") -> Controllers:

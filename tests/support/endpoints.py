@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.planning.model_endpoint import Observed, plan
-from modelplane_operator.rendering import traefik
-from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
-from modelplane_operator.rendering.data_plane import DataPlane
+from modelplane_operator.routing.endpoint.backend_url import EVERYWHERE, Reach
+from modelplane_operator.routing.endpoint.plan import Observed, plan
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.gateway.data_plane import DataPlane
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.plans import carried_out
 

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+from kubeloop.client.access import read_kubeconfig
+from kubeloop.client.resolver import Resolver
+from kubeloop.watched import Controllers
 from localfleet.fleet import Fleet
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.controllers import inference_class, inference_cluster
-from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.fabrics import Fabrics
-from modelplane_operator.runtime.operator import Build, assemble
-from modelplane_operator.runtime.watched import Controllers
-from modelplane_operator.runtime.world import World
+from modelplane_operator.clusters.class_ import controller as inference_class
+from modelplane_operator.clusters.cluster import controller as inference_cluster
+from modelplane_operator.clusters.cluster.connections import Connections
+from modelplane_operator.clusters.cluster.fabrics import Fabrics
+from modelplane_operator.clusters.cluster.gateways import Gateways
+from modelplane_operator.operator import Build, assemble
 from modelplane_operator.settings import Settings
+from modelplane_operator.world import World
 from tests.support.builders import GPU, claim
 from tests.support.manifests import Manifest
 

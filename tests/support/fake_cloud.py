@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from modelplane_operator.kube.cloud import Found, Inventory, Kind
-from modelplane_operator.kube.errors import AlreadyExists, InUse, Invalid, NotFound, ServerFault, TooMany
-from modelplane_operator.planning.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
+from kubeloop.errors import AlreadyExists, InUse, Invalid, NotFound, ServerFault, TooMany
+from modelplane_operator.clouds.resources import Found, Inventory, Kind
+from modelplane_operator.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 
 Told = Literal["token", "name", "nothing"]
 """By what a repeated call is told."""

@@ -23,7 +23,7 @@ import yaml
 from localfleet import binaries, hostgateway
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import labels
-from modelplane_operator.rendering.inference_gateway import DATA_PLANES
+from modelplane_operator.routing.gateway.render import DATA_PLANES
 from tests.support.api import Api
 from tests.support.manifests import Manifest
 

@@ -26,10 +26,10 @@ from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from modelplane_operator.clients import http2_frames as http2
-from modelplane_operator.clients import http2_headers
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.http2_frames import FrameType
+from kubeloop.client import http2_frames as http2
+from kubeloop.client import http2_headers
+from kubeloop.client.access import Access
+from kubeloop.client.http2_frames import FrameType
 
 PEM = Encoding.PEM
 BEGUN = http2.frame(

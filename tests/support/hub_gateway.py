@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from modelplane_operator.clients.hub_gateway import ServiceAddress
+from modelplane_operator.routing.service.probe import ServiceAddress
 
 PREFIX = "/team/chat/"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
-from modelplane_operator.kube.resources import ResourceType
+from kubeloop.cache.informer import Informer
+from kubeloop.client.kube import Event
+from kubeloop.types import ResourceType
 from tests.support.manifests import Manifest
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from functools import cache
 
+from kubeloop.cache.informer import Informer
+from kubeloop.cache.watches import Watched
+from kubeloop.objects import key_of
+from kubeloop.types import ResourceType, type_of
+from kubeloop.watched import watched
 from modelplane_operator.api import names
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.resources import ResourceType, type_of
-from modelplane_operator.runtime.operator import OURS
-from modelplane_operator.runtime.watched import watched
+from modelplane_operator.operator import OURS
 from tests.support.declared import declared
 from tests.support.manifests import Manifest
 

@@ -11,7 +11,7 @@ from ipaddress import ip_address, ip_network
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.rendering.model_replica.fences import ENVOYS, render_fences
+from modelplane_operator.models.replica.render.fences import ENVOYS, render_fences
 from tests.support.manifests import Manifest
 
 TENANT, OTHER = "team-a", "team-b"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelplane_operator.api import labels
-from modelplane_operator.planning.hardware import cut_node, cut_slice
+from modelplane_operator.clusters.cluster.plan.hardware import cut_node, cut_slice
 from tests.support.builders import GPU
 from tests.support.manifests import Manifest
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.planning.model_deployment import Observed
-from modelplane_operator.rendering.model_deployment import render_replica
+from modelplane_operator.models.deployment.plan import Observed
+from modelplane_operator.models.deployment.render import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.requirement import NoCache, placement_request
 from modelplane_operator.scheduling.schedule import schedule

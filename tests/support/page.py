@@ -12,11 +12,11 @@ from typing import Any
 
 from aiohttp import web
 
-from modelplane_operator.api.base import of
+from kubeloop.client.access import Access
+from kubeloop.resource import of
 from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.page.live import Live
 from modelplane_operator.cli.page.server import Server
-from modelplane_operator.clients.access import Access
 
 TOKEN = "t0ken"  # noqa: S105
 _versions = count(1)

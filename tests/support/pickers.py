@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from modelplane_operator.rendering.envoy_policies import backend_policy
+from modelplane_operator.routing.gateway.envoy_policies import backend_policy
 
 Manifest = dict[str, Any]
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from modelplane_operator.kube.objects import key_of
-from modelplane_operator.kube.ownership import marked
-from modelplane_operator.kube.resources import type_of
-from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, SetFinalizer
+from kubeloop.objects import key_of
+from kubeloop.ownership import marked
+from kubeloop.plan import Apply, Create, Delete, Plan, SetFinalizer
+from kubeloop.types import type_of
 
 Manifest = dict[str, Any]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kubeloop.types import HTTP_ROUTE, type_of
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService, ModelServiceStatus
-from modelplane_operator.kube.resources import HTTP_ROUTE, type_of
-from modelplane_operator.planning.model_service import Observed, plan
-from modelplane_operator.rendering import traefik
+from modelplane_operator.routing.gateway import traefik
+from modelplane_operator.routing.service.plan import Observed, plan
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.plans import carried_out
 

@@ -14,25 +14,25 @@ from typing import Any
 import pytest
 import yaml
 
+from kubeloop.backoff import Backoff
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.prober import ConnectionPace
+from kubeloop.cache.reflector import WatchPace
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.access import Access
+from kubeloop.client.kube import Kube
+from kubeloop.client.wire import Call
+from kubeloop.helm.driver import Helm
+from kubeloop.helm.records import revisions
+from kubeloop.helm.release import Revision
+from kubeloop.loop import Clients, Controller, reconcile
+from kubeloop.objects import Key
+from kubeloop.queue import Outcome
+from kubeloop.resource import Resource
+from kubeloop.steps import KUBE
+from kubeloop.types import HUB, SECRET
 from modelplane_operator.api import crd
-from modelplane_operator.api.base import Resource
-from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.helm import Helm
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.prober import ConnectionPace
-from modelplane_operator.clients.reflector import WatchPace
-from modelplane_operator.clients.releases import revisions
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.clients.wire import Call
-from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Revision
-from modelplane_operator.kube.resources import HUB, SECRET
-from modelplane_operator.runtime.loop import Clients, Controller, reconcile
-from modelplane_operator.runtime.queue import Outcome
-from modelplane_operator.runtime.steps import KUBE
 from tests.support.helm import kill
 from tests.support.waiting import until
 

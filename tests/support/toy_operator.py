@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kubeloop.condition_types import Ready
+from kubeloop.loop import Clients, Controller
+from kubeloop.plan import Apply, Plan
+from kubeloop.types import CONFIG_MAP
+from kubeloop.watched import Controllers
+from kubeloop.wiring import owner_of_kind
 from modelplane_operator.__main__ import main
 from modelplane_operator.api import ModelCache, labels
-from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
-from modelplane_operator.kube.resources import CONFIG_MAP
-from modelplane_operator.planning.plan import Apply, Plan
-from modelplane_operator.runtime.loop import Clients, Controller
-from modelplane_operator.runtime.watched import Controllers
-from modelplane_operator.runtime.wiring import owner_of_kind
-from modelplane_operator.runtime.world import World
+from modelplane_operator.world import World
 
 REQUEUE_AFTER = 0.5
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.resources import VLLM_RUNTIME
+from kubeloop.client.kube import Kube
+from kubeloop.objects import Key, Manifest
+from kubeloop.types import VLLM_RUNTIME
 
 _ANYTHING: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION: Manifest = {

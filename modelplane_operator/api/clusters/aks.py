@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
+from kubeloop.condition_types import Ready, Synced
+from kubeloop.model import Model, list_map
+from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import PLACE, CloudName
 from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS, Location
 from modelplane_operator.api.clusters.parts import (
@@ -19,10 +21,8 @@ from modelplane_operator.api.clusters.parts import (
     NodeCount,
     fixed_network,
 )
-from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.groups import INFRASTRUCTURE
-from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials
 
 

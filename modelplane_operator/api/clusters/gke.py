@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Column, Definition, Resource
+from kubeloop.model import Model, list_map
+from kubeloop.resource import Column, Definition, Resource
 from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.cluster_origin import (
     ACCOUNT_WITHOUT_PROJECT_STAYS,
@@ -29,7 +30,6 @@ from modelplane_operator.api.clusters.parts import (
 from modelplane_operator.api.clusters.provisioning import CONDITIONS, CloudStatus
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.groups import INFRASTRUCTURE
-from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import Credentials
 
 

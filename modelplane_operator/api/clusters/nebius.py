@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import Definition, Resource, SummarizedStatus
+from kubeloop.condition_types import Ready, Synced
+from kubeloop.model import Model, Rule, list_map
+from kubeloop.resource import Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName, String63
 from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS
 from modelplane_operator.api.clusters.parts import (
@@ -21,10 +23,8 @@ from modelplane_operator.api.clusters.parts import (
     PoolRole,
     ProducedSecret,
 )
-from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.groups import INFRASTRUCTURE
-from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.node_pool import ONLY_WITH_INFINIBAND, InfiniBand
 from modelplane_operator.api.shared import CacheStatus, Credentials
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from kubeloop.model import Model, Rule, must, needed
 from modelplane_operator.api.bounds import CloudName, DiskSize, String63
-from modelplane_operator.api.model import Model, Rule, must, needed
 from modelplane_operator.api.node_pool import PoolName as AnyPoolName
 
 PoolName = Annotated[AnyPoolName, Field(min_length=1)]

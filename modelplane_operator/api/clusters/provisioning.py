@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import SummarizedStatus
-from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
-from modelplane_operator.api.model import Model, list_map
+from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import Model, list_map
+from kubeloop.resource import SummarizedStatus
 from modelplane_operator.api.shared import CacheStatus
 
 MOST_RESOURCES = 256  # of one cluster: 8 pools, 6 zones and all that belongs to them are some hundred

@@ -12,21 +12,21 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from kubeloop.cache.connection import Connection
+from kubeloop.cache.store import Store
+from kubeloop.cache.watches import Watched
+from kubeloop.client.kube import Kube
+from kubeloop.client.limits import OF_HUB
+from kubeloop.client.subresources import may
+from kubeloop.errors import ClientError
+from kubeloop.objects import Key, Manifest, key_of
+from kubeloop.resource import of
+from kubeloop.words import legible
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica, ModelService
-from modelplane_operator.api.base import of
+from modelplane_operator.ask.answers.overview import clusters, in_transit, models
+from modelplane_operator.ask.answers.schema import plain
+from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.kubeconfig import HubTarget
-from modelplane_operator.clients.asking import may
-from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.limits import OF_HUB
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watches import Watched
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.words import legible
-from modelplane_operator.planning.answers.overview import clusters, in_transit, models
-from modelplane_operator.planning.answers.schema import plain
-from modelplane_operator.planning.answers.snapshot import Snapshot
 
 Rows = Mapping[str, Mapping[str, Any]]
 """By what they are of, and by name."""

@@ -16,14 +16,14 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from kubeloop.errors import ClientError
 from modelplane_operator.api import ModelDeployment, ModelService
+from modelplane_operator.ask.answers.hardware import hardware
+from modelplane_operator.ask.answers.overview import cluster
+from modelplane_operator.ask.answers.why import why
 from modelplane_operator.cli.hub import told
 from modelplane_operator.cli.output import No
 from modelplane_operator.cli.page.live import Live, Rows, changes, shown
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.planning.answers.hardware import hardware
-from modelplane_operator.planning.answers.overview import cluster
-from modelplane_operator.planning.answers.why import why
 
 FILES: Final = {
     "/": ("index.html", "text/html"),

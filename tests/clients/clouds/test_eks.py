@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.clients.clouds.eks import permissions
-from modelplane_operator.kube.cloud import Endpoint, Quota, Reservation
-from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.eks import kinds, quotas
+from kubeloop.errors import NotFound
+from modelplane_operator.clouds.eks import permissions
+from modelplane_operator.clouds.eks.render import kinds, quotas
+from modelplane_operator.clouds.resources import Endpoint, Quota, Reservation
 from tests.support.aws.clusters import FABRIC, eks_cluster
 from tests.support.aws.server import Fault
 from tests.support.aws.world import AwsWorld

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import pytest
 
+from kubeloop.loop import Clients
+from kubeloop.plan import LET_GO, Plan
+from kubeloop.strands import Turn
+from kubeloop.types import ResourceType
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import Tokens
-from modelplane_operator.controllers.cloud_work import CloudWork
-from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.eks_cluster import controller
-from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.planning.plan import LET_GO, Plan
-from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.strands import Turn
+from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.eks.controller import controller
+from modelplane_operator.clouds.tokens import Tokens
+from modelplane_operator.clouds.work import CloudWork
+from modelplane_operator.clusters.cluster.connections import Connections
 from tests.support.aws.server import AwsServer, aws_server
 
 pytestmark = pytest.mark.processes

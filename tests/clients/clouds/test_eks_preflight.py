@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clients.clouds.eks.preflight import offered
-from modelplane_operator.clients.clouds.eks.session import Session
-from modelplane_operator.rendering.clusters.eks import quotas
+from modelplane_operator.clouds.eks.preflight import offered
+from modelplane_operator.clouds.eks.render import quotas
+from modelplane_operator.clouds.eks.session import Session
 
 RUNS: Mapping[str, list[Mapping[str, Any]]] = {
     "p*": [

@@ -12,11 +12,7 @@ import pytest
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
 
-from modelplane_operator.clients.clouds.eks import session as sessions
-from modelplane_operator.clients.clouds.eks.errors import translated
-from modelplane_operator.clients.clouds.eks.permissions import changes, reads
-from modelplane_operator.clients.clouds.eks.session import Credentials, Session, read_credentials
-from modelplane_operator.kube.errors import (
+from kubeloop.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -32,6 +28,10 @@ from modelplane_operator.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from modelplane_operator.clouds.eks import session as sessions
+from modelplane_operator.clouds.eks.errors import translated
+from modelplane_operator.clouds.eks.permissions import changes, reads
+from modelplane_operator.clouds.eks.session import Credentials, Session, read_credentials
 from tests.support.silence import silence
 
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api.clusters.gke import GKECluster
-from modelplane_operator.kube.cloud import Ref, Wanted
-from modelplane_operator.planning.clouds.conditions import judged
-from modelplane_operator.planning.clouds.preflight import PreflightResult
-from modelplane_operator.planning.eks_cluster import template_keys
-from modelplane_operator.planning.gke_cluster import GKE
-from modelplane_operator.rendering.clusters import gke
-from modelplane_operator.rendering.clusters.eks import kinds
-from modelplane_operator.rendering.clusters.eks.nodes import CNI, CNI_IDENTITY
-from modelplane_operator.rendering.clusters.eks.plan import Facts
+from modelplane_operator.clouds.conditions import judged
+from modelplane_operator.clouds.eks.plan import template_keys
+from modelplane_operator.clouds.eks.render import kinds
+from modelplane_operator.clouds.eks.render.nodes import CNI, CNI_IDENTITY
+from modelplane_operator.clouds.eks.render.plan import Facts
+from modelplane_operator.clouds.gke import render as gke
+from modelplane_operator.clouds.gke.plan import GKE
+from modelplane_operator.clouds.preflight import PreflightResult
+from modelplane_operator.clouds.resources import Ref, Wanted
 from tests.support.aws.clusters import FABRIC, FACTS, eks_cluster
 from tests.support.aws.world import AwsWorld
 from tests.support.cloud_life import OWNER, Life

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
+from kubeloop.errors import NotFound
 from modelplane_operator.api.clusters.gke import GKECluster
-from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
-from modelplane_operator.kube.cloud import Endpoint, Quota, Wanted
-from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.gke import SERVICES, Facts, quotas, resources
+from modelplane_operator.clouds.gke.permissions import PERMISSIONS
+from modelplane_operator.clouds.gke.render import SERVICES, Facts, quotas, resources
+from modelplane_operator.clouds.resources import Endpoint, Quota, Wanted
 from tests.support.cloud_life import OWNER, Life
 from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.google.server import PROJECT, Fault

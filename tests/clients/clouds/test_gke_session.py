@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.clients.clouds.gke import session as sessions
-from modelplane_operator.clients.clouds.gke.errors import of_http, of_operation, translated
-from modelplane_operator.clients.clouds.gke.session import Credentials, Session, read_credentials
-from modelplane_operator.kube.errors import (
+from kubeloop.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -29,6 +26,9 @@ from modelplane_operator.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from modelplane_operator.clouds.gke import session as sessions
+from modelplane_operator.clouds.gke.errors import of_http, of_operation, translated
+from modelplane_operator.clouds.gke.session import Credentials, Session, read_credentials
 from tests.support.google.server import PROJECT, GoogleServer
 from tests.support.silence import silence
 from tests.support.web_server import WebServer, web_server

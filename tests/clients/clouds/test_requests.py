@@ -21,16 +21,17 @@ from google.cloud.container_v1.types import cluster_service
 from modelplane_operator.api import InferenceClass, InferenceCluster
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
-from modelplane_operator.clients.clouds.eks import changes as aws
-from modelplane_operator.clients.clouds.gke import changes as google
-from modelplane_operator.kube.cloud import Account, Found, Inventory, Kind, Owner, Wanted
-from modelplane_operator.planning.clouds.decide import Situation, decide
-from modelplane_operator.planning.clouds.steps import DeleteResource
-from modelplane_operator.rendering.clusters import eks, gke
-from modelplane_operator.rendering.clusters.eks import kinds as eks_kinds
-from modelplane_operator.rendering.clusters.eks.plan import Facts
-from modelplane_operator.rendering.clusters.gke import kinds as gke_kinds
-from modelplane_operator.rendering.clusters.of_inference_cluster import render_infrastructure
+from modelplane_operator.clouds.decide import Situation, decide
+from modelplane_operator.clouds.eks import changes as aws
+from modelplane_operator.clouds.eks import render as eks
+from modelplane_operator.clouds.eks.render import kinds as eks_kinds
+from modelplane_operator.clouds.eks.render.plan import Facts
+from modelplane_operator.clouds.gke import changes as google
+from modelplane_operator.clouds.gke import render as gke
+from modelplane_operator.clouds.gke.render import kinds as gke_kinds
+from modelplane_operator.clouds.render import render_infrastructure
+from modelplane_operator.clouds.resources import Account, Found, Inventory, Kind, Owner, Wanted
+from modelplane_operator.clouds.steps import DeleteResource
 from tests.support.builders import EPOCH
 from tests.support.golden import Golden
 from tests.support.manifests import ROOT, Manifest, load

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from modelplane_operator.clients.clouds.view import View
-from modelplane_operator.kube.cloud import Found, Inventory, Owner, Wanted
-from modelplane_operator.kube.errors import ClientError, Unreachable
+from kubeloop.errors import ClientError, Unreachable
+from modelplane_operator.clouds.resources import Found, Inventory, Owner, Wanted
+from modelplane_operator.clouds.view import View
 from tests.support.builders import EPOCH
 
 OWNER = Owner("uid", "berlin")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.kube.cloud import Wanted
-from modelplane_operator.rendering.clusters.eks import resources
-from modelplane_operator.rendering.clusters.eks.plan import Facts
+from modelplane_operator.clouds.eks.render import resources
+from modelplane_operator.clouds.eks.render.plan import Facts
+from modelplane_operator.clouds.resources import Wanted
 from tests.support.cloud_life import OWNER
 from tests.support.manifests import Manifest
 

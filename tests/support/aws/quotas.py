@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelplane_operator.rendering.clusters.eks import quotas
+from modelplane_operator.clouds.eks.render import quotas
 from tests.support.aws.model import Refusal
 
 GENEROUS: Mapping[str, float] = {

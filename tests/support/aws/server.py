@@ -24,7 +24,7 @@ from moto.iam.models import AWSManagedPolicy, iam_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from modelplane_operator.rendering.clusters.eks.identity import POLICIES_OF
+from modelplane_operator.clouds.eks.render.identity import POLICIES_OF
 from tests.support.aws.eks import ACCOUNT, TAKES, Eks
 from tests.support.aws.model import Json, RestJson, ec2_xml
 from tests.support.aws.quotas import Quotas

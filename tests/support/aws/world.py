@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from modelplane_operator.clients.clouds.eks.cloud import Aws
-from modelplane_operator.clients.clouds.eks.session import Credentials, Session
-from modelplane_operator.rendering.clusters.eks import kinds
+from modelplane_operator.clouds.eks.cloud import Aws
+from modelplane_operator.clouds.eks.render import kinds
+from modelplane_operator.clouds.eks.session import Credentials, Session
 from tests.support.aws.server import REGION, AwsServer, aws_server, reset
 from tests.support.cloud_world import CloudWorld
 

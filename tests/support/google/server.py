@@ -21,7 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from modelplane_operator.clients.clouds.gke.session import Credentials
+from modelplane_operator.clouds.gke.session import Credentials
 from tests.support.builders import EPOCH
 from tests.support.clouds import GivenOut
 from tests.support.google.gke import Gke

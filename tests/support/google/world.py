@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from modelplane_operator.clients.clouds.gke.cloud import Gcp
-from modelplane_operator.clients.clouds.gke.session import Session
-from modelplane_operator.rendering.clusters.gke import kinds
+from modelplane_operator.clouds.gke.cloud import Gcp
+from modelplane_operator.clouds.gke.render import kinds
+from modelplane_operator.clouds.gke.session import Session
 from tests.support.cloud_world import CloudWorld
 from tests.support.google.server import REGION, GoogleServer, google_server
 

@@ -1,0 +1,1 @@
+"""What is watched of clusters, kept in memory: informers, reflectors and their connections."""

@@ -1,0 +1,1 @@
+"""One API server: its connections, requests and errors."""

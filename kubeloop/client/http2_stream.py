@@ -1,0 +1,170 @@
+"""A stream of an HTTP/2 connection: one request and its answer, read by whoever asked."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from kubeloop.client import http2_frames as http2
+from kubeloop.client import http2_headers
+from kubeloop.client.http2_frames import FrameType, ProtocolError
+from kubeloop.client.limits import KIB
+from kubeloop.client.transport import BrokenOff
+
+STREAM_WINDOW = 256 * KIB  # what a server may send ahead of whoever reads: 5 MB/s where an answer takes 50 ms
+INFLATED = 64 * KIB  # of an answer at once
+
+
+class Inflating(Protocol):
+    """What the standard library's type of zlib objects is, which has no name there."""
+
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+class StreamOwner(Protocol):
+    """The connection, as far as its streams know it."""
+
+    def write(self, data: bytes) -> None: ...
+    def drop(self, stream: Stream) -> None: ...
+
+
+class Stream:
+    """One request and its answer."""
+
+    __slots__ = (
+        "_chunks",
+        "_connection",
+        "_ended",
+        "_error",
+        "_fields",
+        "_inflating",
+        "_owed",
+        "_waiter",
+        "id",
+        "room",
+        "sent",
+        "status",
+        "window",
+    )
+
+    def __init__(self, connection: StreamOwner, number: int, room: int) -> None:
+        self.id = number
+        self.status = 0
+        self.sent = False
+        """Whether all of the request is sent."""
+        self.window = STREAM_WINDOW
+        """What the server may still send."""
+        self.room = room
+        """What we may still send."""
+        self._connection = connection
+        self._chunks: list[bytes] = []
+        self._owed = 0
+        self._ended = False
+        self._error: Exception | None = None
+        self._fields: Mapping[str, str] = {}
+        self._inflating: Inflating | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def header(self, name: str) -> str | None:
+        return self._fields.get(name)
+
+    async def answered(self) -> None:
+        """Wait for the headers of the answer."""
+        while not self.status:
+            await self.news()
+
+    async def chunk(self) -> bytes:
+        while True:
+            if self._inflating is not None and (tail := self._inflating.unconsumed_tail):
+                return self._inflated(tail)
+            if self._chunks:
+                said = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+                self._chunks.clear()
+                self._return(len(said))
+                if self._inflating is not None:
+                    said = self._inflated(said)
+                if said:
+                    return said
+            elif self._ended:
+                said, self._inflating = self._inflating.flush() if self._inflating else b"", None
+                return said
+            else:
+                await self.news()
+
+    def cut(self) -> None:
+        self._chunks.clear()
+        self._connection.drop(self)
+
+    async def news(self) -> None:
+        """Wait until something has come, or may be sent; raises what has ended the stream."""
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self._error is not None and not self._chunks:
+            raise self._error
+
+    # What the connection tells it ------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return self._ended or self._error is not None
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def told(self, fields: Mapping[str, str]) -> None:
+        self._fields, self.status = fields, http2_headers.status(fields)
+        if fields.get("content-encoding", "identity") == "gzip":
+            self._inflating = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self.wake()
+
+    def take(self, data: bytes, padding: int) -> None:
+        self.window -= len(data) + padding
+        if self.window < 0:
+            raise ProtocolError("a stream has more than its window")
+        if data:
+            self._chunks.append(data)
+            self.wake()
+        if padding:
+            self._return(padding)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more comes: the answer is whole, or this is why it is not."""
+        self._ended, self._error = error is None, error
+        self.wake()
+
+    def _return(self, size: int) -> None:
+        """Let the server send as much again, now and then."""
+        self._owed += size
+        if self._owed >= STREAM_WINDOW // 2 and not self.ended:
+            self._connection.write(http2.number(FrameType.WINDOW_UPDATE, self._owed, stream=self.id))
+            self.window += self._owed
+            self._owed = 0
+
+    def _inflated(self, packed: bytes) -> bytes:
+        try:
+            return cast(Inflating, self._inflating).decompress(packed, INFLATED)
+        except zlib.error as error:
+            raise BrokenOff from error
+
+
+@dataclass(slots=True)
+class HeaderBlock:
+    """Headers of which there is more to come."""
+
+    id: int
+    stream: Stream | None
+    ends: bool
+    content: bytearray = field(default_factory=bytearray)
+    parts: int = 0

@@ -1,0 +1,142 @@
+"""Conditions: what is true of an object now, in words that scripts and people can rely on.
+
+A condition type is an enum and each of its members is a reason with the status it stands for, so that a type, its
+reasons and their documentation are declared once, beside the kind. Types and reasons are part of the API: we add, and
+never rename.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from kubeloop.model import Model
+from kubeloop.words import legible, sentence
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+Severity = Literal["Step", "Normal", "Warning"]
+"""Which Event tells of a reason. A step on the way makes none, unless it ends what was true: then it is a warning."""
+
+STEP: Severity = "Step"
+NEWS: Severity = "Normal"
+WARNING: Severity = "Warning"
+
+MESSAGE_LENGTH = 32768  # what Kubernetes allows for a condition's message
+
+
+class Condition(Model):
+    """One aspect of an object's state, in the form every Kubernetes tool reads."""
+
+    type: str
+    """Which aspect this is about, in CamelCase."""
+    status: ConditionStatus
+    """Whether it holds: `True`, `False`, or `Unknown` when it cannot be told."""
+    reason: str
+    """Why, as one CamelCase word that a script can compare."""
+    message: str | None = None
+    """Why, as a sentence for a person, with the names and numbers to act on."""
+    last_transition_time: datetime
+    """When `status` last changed."""
+    observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
+    """The `metadata.generation` this was judged at; when it is older than the object's, this condition is outdated."""
+
+
+class ConditionType(Enum):
+    """A subclass is a condition type, its docstring what it tells; a member is (reason, status, what that means, which
+    Event tells of it)."""
+
+    def __init__(self, reason: str, status: ConditionStatus, meaning: str, severity: Severity = STEP) -> None:
+        self.reason = reason
+        self.status: ConditionStatus = status
+        self.meaning = meaning
+        self.severity: Severity = severity
+
+    @property
+    def type(self) -> str:
+        return self.__class__.__name__
+
+    def condition(self, now: datetime, *, message: str = "", generation: int | None = None) -> Condition:
+        """This reason, as a condition that holds from `now`."""
+        return Condition(
+            type=self.type,
+            status=self.status,
+            reason=self.reason,
+            message=legible(sentence(message)[:MESSAGE_LENGTH]),
+            last_transition_time=now.replace(microsecond=0),  # as Kubernetes writes times
+            observed_generation=generation,
+        )
+
+
+class Synced(ConditionType):
+    """Whether the last attempt to bring the object's children in line with it went through."""
+
+    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written.", NEWS
+    RECONCILE_ERROR = (
+        "ReconcileError",
+        "False",
+        "A write failed; the message carries the error. It is tried again.",
+        WARNING,
+    )
+    RECONCILE_PAUSED = (
+        "ReconcilePaused",
+        "False",
+        "The object carries the pause annotation and is left alone, but for what the message names.",
+        NEWS,
+    )
+    QUARANTINED = (
+        "Quarantined",
+        "False",
+        "The operator's process died twice over it; it is left alone until changed.",
+        WARNING,
+    )
+
+
+class Ready(ConditionType):
+    """Whether all that the object asks for is there and works. While something is wrong that does not mend by itself,
+    the reason is that of the condition that says what."""
+
+    AVAILABLE = "Available", "True", "All of it is there.", NEWS
+    DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
+    CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
+    PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
+    UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
+    DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way.", NEWS
+
+
+class ServerVerified(ConditionType):
+    """Whether the cluster's API server has to prove who it is before it is told the operator's credentials."""
+
+    CERTIFICATE_VERIFIED = "CertificateVerified", "True", "Its certificate is checked."
+    NOT_VERIFIED = (
+        "NotVerified",
+        "False",
+        "The kubeconfig waives that; the message says by what, and the remedy.",
+        WARNING,
+    )
+
+
+def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
+    """The known conditions with the news laid over them, sorted by type, and last `Ready`, as people read from below.
+
+    The transition time moves only when the status does, so that judging the same again gives the same conditions.
+    """
+    merged = {condition.type: condition for condition in known}
+    for condition in news:
+        before = merged.get(condition.type)
+        same_status = before is not None and before.status == condition.status
+        merged[condition.type] = (
+            condition.model_copy(update={"last_transition_time": before.last_transition_time})
+            if before is not None and same_status
+            else condition
+        )
+    return tuple(merged[name] for name in sorted(merged, key=lambda name: (name == Ready.__name__, name)))
+
+
+def is_true(conditions: Iterable[Condition], wanted: type[ConditionType]) -> bool:
+    """Whether this condition is there and `True`."""
+    return any(condition.type == wanted.__name__ and condition.status == "True" for condition in conditions)

@@ -1,0 +1,1 @@
+"""Helm releases: as values, as Helm records them, and how its binary is run."""

@@ -1,0 +1,35 @@
+"""How each step is done that is a run of Helm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never, get_args
+
+from kubeloop.helm.driver import Helm
+from kubeloop.plan import HelmStep, Install, RollBack, Uninstall
+from kubeloop.strands import Executors, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class HelmExecutor:
+    """Runs are only begun; `Helm.runs`, and the records that they leave on the cluster, tell how they went."""
+
+    helm: Helm
+
+    async def begin(self, step: HelmStep, turn: Turn) -> None:
+        turn.may_write()
+        cluster = turn.cluster(step.cluster)
+        match step:
+            case Install(release, wait=wait):
+                self.helm.install(cluster, release, wait=wait)
+            case RollBack(release, revision):
+                self.helm.rollback(cluster, release, revision)
+            case Uninstall(release):
+                self.helm.uninstall(cluster, release)
+            case _:
+                assert_never(step)
+
+
+def by(helm: Helm | None) -> Executors:
+    """None where no charts are installed."""
+    return dict.fromkeys(get_args(HelmStep), HelmExecutor(helm)) if helm else {}

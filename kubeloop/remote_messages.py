@@ -1,0 +1,141 @@
+"""What a workload cluster says, in words of ours, for statuses that tenants read.
+
+Its own words tell what is the platform team's (taints, labels, addresses, accounts), and may be anything. Of them a
+tenant learns the reason, which is one word, and what is known here of a message: numbers and names in it are held to
+what such names look like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, cast
+
+from kubeloop.conditions import Condition
+from kubeloop.errors import ApiError, ClientError, InvalidName, KubeconfigError
+from kubeloop.words import counted, listed
+
+READ: Final = 2_000  # characters of a message
+MOST: Final = 4  # of what is known of one message
+_NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,98}[A-Za-z0-9])?"
+_COUNT: Final = r"(?<!\d)(?P<count>\d{1,5})"
+
+_KNOWN: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), words)
+    for pattern, words in (
+        # schedulers
+        (rf"{_COUNT} Insufficient (?P<name>{_NAME})", "not enough {name} on {where}"),
+        (
+            rf"{_COUNT} node\(s\) had untolerated taint(\(s\))? \{{(?P<name>{_NAME}):",
+            "taint {name} on {where}",
+        ),
+        (rf"{_COUNT} node\(s\) had untolerated taint(?!(\(s\))? \{{)", "a taint on {where}"),
+        (
+            rf"{_COUNT} node\(s\) didn't match (Pod's )?node (affinity|selector)",
+            "{where} of another kind than it asks for",
+        ),
+        (rf"{_COUNT} node\(s\) were unschedulable", "{where} cordoned"),
+        (rf"{_COUNT} (Too many pods|node\(s\) .*too many pods)", "as many pods as there may be on {where}"),
+        (
+            rf"{_COUNT} node\(s\) didn't (match pod (affinity|anti-affinity|topology)|satisfy)",
+            "too near to, or too far from, other pods on {where}",
+        ),
+        (rf"{_COUNT} node\(s\) had volume node affinity conflict", "no way to its volume from {where}"),
+        (
+            rf"{_COUNT} (node\(s\) )?cannot allocate all claims",
+            "not the devices that it claims on {where}",
+        ),
+        ("unbound immediate PersistentVolumeClaims", "a volume of it is not bound"),
+        # admission
+        (rf"exceeded quota: (?P<name>{_NAME})", "exceeded quota: {name}"),
+        ("exceeded quota(?!: )", "exceeded quota"),
+        ("violates PodSecurity", "the Pod Security level of its namespace there does not allow it"),
+        ("ValidatingAdmissionPolicy", "a policy of the cluster refuses it"),
+        ("admission webhook .* denied", "a webhook of the cluster refuses it"),
+        ("failed calling webhook", "a webhook of the cluster does not answer"),
+        (
+            rf'cannot (?P<verb>[a-z]{{1,20}}) resource "(?P<name>{_NAME})"',
+            "the operator's account there may not {verb} {name}",
+        ),
+        ("because it is being terminated", "its namespace there is being deleted"),
+        ("provisions the pvc must support resize", "the storageclass that provisions the pvc must support resize"),
+        # kubelets and registries
+        (rf'secret "(?P<name>{_NAME})" not found', "Secret {name} is not there"),
+        (rf'configmap "(?P<name>{_NAME})" not found', "ConfigMap {name} is not there"),
+        (
+            rf"couldn't find key (?P<name>{_NAME}) in (?P<kind>Secret|ConfigMap)",
+            "its {kind} has no key {name}",
+        ),
+        ("executable file not found|no such file or directory", "its image does not have the command"),
+        ("manifest unknown|manifest for .* not found|pulling image.* not found", "the registry has no such image"),
+        (
+            "unauthorized|authentication required|pull access denied|403 Forbidden",
+            "the registry refuses it without other credentials",
+        ),
+        ("no such host|dial tcp|i/o timeout|connection refused|x509", "the registry is not reached"),
+        (
+            "low on resource: (?P<name>memory|ephemeral-storage|inodes|nodefs|imagefs|pids)",
+            "its node was low on {name}",
+        ),
+    )
+)
+
+
+_DNS_NAME: Final = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_MOMENT: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
+_FORMS: Final = {
+    **dict.fromkeys(("name", "namespace", "nodeName"), re.compile(_DNS_NAME)),
+    **dict.fromkeys(("startedAt", "lastTransitionTime"), re.compile(_MOMENT)),
+    "path": re.compile(r"/[A-Za-z0-9/._~%+:@,=-]{0,199}"),  # nothing that a shell obeys
+    "port": re.compile(r"[a-z0-9-]{1,15}"),
+}
+"""Of fields whose texts are shown as they came, also in commands that somebody pastes."""
+
+
+def is_formed(field: str, said: object) -> bool:
+    """Return whether a field has what Kubernetes allows there; of fields that are not shown, anything but nothing."""
+    return bool(_FORMS[field].fullmatch(said)) if field in _FORMS and isinstance(said, str) else said is not None
+
+
+def meaning(said: str) -> str:
+    """Return what is known of a message of a cluster; empty for one of which nothing is."""
+    found = (
+        words.format(where=_where(match), **{name: text or "" for name, text in match.groupdict().items()})
+        for pattern, words in _KNOWN
+        if (match := pattern.search(said[:READ]))
+    )
+    return ", ".join([*dict.fromkeys(found)][:MOST])
+
+
+def _where(match: re.Match[str]) -> str:
+    count = match.groupdict().get("count")
+    return counted(int(count), "node") if count else ""
+
+
+def worded(reason: object, message: object = "") -> str:
+    """Return a reason and what is known of its message; a reason that is not one word is none."""
+    word = reason if isinstance(reason, str) and re.fullmatch("[A-Za-z]{1,63}", reason) else ""
+    return ": ".join(filter(None, (word, meaning(message if isinstance(message, str) else ""))))
+
+
+def why(found: Condition) -> str:
+    """Return why a condition is as it is."""
+    return worded(found.reason, found.message) or "no reason given"
+
+
+def refused(error: ClientError) -> str:
+    """Return why a cluster has not done something. What is no answer of an API server has our words already."""
+    if isinstance(error, KubeconfigError):
+        return "its kubeconfig cannot be used"
+    if error.ours or not isinstance(error, ApiError) or isinstance(error, InvalidName):
+        return str(error)
+    return "; ".join(filter(None, (worded(error.reason, str(error)), listed(_fields(error.details)))))
+
+
+def _fields(details: object) -> Iterator[str]:
+    """Yield which fields of an object an API server names as wrong."""
+    causes = cast(dict[str, object], details).get("causes") if isinstance(details, dict) else None
+    for one in cast(list[object], causes)[:MOST] if isinstance(causes, list) else ():
+        field = cast(dict[str, object], one).get("field") if isinstance(one, dict) else None
+        if isinstance(field, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9.\[\]-]{0,199}", field):
+            yield field

@@ -1,0 +1,1 @@
+"""Answers to questions: the admission webhook, and what the command prints."""

@@ -1,1 +1,0 @@
-"""Amazon EKS, and the parts of AWS that a cluster needs, by boto3."""

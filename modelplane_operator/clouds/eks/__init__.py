@@ -1,0 +1,1 @@
+"""EKSCluster: a cluster on Amazon EKS."""

@@ -1,0 +1,41 @@
+"""What there is on AWS of a cluster: for each kind the lists that show it, and how they are read.
+
+What has tags is told by them. What has none (routes, attachments, mount targets) is told by what it belongs to, and is
+the owner's as that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from modelplane_operator.clouds.eks.lists import ec2, efs, eks, iam, left
+from modelplane_operator.clouds.eks.lists.look import Lister, Look
+from modelplane_operator.clouds.eks.render import kinds as k
+
+__all__ = ["LISTERS", "Lister", "Look", "listers"]
+
+LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
+    ((k.SUBNET,), ec2.SUBNETS),
+    ((k.ADDRESS,), ec2.ADDRESSES),
+    ((k.NAT_GATEWAY,), ec2.NAT_GATEWAYS),
+    ((k.SECURITY_GROUP,), ec2.GROUPS),
+    ((k.LAUNCH_TEMPLATE,), ec2.TEMPLATES),
+    ((k.VPC,), ec2.vpcs),
+    ((k.INTERNET_GATEWAY, k.ATTACHMENT), ec2.gateways),
+    ((k.ROUTE_TABLE, k.ROUTE, k.ASSOCIATION), ec2.tables),
+    ((k.RULE,), ec2.rules),
+    ((k.ROLE, k.ROLE_POLICY, k.INLINE_POLICY), iam.roles),
+    ((k.CLUSTER, k.NODEGROUP, k.ADDON, k.ACCESS_ENTRY, k.ACCESS_POLICY, k.POD_IDENTITY), eks.clusters),
+    ((k.FILE_SYSTEM, k.MOUNT_TARGET, k.ACCESS_POINT), efs.files),
+    ((k.LOAD_BALANCER,), left.balancers),
+    ((k.INTERFACE,), left.interfaces),
+    ((k.LEFT_GROUP,), left.groups),
+    ((k.VOLUME,), left.volumes),
+)
+"""The kinds that each list tells of."""
+
+
+def listers(kinds: Collection[str]) -> Iterator[tuple[tuple[str, ...], Lister]]:
+    """The lists to ask for, to know of these kinds."""
+    return ((told, lister) for told, lister in LISTERS if {*told} & {*kinds})

@@ -1,0 +1,1 @@
+"""GKECluster: a cluster on Google Kubernetes Engine."""

@@ -1,0 +1,1 @@
+"""InferenceClusters, their ServingStacks and InferenceClasses."""

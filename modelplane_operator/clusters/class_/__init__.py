@@ -1,0 +1,1 @@
+"""InferenceClass: one kind of hardware."""

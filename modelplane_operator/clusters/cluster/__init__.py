@@ -1,0 +1,1 @@
+"""InferenceCluster: one workload cluster."""

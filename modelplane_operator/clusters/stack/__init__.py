@@ -1,0 +1,1 @@
+"""ServingStack: the software of one workload cluster."""

@@ -1,0 +1,22 @@
+"""Definitions of kinds that the operator installs: files beside it, read once when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from kubeloop.objects import Manifest
+
+
+def read_definitions(folder: Path) -> tuple[Manifest, ...]:
+    """The CustomResourceDefinitions in the files of a folder; none where there is no such folder."""
+    return tuple(_read(folder)) if folder.is_dir() else ()
+
+
+def _read(folder: Path) -> Iterator[Manifest]:
+    for file in sorted(folder.glob("*.yaml")):
+        for document in yaml.safe_load_all(file.read_text()):
+            if document and document.get("kind") == "CustomResourceDefinition":
+                yield {name: document[name] for name in ("apiVersion", "kind", "metadata", "spec")}

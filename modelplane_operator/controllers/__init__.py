@@ -1,1 +1,0 @@
-"""The edge: keys are queued, and for each the same loop runs: observe, plan, act, report."""

@@ -1,0 +1,103 @@
+"""Which kinds the operator runs: a declaration each, and what several of them share."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.client.resolver import Resolver
+from kubeloop.watched import Controllers
+from modelplane_operator.ask.admission import reviewed
+from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.eks import controller as eks_cluster
+from modelplane_operator.clouds.gke import controller as gke_cluster
+from modelplane_operator.clouds.tokens import Tokens
+from modelplane_operator.clouds.work import CloudWork
+from modelplane_operator.clusters.class_ import controller as inference_class
+from modelplane_operator.clusters.cluster import controller as inference_cluster
+from modelplane_operator.clusters.cluster.connections import Connections
+from modelplane_operator.clusters.cluster.fabrics import Fabrics
+from modelplane_operator.clusters.cluster.gateways import Gateways
+from modelplane_operator.clusters.stack import controller as serving_stack
+from modelplane_operator.clusters.stack.definitions import read_definitions
+from modelplane_operator.models.cache import controller as model_cache
+from modelplane_operator.models.deployment import controller as model_deployment
+from modelplane_operator.models.deployment.fleet_view import FleetView
+from modelplane_operator.models.llm_inference import controller as llm_inference
+from modelplane_operator.models.llm_inference.tenant_clusters import TenantClusters
+from modelplane_operator.models.replica import controller as model_replica
+from modelplane_operator.routing.endpoint import controller as model_endpoint
+from modelplane_operator.routing.endpoint import outside
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges
+from modelplane_operator.routing.gateway import controller as inference_gateway
+from modelplane_operator.routing.gateway.data_plane import Allowed
+from modelplane_operator.routing.service import controller as model_service
+from modelplane_operator.routing.service.probe import Asker
+from modelplane_operator.world import World
+
+REFERENCED_SECONDS = 60.0  # users' Secrets are read again after so long
+
+
+def hub_gateway(world: World) -> Controllers:
+    """Return the controller of InferenceGateways, which may run in a pod and by an account of its own."""
+    settings, folder = world.settings, world.settings.definitions
+    return (
+        inference_gateway.controller(
+            read_definitions(folder / "hub") if folder else (),
+            None if settings.hub_gateway == "own" else world.helm,
+            allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
+        ),
+    )
+
+
+def kinds(world: World) -> Controllers:
+    settings, now = world.settings, time.monotonic
+    helm, drain_grace = world.helm, timedelta(seconds=settings.drain_grace)
+    folder = settings.definitions
+    on_cluster = read_definitions(folder / "cluster") if folder else ()
+    connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
+    referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
+    gateways, resolver = Gateways(now), Resolver(now)
+    accounts, fabrics = Accounts(dict(settings.google_endpoints)), Fabrics()
+    on_clouds = CloudWork(
+        accounts, Tokens(accounts, connections, now), world.now, timedelta(seconds=settings.cloud_lag)
+    )
+    world.fleet.awaits = on_clouds.tokens.awaits
+    ranges = HubRanges(world.hub, now)
+    tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
+    world.fleet.beside(tenants.fleet)
+    view = FleetView(world.now)
+    controllers: Controllers = (
+        inference_class.CONTROLLER,
+        inference_cluster.controller(
+            connections,
+            gateways,
+            resolver,
+            fabrics,
+            helm=helm is not None,
+            settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
+            beside=(on_clouds.tokens.run,),
+        ),
+        *(() if settings.hub_gateway == "apart" else hub_gateway(world)),
+        model_deployment.controller(view, drain_grace, world.scheduled),
+        model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
+        model_cache.controller(referenced, settings.hydrator),
+        model_endpoint.controller(
+            settings.reach,
+            referenced,
+            ranges,
+            resolver,
+            outside.checks(resolver, world.wake, world.checked),
+        ),
+        model_service.controller(
+            referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
+        ),
+        llm_inference.controller(
+            referenced, tenants, settings.llm_inferences_on_hub, settings.llm_inference_hosts_on_hub
+        ),
+        *((serving_stack.controller(on_cluster, helm, fabrics, connections),) if helm else ()),
+        eks_cluster.controller(on_clouds),
+        gke_cluster.controller(on_clouds),
+    )
+    return reviewed(controllers, view, settings.reach) if settings.admission_listen else controllers

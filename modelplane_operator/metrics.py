@@ -1,0 +1,224 @@
+"""What the operator counts and measures, under names that stay.
+
+Labels are bounded by what the operator knows: kinds, types, verbs, error names, and the clusters of the fleet. What is
+a state of something else is read when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeloop.cache.connection import Connection
+from kubeloop.client.wire import Call, OnCall
+from kubeloop.errors import Misbehaving
+from kubeloop.queue import Outcome
+from kubeloop.types import HUB
+
+if TYPE_CHECKING:
+    from modelplane_operator.operator import Operator
+
+READS = frozenset({"get", "list", "watch", "ping", "discover", "version"})
+BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+FAST_BUCKETS = (0.0001, 0.0003, *BUCKETS[:8])
+
+
+class Metrics:
+    """The counters of one operator, in a registry of its own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each, which says when the process began
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._reconciles = Histogram(
+            "modelplane_reconcile_seconds",
+            "Time of a reconcile; what became of it is Done, Failed or Forgotten.",
+            ("kind", "outcome"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._writes = Counter(
+            "modelplane_writes",
+            "Writes, whether they had an effect or failed; the outcome is OK or the name of an error.",
+            ("side", "resource", "verb", "outcome"),
+            registry=self.registry,
+        )
+        self._requests = Histogram(
+            "modelplane_request_seconds",
+            "Time until an API server answered a request, or began to answer a watch.",
+            ("side", "verb", "outcome"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._decisions = Histogram(
+            "modelplane_scheduler_decision_seconds",
+            "Time of a scheduling decision.",
+            ("outcome",),
+            buckets=FAST_BUCKETS,
+            registry=self.registry,
+        )
+        self._events = Counter(
+            "modelplane_events",
+            "Events about transitions of conditions; lost ones were too many, or could not be written.",
+            ("kind", "outcome"),
+            registry=self.registry,
+        )
+
+        self._checks = Counter(
+            "modelplane_checks",
+            "Checks of what no watch tells; a defect is one of the operator's own.",
+            ("kind", "outcome"),
+            registry=self.registry,
+        )
+
+    def reconciled(self, kind: str, outcome: Outcome, seconds: float) -> None:
+        self._reconciles.labels(kind, type(outcome).__name__).observe(seconds)
+
+    def calls(self, cluster: str) -> OnCall:
+        """Counts the requests to one cluster. A fleet has too many for a label here: they count together."""
+        side = "hub" if cluster == HUB else "workload"
+
+        def called(call: Call) -> None:
+            self._requests.labels(side, call.verb, call.outcome).observe(call.seconds)
+            if call.verb not in READS:
+                self._writes.labels(side, call.resource, call.verb, call.outcome).inc()
+
+        return called
+
+    def scheduled(self, outcome: str, seconds: float) -> None:
+        self._decisions.labels(outcome).observe(seconds)
+
+    def event(self, kind: str, outcome: str) -> None:
+        self._events.labels(kind, outcome).inc()
+
+    def checked(self, kind: str, outcome: str) -> None:
+        self._checks.labels(kind, outcome).inc()
+
+
+class State(Collector):
+    """What an operator is like at the moment of asking."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing in advance: the registry would ask for all of it only to learn the names."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._process()
+        yield from self._queues()
+        yield from self._hub()
+        yield from self._clusters()
+
+    def _process(self) -> Iterator[Metric]:
+        operator = self._operator
+        if operator.name == "operator":
+            yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
+        else:
+            yield _gauge("modelplane_hub_gateway_leading", "Whether this pod holds its lease.", operator.lease.held)
+        if (webhook := operator.webhook) and operator.lease.held:
+            altered = bool(webhook.altered)
+            yield _gauge("modelplane_webhook_altered", "Whether its configuration is not as the chart has it.", altered)
+        yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", operator.ready)
+        yield _gauge(
+            "modelplane_loop_lag_seconds", "Worst delay of the event loop within a minute.", operator.loop_probe.worst
+        )
+
+    def _queues(self) -> Iterator[Metric]:
+        now = self._operator.loop_probe.now()
+        depth = _by("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
+        oldest = _by("modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind")
+        keys = _by("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
+        running = _by("modelplane_reconciles_running", "Reconciles under way.", "kind")
+        longest = _by("modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind")
+        quarantined = _by(
+            "modelplane_quarantined", "Objects left alone since the process died twice over them.", "kind"
+        )
+        for runner in self._operator.runners:
+            kind, queue = runner.controller.type.kind, runner.workers.queue
+            depth.add_metric((kind,), queue.depth)
+            oldest.add_metric((kind,), queue.oldest(now))
+            keys.add_metric((kind,), len(queue))
+            running.add_metric((kind,), queue.running)
+            longest.add_metric((kind,), runner.workers.longest(now))
+            quarantined.add_metric((kind,), self._operator.guard.count(kind))
+        yield from (depth, oldest, keys, running, longest, quarantined)
+
+    def _hub(self) -> Iterator[Metric]:
+        now, health = self._operator.loop_probe.now(), self._operator.hub.health
+        yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
+        if health.latency is not None:
+            yield _gauge("modelplane_hub_round_trip_seconds", "Shortest time of its last answers.", health.latency)
+        age = _by("modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource")
+        objects = _by("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
+        for informer in self._operator.hub.informers:
+            objects.add_metric((str(informer.type),), informer.count)
+            if informer.heard is not None:
+                age.add_metric((str(informer.type),), now - informer.heard)
+        failing = _by("modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource")
+        for watch in self._operator.hub.watches:
+            failing.add_metric((str(watch.informer.type),), watch.failing_for(now))
+        yield from (age, objects, failing, self._failures())
+
+    def _failures(self) -> Metric:
+        """Of a fleet, clusters come and go: what they had counted goes with them."""
+        failures = CounterMetricFamily(
+            "modelplane_object_failures",
+            "Objects that could not be read, or that an index or a listener of ours failed on.",
+            labels=("side", "resource", "stage"),
+        )
+        counted = dict[tuple[str, str, str], int]()
+        for side, connections in (("hub", (self._operator.hub,)), ("workload", self._operator.fleet)):
+            for informer in (one for connection in connections for one in connection.informers):
+                for stage, count in informer.failures.items():
+                    names = side, str(informer.type), stage
+                    counted[names] = counted.get(names, 0) + count
+        for names, count in counted.items():
+            failures.add_metric(names, count)
+        return failures
+
+    def _clusters(self) -> Iterator[Metric]:
+        answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
+        yield self._told(answers, lambda one, _: one.health.answers)
+        verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
+        yield self._told(verified, lambda one, _: not one.unverified)
+        misbehaves = _by("modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster")
+        yield self._told(misbehaves, lambda one, _: isinstance(one.health.error, Misbehaving))
+        trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
+        yield self._told(trip, lambda one, _: one.health.latency)
+        contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
+        yield self._told(contact, _contact_age)
+        age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
+        yield self._told(age, _watch_age)
+
+    def _told(self, family: GaugeMetricFamily, read: Callable[[Connection, float], float | None]) -> GaugeMetricFamily:
+        """What there is of it for each cluster."""
+        now = self._operator.loop_probe.now()
+        for connection in self._operator.fleet:
+            if (value := read(connection, now)) is not None:
+                family.add_metric((connection.name,), value)
+        return family
+
+
+def _watch_age(connection: Connection, now: float) -> float | None:
+    awake = (one.informer.heard for one in connection.watches if one.informer.served and not one.idle)
+    heard = [one for one in awake if one is not None]
+    return now - min(heard) if heard else None
+
+
+def _contact_age(connection: Connection, now: float) -> float | None:
+    contact = connection.health.last_contact
+    return None if contact is None else now - contact
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, value=value)
+
+
+def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, labels=(label,))

@@ -1,0 +1,1 @@
+"""ModelDeployments, ModelReplicas, ModelCaches and LLMInferences."""

@@ -1,0 +1,1 @@
+"""ModelCache: weights on the clusters that need them."""

@@ -1,0 +1,1 @@
+"""ModelDeployment: its replicas and endpoints."""

@@ -1,0 +1,175 @@
+"""What follows from a ModelDeployment: a ModelReplica for each placement, and a ModelEndpoint for each that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.objects import Key, Manifest
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.engines import Serving
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
+from modelplane_operator.api.shared import ModelCacheRef
+from modelplane_operator.models.cache.cache_sources import claim_of, fetched_by
+from modelplane_operator.models.replica.render import REVISION, replica_prefix
+from modelplane_operator.models.replica.render.allowed import (
+    LeftOut,
+    allowed,
+    allowed_serving,
+    isolation_of,
+    left_out,
+    paths_left_out,
+)
+from modelplane_operator.models.replica.render.node_share import node_share
+from modelplane_operator.owned import on_hub
+from modelplane_operator.routing.gateway.render import url_of
+
+
+def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
+    namespace, name = deployment.key
+    return Key(namespace, names.replica(namespace, name, placement.cluster, placement.index))
+
+
+def render_replica(
+    deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None, cache: ModelCache | None = None
+) -> Manifest:
+    """The replica that stands for a placement, made from what the deployment says now, and its cluster allows."""
+    wanted = deployment.replica
+    engines = {engine.name: engine for engine in wanted.engines}
+    return {
+        "apiVersion": ModelReplica.definition.api_version,
+        "kind": ModelReplica.definition.kind,
+        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
+        "spec": {
+            "clusterName": placement.cluster,
+            **_cache_ref(wanted.model_cache_ref, placement, cache),
+            **_serving(wanted.serving, cluster),
+            "podRevision": REVISION,
+            "engines": [_engine(engines[placed.name], placed, cluster) for placed in placement.engines],
+        },
+    }
+
+
+def _serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manifest:
+    """Return how the engines share the work, without the defaults, which replicas of before do not have either."""
+    if serving is None:
+        return {}
+    given = allowed_serving(serving, isolation_of(cluster))
+    return {"serving": {"mode": given.mode, **given.model_dump(by_alias=True, mode="json", exclude_defaults=True)}}
+
+
+def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
+    """The cache, the volume of it that is complete, where that is not its first, and what engines are told of it."""
+    if ref is None:
+        return {}
+    told = cache.on(placement.cluster) if cache else None
+    claim = claim_of(cache) if cache else ""
+    volume = claim or (told and told.volume)
+    other = volume and cache and volume != names.cache_volume(*cache.key)
+    return {
+        "modelCacheRef": {
+            "name": ref.name,
+            **({"volume": volume} if other else {}),
+            **(
+                {"repo": cache.spec.hugging_face.repo}
+                if cache and cache.spec.source == "HuggingFace" and cache.spec.hugging_face
+                else {}
+            ),
+            **({"sizeGiB": fetched_by(cache).size_gib} if cache and not claim else {}),
+        }
+    }
+
+
+def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:
+    """What the deployment asks for its pods and the cluster does not allow."""
+    members = (member for engine in deployment.replica.engines for member in engine.members)
+    may = isolation_of(cluster)
+    of_pods = (found for member in members for found in left_out(member.template, may))
+    return sorted({*of_pods, *paths_left_out(deployment.replica.serving, may)})
+
+
+def render_endpoint(
+    deployment: ModelDeployment, placement: Placement, gateway: str, server_name: str = "", port: int | None = None
+) -> Manifest:
+    """The endpoint of a replica that answers, behind the gateway of its cluster.
+
+    `server_name`: what that gateway proves to be, by https; without it, it is reached by http, by `port`
+    where that is not 80.
+    """
+    prefix = replica_prefix(replica_key(deployment, placement))
+    proved = {"hostname": server_name} if server_name else {}
+    where = url_of(gateway, "https") if server_name else f"{url_of(gateway)}{f':{port}' if port else ''}"
+    return {
+        "apiVersion": ModelEndpoint.definition.api_version,
+        "kind": ModelEndpoint.definition.kind,
+        # The finalizer would be set first of all.
+        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
+        "spec": {
+            "url": f"{where}{prefix}v1",
+            "rewritePath": prefix,
+            **proved,
+        },
+    }
+
+
+def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
+    """The same for a replica and its endpoint: the user's labels, under ours."""
+    template = deployment.spec.template
+    users = template.metadata.labels if template and template.metadata else {}
+    return on_hub(
+        deployment,
+        replica_key(deployment, placement).name,
+        extra={
+            **users,
+            labels.DEPLOYMENT: deployment.key.name,
+            labels.CLUSTER: placement.cluster,
+            labels.REPLICA_INDEX: str(placement.index),
+        },
+    )
+
+
+def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
+    members = {member.role: member for member in engine.members}
+    return {
+        "name": engine.name,
+        "copies": engine.copies,
+        **({"phase": engine.phase} if engine.phase else {}),
+        **({"type": engine.type} if engine.type else {}),
+        **({"startupSeconds": engine.startup_seconds} if engine.startup_seconds else {}),
+        **({"health": engine.health.to_manifest()} if engine.health else {}),
+        **({"ranks": engine.ranks} if engine.ranks > 1 else {}),
+        **({"workersServe": True} if engine.workers_serve else {}),
+        "members": [_member(members[member.role], member, cluster) for member in placed.members],
+    }
+
+
+def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
+    share, key = node_share(placed.pool, placed.claims, cluster), _topology_key(placed.pool, cluster)
+    requests = [
+        {
+            "name": claim.name,
+            "deviceClassName": claim.device_class,
+            "count": claim.count,
+            **({"selectors": [{"cel": cel} for cel in claim.selectors]} if claim.selectors else {}),
+        }
+        for claim in placed.claims
+    ]
+    return {
+        "role": member.role,
+        "nodePoolName": placed.pool,
+        **({"deviceRequests": requests} if requests else {}),
+        **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
+        **({"defaultRequests": share.to_manifest()} if share else {}),
+        **({"topologyKey": key} if key and member.role != "Standalone" else {}),
+        "template": allowed(member.template, isolation_of(cluster)).to_manifest(),
+    }
+
+
+def _topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
+    """The label by which nodes of a pool are on one fabric."""
+    pools = cluster.spec.node_pools if cluster else ()
+    return next((one.fabric.topology_key for one in pools if one.name == pool and one.fabric), None)

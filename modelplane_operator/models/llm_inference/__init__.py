@@ -1,0 +1,1 @@
+"""LLMInference: one model by its name."""

@@ -1,0 +1,141 @@
+"""What follows from an LLMInference: a VLLMRuntime or a Deployment, or what the fleet makes one of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kubeloop.objects import Manifest
+from kubeloop.types import INGRESS, VLLM_RUNTIME
+from modelplane_operator.api import pins
+from modelplane_operator.api.llm_inference import LLMInference
+from modelplane_operator.api.model_deployment import ModelDeployment
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.models.llm_inference.render_deployment import (
+    IMAGE,
+    SELECTING,
+    render_deployment,
+    render_service,
+)
+from modelplane_operator.owned import on_hub, owner_labels
+
+TOKEN_SECRET: Final = "huggingface-token"  # noqa: S105 - the name of a Secret
+TOKEN_KEY: Final = "token"  # noqa: S105
+_SPAWN: Final = {"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "spawn"}
+
+
+def render_on_cluster(inference: LLMInference, *, token: bool) -> Sequence[Manifest]:
+    """What is applied to the cluster that is named; `token`: whether its namespace has a Hugging Face token."""
+    ingress = (_ingress(inference),) if inference.spec.ingress_host else ()
+    if inference.spec.runtime == "Deployment":
+        metadata, env = _metadata(inference), _env(inference)
+        return (render_service(metadata), render_deployment(inference, metadata, _args(inference), env), *ingress)
+    return (_runtime(inference, token=token), *ingress)
+
+
+def render_in_fleet(inference: LLMInference, memory: int) -> Sequence[Manifest]:
+    """What is applied to the hub, for GPUs of at least so many GiB each."""
+    return _deployment(inference, memory), _service(inference)
+
+
+def _metadata(inference: LLMInference) -> Manifest:
+    return {
+        "name": inference.key.name,
+        "namespace": inference.target_namespace,
+        "labels": owner_labels(inference),
+    }
+
+
+def _runtime(inference: LLMInference, *, token: bool) -> Manifest:
+    gpu = inference.spec.gpu
+    secret = {"hfTokenSecretName": TOKEN_SECRET, "hfTokenKeyName": TOKEN_KEY}
+    return {
+        "apiVersion": VLLM_RUNTIME.api_version,
+        "kind": VLLM_RUNTIME.kind,
+        "metadata": _metadata(inference),
+        "spec": {
+            "model": {
+                "modelURL": inference.spec.model,
+                "dtype": "auto",
+                **({"hfTokenSecret": secret} if token else {}),
+            },
+            "vllmConfig": {
+                "gpuMemoryUtilization": "0.9",
+                **({"tensorParallelSize": gpu, "env": [_SPAWN]} if gpu > 1 else {}),
+            },
+            "deploymentConfig": {
+                "image": {"registry": "docker.io", "name": pins.LMCACHE.image},
+                "replicas": 1,
+                "resources": {"cpu": str(2 * gpu), "memory": f"{8 * gpu}Gi", "gpu": str(gpu)},
+            },
+        },
+    }
+
+
+def _ingress(inference: LLMInference) -> Manifest:
+    spec, backend = inference.spec, {"service": {"name": inference.key.name, "port": {"number": 80}}}
+    return {
+        "apiVersion": INGRESS.api_version,
+        "kind": INGRESS.kind,
+        "metadata": _metadata(inference),
+        "spec": {
+            **({"ingressClassName": spec.ingress_class_name} if spec.ingress_class_name else {}),
+            "rules": [
+                {
+                    "host": spec.ingress_host,
+                    "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]},
+                }
+            ],
+        },
+    }
+
+
+def _deployment(inference: LLMInference, memory: int) -> Manifest:
+    name, gpu = inference.key.name, inference.spec.gpu
+    cel = f'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{memory}Gi")) >= 0'
+    member = {
+        "nodeSelector": {"devices": [{"name": "gpu", "count": gpu, "selectors": [{"cel": cel}]}]},
+        "template": {"spec": _pod(inference)},
+    }
+    return {
+        "apiVersion": ModelDeployment.definition.api_version,
+        "kind": ModelDeployment.definition.kind,
+        "metadata": on_hub(inference, name),
+        "spec": {
+            "replicas": 1,
+            "template": {
+                "metadata": {"labels": {SELECTING: name}},
+                "spec": {"engines": [{"name": "vllm", "members": [member]}]},
+            },
+        },
+    }
+
+
+def _pod(inference: LLMInference) -> Manifest:
+    return {
+        "containers": [{"name": "engine", "image": IMAGE, "args": _args(inference), "env": _env(inference)}],
+    }
+
+
+def _args(inference: LLMInference) -> Sequence[str]:
+    gpu = inference.spec.gpu
+    return [
+        f"--model={inference.spec.model}",
+        "--gpu-memory-utilization=0.9",
+        *([f"--tensor-parallel-size={gpu}"] if gpu > 1 else []),
+    ]
+
+
+def _env(inference: LLMInference) -> Sequence[Manifest]:
+    token = {"secretKeyRef": {"name": TOKEN_SECRET, "key": TOKEN_KEY, "optional": True}}
+    return [{"name": "HF_TOKEN", "valueFrom": token}, *([_SPAWN] if inference.spec.gpu > 1 else [])]
+
+
+def _service(inference: LLMInference) -> Manifest:
+    name = inference.key.name
+    return {
+        "apiVersion": ModelService.definition.api_version,
+        "kind": ModelService.definition.kind,
+        "metadata": on_hub(inference, name),
+        "spec": {"endpoints": [{"selector": {"matchLabels": {SELECTING: name}}}]},
+    }

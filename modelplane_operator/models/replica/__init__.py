@@ -1,0 +1,1 @@
+"""ModelReplica: one copy of a model on its cluster."""

@@ -1,0 +1,186 @@
+"""Everything that a ModelReplica is on its workload cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kubeloop.objects import Manifest
+from modelplane_operator.api.isolation import Isolation, PodIsolation
+from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
+from modelplane_operator.images import TESTED, Images
+from modelplane_operator.models.replica.render.allowed import allowed_serving
+from modelplane_operator.models.replica.render.budgets import render_budgets
+from modelplane_operator.models.replica.render.claims import render_claim_templates
+from modelplane_operator.models.replica.render.copies import CopySource, render_copies, sources, too_much
+from modelplane_operator.models.replica.render.deployment import render_deployment
+from modelplane_operator.models.replica.render.endpoint_picker import picker_pods, render_picker, render_picker_policy
+from modelplane_operator.models.replica.render.fences import render_fences
+from modelplane_operator.models.replica.render.gang import render_gang
+from modelplane_operator.models.replica.render.monitors import render_monitors
+from modelplane_operator.models.replica.render.part import Part, misheard, part_of, unheard, untransferred
+from modelplane_operator.models.replica.render.pods import DEFAULT_LIFECYCLE, Lifecycle
+from modelplane_operator.models.replica.render.problem import NOT_SERVED, CannotRender, Cause
+from modelplane_operator.models.replica.render.revision import REVISION
+from modelplane_operator.models.replica.render.routing import (
+    render_path_filter,
+    render_route,
+    render_service,
+    replica_prefix,
+)
+
+__all__ = [
+    "BUDGETS",
+    "EXTENSION_POLICIES",
+    "LEADER_WORKER_SETS",
+    "NOT_SERVED",
+    "POD_MONITORS",
+    "REVISION",
+    "ROUTE_FILTERS",
+    "CannotRender",
+    "Cause",
+    "Context",
+    "CopySource",
+    "Lifecycle",
+    "misheard",
+    "picker_pods",
+    "render_model_replica",
+    "replica_prefix",
+    "sources",
+    "unheard",
+    "untransferred",
+]
+
+LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
+POD_MONITORS = "podmonitors.monitoring.coreos.com"
+# Not for an account of before this version:
+EXTENSION_POLICIES = "envoyextensionpolicies.gateway.envoyproxy.io"
+ROUTE_FILTERS = "httproutefilters.gateway.envoyproxy.io"
+BUDGETS = "poddisruptionbudgets.policy"  # everywhere, but not for an account of before this version
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What was seen around a replica."""
+
+    namespace_uid: str
+    """Of the replica's namespace on the hub."""
+    serves: frozenset[str]
+    """The optional APIs that its cluster serves us, of BUDGETS, EXTENSION_POLICIES, LEADER_WORKER_SETS, POD_MONITORS,
+    ROUTE_FILTERS."""
+    referenced: tuple[Manifest, ...] = ()
+    """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
+    isolation: Isolation = field(default_factory=Isolation)
+    """What its cluster says of it."""
+    images: Images = TESTED
+    picker_answers: bool = True
+    """Whether a pod of the replica's endpoint picker is ready."""
+
+    def filters(self, replica: ModelReplica) -> bool:
+        """True if only paths of model APIs lead to the replica: once they do, no answer of a cluster opens the rest."""
+        return ROUTE_FILTERS in self.serves or (replica.status is not None and replica.status.paths == "ModelAPIs")
+
+    def has_picker(self, replica: ModelReplica) -> bool:
+        """True if an endpoint picker says which pod of the replica a request goes to."""
+        if EXTENSION_POLICIES not in self.serves:
+            return False
+        if replica.spec.is_split:
+            return True
+        serving = replica.spec.serving
+        return sum(map(_endpoints, replica.spec.engines)) > 1 and (not serving or serving.picker == "Auto")
+
+
+def _endpoints(engine: PlacedEngine) -> int:
+    """Return how many ports of pods answer requests."""
+    workers = sum(each.worker.nodes if each.worker else 1 for each in engine.members if each.role == "Worker")
+    return engine.copies * engine.ranks * (1 + (workers if engine.workers_serve else 0))
+
+
+def render_model_replica(
+    replica: ModelReplica, seen: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
+) -> tuple[Manifest, ...] | CannotRender:
+    """The objects of a replica in the order in which they are best applied, or why there are none."""
+    if problem := _problem(replica, seen):
+        return problem
+    lifecycle = lifecycle.at(replica.spec.pod_revision)
+    parts: list[tuple[PlacedEngine, Part]] = []
+    for engine in replica.spec.engines:
+        part = part_of(replica, engine, seen.images)
+        if isinstance(part, CannotRender):
+            return part
+        parts.append((engine, part))
+    return (
+        *render_fences(replica.key.namespace, seen.namespace_uid, seen.isolation),
+        *render_copies(replica, seen.referenced),
+        *_claim_templates(replica),
+        *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
+        *_front(replica, seen),
+        *(render_budgets(replica, picked=seen.has_picker(replica)) if BUDGETS in seen.serves else ()),
+        *(render_monitors(replica, picked=seen.has_picker(replica)) if POD_MONITORS in seen.serves else ()),
+    )
+
+
+def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
+    if excess := too_much(replica, seen.referenced):
+        return CannotRender(
+            Cause.TOO_MUCH_TO_COPY, f"the Secrets and ConfigMaps that its engines name have {excess}: name fewer keys"
+        )
+    for engine in replica.spec.engines:
+        for member in engine.members:
+            if member.template.spec is None:
+                return CannotRender(
+                    Cause.NO_POD,
+                    f"the {member.role} of engine {engine.name} has no pod: write `template.spec` with a container "
+                    "called engine",
+                )
+        if len(engine.members) > 1 and LEADER_WORKER_SETS not in seen.serves:
+            return CannotRender(
+                Cause.NO_LEADER_WORKER_SET,
+                f"engine {engine.name} is a gang, and cluster {replica.spec.cluster_name} does not serve "
+                f"{LEADER_WORKER_SETS}: install LeaderWorkerSet there",
+            )
+    if replica.spec.is_split and not seen.has_picker(replica):
+        return CannotRender(
+            Cause.NO_PICKER,
+            f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not "
+            f"serve us {EXTENSION_POLICIES}: install Envoy Gateway 1.8 or newer there, give the operator's account "
+            "permission for that kind, or use mode Unified",
+        )
+    return None
+
+
+def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
+    return [
+        template
+        for engine in replica.spec.engines
+        for member in engine.members
+        for template in render_claim_templates(replica, engine, member)
+    ]
+
+
+def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
+    render = render_gang if len(engine.members) > 1 else render_deployment
+    return render(replica, engine, part, lifecycle.of(replica, engine))
+
+
+def _front(replica: ModelReplica, seen: Context) -> Sequence[Manifest]:
+    """Return what requests pass on their way to the pods; the route last, so that it never leads to nothing.
+
+    In mode Unified the route passes the picker by while none is ready: the gateway would refuse every request.
+    """
+    has_picker, filtered = seen.has_picker(replica), seen.filters(replica)
+    if replica.spec.serving:
+        # What a cluster allows may have changed since the replica was made.
+        serving = allowed_serving(replica.spec.serving, seen.isolation.pods or PodIsolation())
+        replica = replica.model_copy(update={"spec": replica.spec.model_copy(update={"serving": serving})})
+    return [
+        *((*render_picker(replica, seen.images), render_picker_policy(replica)) if has_picker else ()),
+        render_service(replica),
+        *([render_path_filter(replica)] if filtered else []),
+        render_route(
+            replica,
+            has_picker=has_picker,
+            picked=has_picker and (seen.picker_answers or replica.spec.is_split),
+            filtered=filtered,
+        ),
+    ]

@@ -1,1 +1,0 @@
-"""Clusters that a cloud makes: one way to decide the next calls, for every cloud (decision 77)."""

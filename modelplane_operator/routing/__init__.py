@@ -1,0 +1,1 @@
+"""How requests reach models: ModelEndpoints, ModelServices and InferenceGateways."""

@@ -1,0 +1,1 @@
+"""ModelEndpoint: one backend of requests."""

@@ -1,0 +1,1 @@
+"""InferenceGateway: the gateway of the hub."""

@@ -1,0 +1,167 @@
+"""Envoy Gateway as the hub gateway (`data_plane.py`).
+
+Envoy Gateway 1.9 reads no https from a port, and because of one name with a dot at its end it passes over all changes
+of its Gateway. So an endpoint is a `Backend`, a kind of its own, and its names are kept from being completed by how the
+Envoys are started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.helm.release import Component, Release
+from kubeloop.objects import Key, Manifest
+from kubeloop.types import BACKEND
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.clusters.cluster import cluster_gateway
+from modelplane_operator.clusters.cluster.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
+from modelplane_operator.models.replica.render.kubelets import LOST
+from modelplane_operator.owned import on_hub, owner_labels
+from modelplane_operator.routing.endpoint.backend_url import Backend, address_of
+from modelplane_operator.routing.endpoint.credentials import Header
+from modelplane_operator.routing.endpoint.render import asked_name
+from modelplane_operator.routing.gateway.data_plane import Allowed
+from modelplane_operator.routing.gateway.envoy_policies import backend_policy, client_policy
+from modelplane_operator.routing.gateway.gateway_pods import envoy_proxy
+from modelplane_operator.routing.service import two_passes
+from modelplane_operator.routing.service.api_keys import KEY_HEADERS
+from modelplane_operator.routing.service.weights import BackendGroup
+
+_VERSION = "gateway.envoyproxy.io/v1alpha1"
+
+GATEWAY_CLASS = "envoy"
+CONTROLLER = cluster_gateway.CONTROLLER
+PORT = 80
+TLS_PORT = 443
+LOAD_BALANCER = Key(ENVOY_NAMESPACE, names.HUB_GATEWAY)
+BALANCER_PORT = 80
+ENDPOINT = BACKEND
+PRESENTS_CERTIFICATE = False
+CLASS: Manifest = {
+    "parametersRef": {
+        "group": "gateway.envoyproxy.io",
+        "kind": "EnvoyProxy",
+        "name": names.HUB_GATEWAY,
+        "namespace": names.SYSTEM_NAMESPACE,
+    }
+}
+
+# No search domain shall turn an endpoint's name, `redis.prod`, into a Service of the hub.
+_BOOTSTRAP = """\
+typed_dns_resolver_config:
+  name: envoy.network.dns_resolver.cares
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig
+    dns_resolver_options: {no_default_search_domain: true}
+"""
+
+
+rules = two_passes.rules
+
+
+def software(spec: InferenceGatewaySpec) -> Software | None:
+    return spec.envoy_gateway
+
+
+def chart(gateway: InferenceGateway, software: Software, _: Allowed) -> Component:
+    values = {
+        "deployment": {"pod": {"tolerations": LOST}},
+        # What endpoints are to it.
+        "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
+        # Tells Envoys the zone that they are in, which nothing here asks for, by a webhook before every pod's binding.
+        "topologyInjector": {"enabled": False},
+        # Its policy would refuse others their versions of the Gateway API's kinds, on the whole hub.
+        "crds": {"gatewayAPI": {"safeUpgradePolicy": {"enabled": False}}},
+    }
+    release, ours = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}"), owner_labels(gateway)
+    asked = Release(release, ENVOY_CHART, ENVOY_REPOSITORY, software.version, values, ours, software.digest)
+    return Component("envoy-gateway", asked)
+
+
+def render_before(gateway: InferenceGateway) -> Sequence[Manifest]:
+    """How the Envoys run."""
+    return [
+        {
+            "apiVersion": _VERSION,
+            "kind": "EnvoyProxy",
+            "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
+            "spec": {
+                **envoy_proxy(gateway.spec, names.HUB_GATEWAY, names.HUB_GATEWAY),
+                "bootstrap": {"type": "Merge", "value": _BOOTSTRAP},
+            },
+        }
+    ]
+
+
+def render_after(gateway: InferenceGateway) -> Sequence[Manifest]:
+    metadata = on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE)
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.HUB_GATEWAY}
+    # Gateways of clusters end idle connections after 120 s, and it takes a moment to reach them.
+    return client_policy(metadata, target), backend_policy(metadata, target, idle="60s")
+
+
+def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | None = None) -> Sequence[Manifest]:
+    trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint.spec.hostname, backend)}
+    metadata = on_hub(endpoint, names.endpoint_backend(*endpoint.key))
+    noted = {**metadata, "annotations": {labels.BACKEND: str(backend)}}
+    made = _backend(noted, backend.host, backend.port, **({"tls": trust} if backend.scheme == "https" else {}))
+    if header is None or header.secret is None:
+        return [made]
+    injected = {"header": header.name, "overwrite": True, "credential": {"valueRef": {"name": header.secret}}}
+    spec = {"credentialInjection": injected}
+    return made, {"apiVersion": _VERSION, "kind": "HTTPRouteFilter", "metadata": metadata, "spec": spec}
+
+
+def _backend(metadata: Manifest, host: str, port: int, **more: Manifest) -> Manifest:
+    named = address_of(host) is None
+    place = {"fqdn": {"hostname": host, "port": port}} if named else {"ip": {"address": host, "port": port}}
+    return {"apiVersion": _VERSION, "kind": "Backend", "metadata": metadata, "spec": {"endpoints": [place], **more}}
+
+
+def unprovable(name: str | None, backend: Backend) -> str:
+    if backend.scheme == "http" or name:
+        return ""
+    return "Envoy Gateway cannot verify an address: set hostname to the name in its certificate"
+
+
+def comes_back(groups: Sequence[BackendGroup]) -> bool:
+    return len(groups) > 1 or len(groups[0].members) > 1
+
+
+def render_loopback(service: ModelService) -> Sequence[Manifest]:
+    # Envoys complete no names (_BOOTSTRAP), and know the cluster's domain as its chart does by default.
+    host = f"{LOAD_BALANCER.name}.{LOAD_BALANCER.namespace}.svc.cluster.local"
+    return [_backend(on_hub(service, names.service_relay(*service.key)), host, BALANCER_PORT)]
+
+
+def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: tuple[str, int]) -> Sequence[Manifest]:
+    """An ExtAuth, which names the routes, and not the other way round."""
+    backend, (host, port) = names.service_keys(*service.key), keys
+    reference = {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": backend, "port": port}
+    return (
+        _backend(on_hub(service, backend), host, port),
+        {
+            "apiVersion": _VERSION,
+            "kind": "SecurityPolicy",
+            "metadata": on_hub(service, names.service_route(*service.key)),
+            "spec": {
+                "targetRefs": [
+                    {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route} for route in routes
+                ],
+                "extAuth": {
+                    "failOpen": False,
+                    "statusOnError": 503,
+                    "timeout": "5s",
+                    "headersToExtAuth": [*KEY_HEADERS],
+                    "http": {"backendRefs": [reference], "pathOverride": path},
+                },
+            },
+        },
+    )
+
+
+def guarded(_: Key, rules: Sequence[Manifest]) -> list[Manifest]:
+    return [*rules]

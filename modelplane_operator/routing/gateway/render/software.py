@@ -1,0 +1,74 @@
+"""The software of the hub's hub gateway, and MetalLB where the network has no load balancers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubeloop.helm.release import Component, Release
+from kubeloop.objects import Key, Manifest
+from modelplane_operator.api import labels, pins
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.owned import on_hub, owner_labels
+from modelplane_operator.routing.gateway.data_plane import EVERYTHING, Allowed
+from modelplane_operator.routing.gateway.render import DATA_PLANES, data_plane
+
+METALLB: Final = "metallb"
+METALLB_NAMESPACE: Final = "metallb-system"
+METALLB_VERSION: Final = pins.METALLB.version
+METALLB_REPOSITORY: Final = "https://metallb.github.io/metallb"
+_POOL: Final = "modelplane"
+NAMESPACES: Final = (*(plane.LOAD_BALANCER.namespace for plane in DATA_PLANES.values()), METALLB_NAMESPACE)
+"""Where charts of the hub gateway may be."""
+
+
+def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> tuple[Component, ...]:
+    """The charts of the hub gateway, each after what it needs."""
+    plane = data_plane(gateway)
+    software = plane.software(gateway.spec)
+    if software is None:
+        return ()
+    balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
+    return (*balancer, plane.chart(gateway, software, allowed))
+
+
+def _metallb(gateway: InferenceGateway) -> Component:
+    release = Key(METALLB_NAMESPACE, "mp-metallb")
+    ours = owner_labels(gateway)
+    return Component(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
+
+
+def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:
+    """Where the charts go; for a hub that has none of that name yet."""
+    # What MetalLB announces addresses with uses the node's own network.
+    levels = {METALLB_NAMESPACE: "privileged"}
+    wanted = dict.fromkeys(part.release.key.namespace for part in gateway_parts(gateway))
+    return tuple(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": on_hub(gateway, name, extra={labels.POD_SECURITY: levels.get(name, "restricted")}),
+        }
+        for name in wanted
+    )
+
+
+def render_addresses(gateway: InferenceGateway) -> tuple[Manifest, ...]:
+    """The addresses that MetalLB gives out, and that it announces them; for when MetalLB is there."""
+    software = data_plane(gateway).software(gateway.spec)
+    if software is None or software.load_balancer != "MetalLB" or software.metallb is None:
+        return ()
+    metadata = on_hub(gateway, _POOL, namespace=METALLB_NAMESPACE)
+    return (
+        {
+            "apiVersion": "metallb.io/v1beta1",
+            "kind": "IPAddressPool",
+            "metadata": metadata,
+            "spec": {"addresses": [software.metallb.address_pool]},
+        },
+        {
+            "apiVersion": "metallb.io/v1beta1",
+            "kind": "L2Advertisement",
+            "metadata": metadata,
+            "spec": {"ipAddressPools": [_POOL]},
+        },
+    )

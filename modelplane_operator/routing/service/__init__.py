@@ -1,0 +1,1 @@
+"""ModelService: one URL over endpoints."""

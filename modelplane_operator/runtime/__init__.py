@@ -1,1 +1,0 @@
-"""How a reconcile runs, whatever the kind: queue, workers, loop, steps, leadership, health."""
