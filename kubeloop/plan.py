@@ -1,4 +1,4 @@
-"""What a decision is: steps to write, and the status to report. Values only; `runtime` carries them out.
+"""What a decision is: steps to write, and the status to report. Values only; executors carry them out.
 
 A plan is a fixpoint: planning over the result of its own steps gives steps that change nothing.
 

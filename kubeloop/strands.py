@@ -1,4 +1,4 @@
-"""Act: carry out the steps of a plan in the order that `planning.plan` tells; those to siblings at once.
+"""Act: carry out the steps of a plan in the order that `plan.py` tells; those to siblings at once.
 
 A strand that fails, or whose cluster hangs, ends alone. How a step is done is for the executor of its type to know.
 """

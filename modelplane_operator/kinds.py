@@ -8,7 +8,7 @@ from datetime import timedelta
 from kubeloop.cache.referenced import ReferencedObjects
 from kubeloop.client.resolver import Resolver
 from kubeloop.watched import Controllers
-from modelplane_operator.ask.admission import reviewed
+from modelplane_operator.ask.admission.with_reviews import reviewed
 from modelplane_operator.clouds.accounts import Accounts
 from modelplane_operator.clouds.eks import controller as eks_cluster
 from modelplane_operator.clouds.gke import controller as gke_cluster

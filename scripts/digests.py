@@ -1,6 +1,6 @@
 """Write the digests of what is fetched from registries: images and charts at their default versions, and the base.
 
-    python scripts/digests.py            ask the registries, and write rendering/digests.py and the Dockerfile
+    python scripts/digests.py            ask the registries, and write `clusters/stack/digests.py` and the Dockerfile
     python scripts/digests.py --check    say what has no digest; what is published should not lack any
 
 An image's digest is that of the manifest that its tag leads to, for all architectures where it has several. A chart's

@@ -65,8 +65,8 @@ def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
     assert wanted - {name.lower().replace("_", "-") for name in named} == set()
 
 
-def test_no_module_is_longer_than_four_hundred_lines() -> None:
-    assert {module.name: lines for module in MODULES if (lines := len(module.read_text().splitlines())) > 400} == {}
+def test_no_module_is_longer_than_five_hundred_lines() -> None:
+    assert {module.name: lines for module in MODULES if (lines := len(module.read_text().splitlines())) > 500} == {}
 
 
 def test_no_test_module_imports_from_another() -> None:

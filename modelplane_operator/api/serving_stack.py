@@ -27,7 +27,7 @@ ComponentName = Literal[
     "node-feature-discovery",
     "dra-driver",
 ]
-"""The parts of the stack that are charts; `rendering/stack_charts.py` has a row for each."""
+"""The parts of the stack that are charts; `modelplane_operator/clusters/stack/charts.py` has a row for each."""
 
 
 class StackSecret(Model):

@@ -70,7 +70,7 @@ def child(of: int = 0) -> int:
 
 def is_child(pid: int) -> bool:
     with suppress(OSError):
-        return b"clients.channel_child" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
+        return b"client.channel_child" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
     return False
 
 
@@ -274,7 +274,7 @@ def test_its_loop_waits_when_it_has_had_its_share(monkeypatch: pytest.MonkeyPatc
 
 SPINNING = """
 import asyncio
-from modelplane_operator.clients import channel_child
+from kubeloop.client import channel_child
 
 def spin():
     while True:

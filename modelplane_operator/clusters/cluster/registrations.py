@@ -1,4 +1,4 @@
-"""Whether a cluster was brought under another name before: by what it says of itself, and by marks (`rendering`).
+"""Whether a cluster was brought under another name before: by what it says of itself, and by marks (`registration.py`).
 
 The uid of kube-system and the root certificate say so first, by whichever address the cluster is reached. One that was
 restored from another's backup may say the same. So the first InferenceCluster of those that look alike writes the uids
