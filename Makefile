@@ -82,6 +82,7 @@ check-but-types: setup
 	$(BIN)/ruff check --quiet .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/generate.py --check
+	$(BIN)/python scripts/words.py --check
 	$(BIN)/pytest --quiet --numprocesses=2 --hypothesis-profile=quick
 
 fmt: setup  ## Format the code and mend what the linter can mend

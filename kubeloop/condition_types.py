@@ -75,23 +75,24 @@ class ConditionType(Enum):
 class Synced(ConditionType):
     """Whether the last attempt to bring the object's children in line with it went through."""
 
-    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written.", NEWS
+    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything that the object asks for was written.", NEWS
     RECONCILE_ERROR = (
         "ReconcileError",
         "False",
-        "A write failed; the message carries the error. It is tried again.",
+        "A write failed, with the error in the message. The operator tries again.",
         WARNING,
     )
     RECONCILE_PAUSED = (
         "ReconcilePaused",
         "False",
-        "The object carries the pause annotation and is left alone, but for what the message names.",
+        "The pause annotation is set: the operator does nothing but what the message names.",
         NEWS,
     )
     QUARANTINED = (
         "Quarantined",
         "False",
-        "The operator's process died twice over it; it is left alone until changed.",
+        "The operator's process died twice while it reconciled the object. "
+        "The operator leaves it alone until it changes.",
         WARNING,
     )
 
@@ -105,7 +106,7 @@ class Ready(ConditionType):
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
     PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
-    DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way.", NEWS
+    DELETING = "Deleting", "False", "The object is being deleted; the message names what blocks that.", NEWS
 
 
 class ServerVerified(ConditionType):
@@ -115,7 +116,7 @@ class ServerVerified(ConditionType):
     NOT_VERIFIED = (
         "NotVerified",
         "False",
-        "The kubeconfig waives that; the message says by what, and the remedy.",
+        "The kubeconfig disables the check; the message says how to enable it.",
         WARNING,
     )
 

@@ -175,7 +175,7 @@ class Accepted(ConditionType):
     INVALID_DEVICE = (
         "InvalidDevice",
         "False",
-        "Something said of a device cannot be read; the message names it.",
+        "An attribute or capacity of a device is invalid; the message names it.",
         WARNING,
     )
 

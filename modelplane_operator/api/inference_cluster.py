@@ -211,26 +211,41 @@ class ClusterReady(ConditionType):
     """Whether the cluster itself runs."""
 
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "The InferenceClasses of all its pools are missing.", WARNING
-    INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
-    PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
-    UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
+    INVALID_NODE_POOL = (
+        "InvalidNodePool",
+        "False",
+        "A pool's class does not say which machines its cloud is to create.",
+        WARNING,
+    )
+    PROVISIONING = "Provisioning", "False", "The cloud is creating it.", STEP
+    UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator does not create clusters on that cloud.", WARNING
     NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a permission; the message names it.", WARNING
-    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used.", WARNING
+    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The kubeconfig is missing or invalid.", WARNING
     UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (
         "Misbehaving",
         "False",
-        "Its API server says more than one may, or what none says; it is asked again after minutes.",
+        "Its API server sends invalid or too large responses; the operator tries again after some minutes.",
         WARNING,
     )
-    IDENTIFYING = "Identifying", "False", "Whether the InferenceCluster that is named has it is being found out.", STEP
+    IDENTIFYING = (
+        "Identifying",
+        "False",
+        "The operator is checking whether the InferenceCluster in the message has the same cluster.",
+        STEP,
+    )
     REGISTERED_TWICE = (
         "RegisteredTwice",
         "False",
-        "Another InferenceCluster, which the message names, has the same cluster: nothing is made there for this one.",
+        "The InferenceCluster in the message has the same cluster: nothing is created there for this one.",
         WARNING,
     )
-    ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays.", WARNING
+    ABANDONED = (
+        "Abandoned",
+        "False",
+        "The abandon annotation is set: the operator's objects stay on the cluster.",
+        WARNING,
+    )
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 
 
@@ -238,7 +253,12 @@ class CredentialsRenewed(ConditionType):
     """Whether a token that ends will be followed by another; nothing is said of one that does not end."""
 
     TOKEN_RENEWED = "TokenRenewed", "True", "The operator renews it before it ends; the message says when it ends."
-    NOT_RENEWED = "NotRenewed", "False", "Nobody that we know does; the message says when it ends.", WARNING
+    NOT_RENEWED = (
+        "NotRenewed",
+        "False",
+        "Nothing renews it, as far as the operator knows; the message says when it ends.",
+        WARNING,
+    )
 
 
 class BackendReady(ConditionType):
@@ -246,22 +266,32 @@ class BackendReady(ConditionType):
 
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on.", STEP
     INSTALLING = "Installing", "False", "It is being installed.", STEP
-    INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's words.", WARNING
+    INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's error.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
-    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's own is.", WARNING
+    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway's address is that of the hub gateway.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
-    DEGRADED = "Degraded", "True", "A part that models can do without fails; the message names it.", WARNING
+    DEGRADED = "Degraded", "True", "A component that models can do without fails; the message names it.", WARNING
 
 
 class GatewaySecured(ConditionType):
     """Whether requests travel to the cluster encrypted, and its gateway answers nobody but this hub's."""
 
-    MUTUAL_TLS = "MutualTLS", "True", "Both gateways prove to each other what they are; there is no other way in."
-    SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http closes when none can come by it.", STEP
-    NOT_KNOWN = "NotKnown", "Unknown", "It is not known what is wanted: it stays closed; the message says why.", STEP
+    MUTUAL_TLS = "MutualTLS", "True", "Both gateways verify each other's certificates, and nothing else is accepted."
+    SWITCHING = (
+        "Switching",
+        "Unknown",
+        "Requests travel encrypted; plain http is closed as soon as nothing uses it.",
+        STEP,
+    )
+    NOT_KNOWN = (
+        "NotKnown",
+        "Unknown",
+        "The desired setting is unknown, so the gateway stays closed; the message says why.",
+        STEP,
+    )
     CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which.", STEP
-    OPEN = "Open", "False", "The gateway answers anybody by http; the message says why.", STEP
+    OPEN = "Open", "False", "The gateway accepts unencrypted requests from anybody; the message says why.", STEP
 
 
 class NodePoolsValid(ConditionType):
@@ -269,7 +299,7 @@ class NodePoolsValid(ConditionType):
 
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
     INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
-    NOT_MADE = "NotMade", "False", "A cloud cannot make the pools as they are asked for.", WARNING
+    NOT_MADE = "NotMade", "False", "A cloud cannot create the pools as specified.", WARNING
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 
@@ -277,9 +307,14 @@ class GPUReady(ConditionType):
     """Whether the nodes of the pools are there and have the devices that their classes declare."""
 
     NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them.", WARNING
-    DEVICES_MISSING = "DevicesMissing", "False", "A node cannot run what its class says; the message says why.", WARNING
+    DEVICES_MISSING = (
+        "DevicesMissing",
+        "False",
+        "A node lacks devices that its class declares; the message says why.",
+        WARNING,
+    )
     NOT_SEEN = "NotSeen", "Unknown", "The nodes or their devices cannot be listed; the message says why.", STEP
-    ALL_PRESENT = "AllPresent", "True", "All of it is there; of autoscaled pools, the nodes that there are now."
+    ALL_PRESENT = "AllPresent", "True", "All nodes have their devices; of autoscaled pools, the present nodes."
 
 
 class ObjectsOwned(ConditionType):
@@ -288,10 +323,11 @@ class ObjectsOwned(ConditionType):
     ORPHANS_FOUND = (
         "OrphansFound",
         "False",
-        "Some belongs to nothing here: left behind, or another hub's. The message names it, and it is left alone.",
+        "Some objects have no owner on this hub: they were left behind, or are another hub's. "
+        "The message names them, and the operator leaves them alone.",
         WARNING,
     )
-    ALL_OWNED = "AllOwned", "True", "Everything has its owner on this hub."
+    ALL_OWNED = "AllOwned", "True", "Every object has its owner on this hub."
 
 
 class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):

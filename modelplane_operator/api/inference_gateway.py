@@ -144,19 +144,19 @@ class ControllerReady(ConditionType):
     """Whether the gateway's controller runs."""
 
     INSTALLING = "Installing", "False", "The controller's Helm release is not there yet.", STEP
-    INSTALL_FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words.", WARNING
+    INSTALL_FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's error.", WARNING
     UPGRADING = (
         "Upgrading",
         "False",
-        "A change of a Helm release is on its way; what was there before answers requests.",
+        "A Helm upgrade is running; the previous release serves requests meanwhile.",
         NEWS,
     )
-    ROLLED_BACK = "RolledBack", "False", "A change failed; what was there before answers requests.", WARNING
+    ROLLED_BACK = "RolledBack", "False", "A Helm upgrade failed; the previous release serves requests.", WARNING
     HEALTHY = "ControllerHealthy", "True", "The controller's Helm release is deployed and its pods are up."
     NOT_SERVED = (
         "NotServed",
         "False",
-        "Only the InferenceGateway named default is served through; this one is not.",
+        "Only the InferenceGateway named default is served; this one is not.",
         WARNING,
     )
 
@@ -172,7 +172,7 @@ class TLSReady(ConditionType):
         WARNING,
     )
     CONFIGURING = "Configuring", "False", "The gateway does not listen yet.", STEP
-    NOT_ASKED = "NotAsked", "False", "Without `spec.tls` clients' keys and prompts travel in the open.", STEP
+    NOT_ASKED = "NotAsked", "False", "Without `spec.tls` keys and prompts of clients travel unencrypted.", STEP
 
 
 class MutualTLSReady(ConditionType):

@@ -110,29 +110,39 @@ class LLMInferenceStatus(SummarizedStatus):
 class TargetResolved(ConditionType):
     """Whether the cluster that is named can be used; only with `placement: Cluster`."""
 
-    RESOLVED = "Resolved", "True", "It is known, lets this namespace in, and answers."
-    NOT_FOUND = "NotFound", "False", "The Secret that led there does not exist any more.", WARNING
+    RESOLVED = "Resolved", "True", "The cluster answers, and this namespace may use it."
+    NOT_FOUND = "NotFound", "False", "The Secret that led there no longer exists.", WARNING
     NOT_GRANTED = (
         "NotGranted",
         "False",
-        "No Secret of that name is here, and nobody lets this namespace use that one there; see how.",
+        "This namespace has no Secret of that name and no grant for the cluster; the message says how to get one.",
         WARNING,
     )
     HOST_NOT_GRANTED = (
         "HostNotGranted",
         "False",
-        "The cluster lets this namespace in, but not with the host that `spec.ingressHost` names; see how.",
+        "The grant does not include the host in `spec.ingressHost`; the message says how to get it.",
         WARNING,
     )
-    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The Secret's kubeconfig cannot be used; see why.", WARNING
-    FORBIDDEN = "Forbidden", "False", "The account by which it is reached lacks a permission there; see which.", WARNING
-    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer, or not yet; see why.", WARNING
+    INVALID_KUBECONFIG = (
+        "InvalidKubeconfig",
+        "False",
+        "The Secret's kubeconfig is invalid; the message says why.",
+        WARNING,
+    )
+    FORBIDDEN = (
+        "Forbidden",
+        "False",
+        "The kubeconfig's account lacks a permission there; the message says which.",
+        WARNING,
+    )
+    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer; the message says why.", WARNING
     NOT_NEEDED = "NotNeeded", "True", "The operator chooses the cluster: `placement: Fleet`."
-    CONNECTING = "Connecting", "Unknown", "The cluster was not asked yet.", STEP
+    CONNECTING = "Connecting", "Unknown", "The operator is connecting to the cluster.", STEP
     TOO_MANY_LOCATIONS = (
         "TooManyLocations",
         "False",
-        "Old copies are in so many places that nothing is made in another.",
+        "Too many places still have old copies, so nothing is created in another.",
         WARNING,
     )
 
@@ -158,8 +168,13 @@ class ModelReady(ConditionType):
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
     NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
-    NAME_TAKEN = "NameTaken", "False", "Something else has its name there, and is left alone; see what.", WARNING
-    UNKNOWN = "Unknown", "Unknown", "Nobody says, as when the vLLM production-stack operator does not run there.", STEP
+    NAME_TAKEN = "NameTaken", "False", "Another object has its name there; the message says which.", WARNING
+    UNKNOWN = (
+        "Unknown",
+        "Unknown",
+        "Nothing reports it, as when the vLLM production-stack operator does not run there.",
+        STEP,
+    )
 
 
 class OldCopiesRemoved(ConditionType):
@@ -170,7 +185,7 @@ class OldCopiesRemoved(ConditionType):
     LEFT_BEHIND = (
         "LeftBehind",
         "False",
-        "Some old copies cannot be reached; the message says where it is, and how to let go of it.",
+        "Some old copies cannot be reached; the message says where they are, and how to abandon them.",
         WARNING,
     )
 
@@ -181,8 +196,8 @@ class MemoryKnown(ConditionType):
     SAID = "Said", "True", "`spec.memory` says so."
     KNOWN_MODEL = "KnownModel", "True", "The operator knows the size of this model; the message says what it assumed."
     ASSUMED_FROM_NAME = "AssumedFromName", "True", "The model's name tells its parameters; the message says which."
-    NOT_NEEDED = "NotNeeded", "True", "A cluster is named: nobody looks for one with that much."
-    NOT_KNOWN = "NotKnown", "False", "It cannot be told: set `spec.memory`. What runs is left alone.", WARNING
+    NOT_NEEDED = "NotNeeded", "True", "The spec names a cluster, so the size does not matter."
+    NOT_KNOWN = "NotKnown", "False", "The size is unknown: set `spec.memory`. A running model stays.", WARNING
 
 
 class LLMInference(Resource[LLMInferenceSpec, LLMInferenceStatus]):

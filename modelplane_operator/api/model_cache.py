@@ -147,10 +147,15 @@ class ArtifactReady(ConditionType):
 
     NO_CLUSTERS = "NoClusters", "False", "No cluster matches.", WARNING
     AUTH_SECRET_MISSING = "AuthSecretMissing", "False", "The token's Secret, or the key in it, does not exist.", WARNING
-    TOO_MANY = "TooMany", "False", "Its namespace has as many caches before it as it may have; see how many.", WARNING
-    FAILED = "Failed", "False", "Staging failed on some cluster; it is begun again after a while.", WARNING
+    TOO_MANY = (
+        "TooMany",
+        "False",
+        "Its namespace already has the maximum number of caches; the message says how many.",
+        WARNING,
+    )
+    FAILED = "Failed", "False", "Staging failed on a cluster; the operator tries again.", WARNING
     CONTENTS_DIFFER = "ContentsDiffer", "False", "Clusters hold different contents of the source.", WARNING
-    PARTIAL = "Partial", "False", "Some clusters hold the weights, others not yet.", STEP
+    PARTIAL = "Partial", "False", "Some clusters hold the weights, others do not yet.", STEP
     HYDRATING = "Hydrating", "False", "No cluster holds them yet.", STEP
     STAGED = "Staged", "True", "Every matching cluster holds them."
 

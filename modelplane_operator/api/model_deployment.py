@@ -251,22 +251,22 @@ class ReplicasScheduled(ConditionType):
     """Whether every replica has a cluster."""
 
     REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster.", NEWS
-    SCHEDULING = "Scheduling", "False", "Clusters are chosen, the replicas are being written.", STEP
-    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; replicas that run are left alone.", WARNING
+    SCHEDULING = "Scheduling", "False", "Clusters are chosen; the replicas are being created.", STEP
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; running replicas stay.", WARNING
     INVALID_NODE_SELECTOR = (
         "InvalidNodeSelector",
         "False",
-        "A selector is not valid; replicas that run are left alone.",
+        "A selector is invalid; running replicas stay.",
         WARNING,
     )
-    NO_MATCHING_CLUSTERS = "NoMatchingClusters", "False", "No cluster carries the labels that are asked for.", WARNING
-    TAINTED = "Tainted", "False", "Clusters that have the hardware carry taints that are not tolerated.", WARNING
-    CLUSTERS_NOT_READY = "ClustersNotReady", "False", "Clusters that may have the hardware cannot be used now.", WARNING
-    NO_MATCHING_DEVICES = "NoMatchingDevices", "False", "No pool has the devices that are asked for.", WARNING
+    NO_MATCHING_CLUSTERS = "NoMatchingClusters", "False", "No cluster has the labels of clusterSelector.", WARNING
+    TAINTED = "Tainted", "False", "Clusters with the hardware have taints that are not tolerated.", WARNING
+    CLUSTERS_NOT_READY = "ClustersNotReady", "False", "Clusters that may have the hardware are not ready.", WARNING
+    NO_MATCHING_DEVICES = "NoMatchingDevices", "False", "No pool has the requested devices.", WARNING
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
         "False",
-        "The hardware is there, and too little of it is free; the message says what is short.",
+        "Too little of the hardware is free; the message says what is missing.",
         WARNING,
     )
 
@@ -279,7 +279,7 @@ class ReplicasReady(ConditionType):
     REPLICAS_FAILING = (
         "ReplicasFailing",
         "False",
-        "Some replica does not start, or answers no more, for what does not mend by itself; the message says what.",
+        "A replica does not start, or stopped answering, and needs help; the message says why.",
         WARNING,
     )
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
@@ -288,20 +288,25 @@ class ReplicasReady(ConditionType):
 class Progressing(ConditionType):
     """Whether replicas are being started, moved, changed or removed."""
 
-    SETTLED = "Settled", "False", "Every replica is where and what it is to be.", NEWS
+    SETTLED = "Settled", "False", "Every replica is where it belongs and up to date.", NEWS
     NO_OTHER_PLACE = (
         "NoOtherPlace",
         "False",
-        "Replicas stay that are to leave their cluster: no other takes them.",
+        "Replicas have to leave their cluster, and no other cluster can take them.",
         WARNING,
     )
-    STALLED = "Stalled", "False", "Nothing moves, and some replica does not start; ReplicasReady says why.", STEP
-    STARTING = "Starting", "True", "Replicas are being made, or do not answer yet.", STEP
-    MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what.", NEWS
+    STALLED = "Stalled", "False", "The rollout stopped because a replica does not start; ReplicasReady says why.", STEP
+    STARTING = "Starting", "True", "Replicas are being created, or do not answer yet.", STEP
+    MOVING = (
+        "Moving",
+        "True",
+        "Replicas are moved or changed in turn; the message says which ones wait, and for what.",
+        NEWS,
+    )
     MOVING_WITHOUT_SURGE = (
         "MovingWithoutSurge",
         "True",
-        "The fleet has no room for one more replica, so that one at a time is out of service.",
+        "The fleet has no room for an extra replica, so one at a time is out of service.",
         NEWS,
     )
 
@@ -311,17 +316,18 @@ class ModelCacheResolved(ConditionType):
 
     RESOLVED = "ModelCacheResolved", "True", "The cache exists."
     UNRESOLVED = "ModelCacheUnresolved", "False", "The cache has not been read yet; nothing new is placed.", STEP
-    NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed.", WARNING
+    NOT_FOUND = "ModelCacheNotFound", "False", "The cache does not exist; nothing new is placed.", WARNING
 
 
 class PodTemplateAllowed(ConditionType):
     """Whether the pods have all that their templates ask for; absent while nothing was ever left out."""
 
-    ALLOWED = "Allowed", "True", "They have."
+    ALLOWED = "Allowed", "True", "A cluster allows all of it."
     LEFT_OUT = (
         "LeftOut",
         "False",
-        "A cluster does not allow some of it, and the pods run without; the message names it, and what would allow it.",
+        "A cluster does not allow some of it, so the pods run without; "
+        "the message names it and the setting that would allow it.",
         WARNING,
     )
 

@@ -101,7 +101,7 @@ class RoutingReady(ConditionType):
     CREDENTIALS_MISSING = (
         "CredentialsMissing",
         "False",
-        "The Secret of its credentials cannot be used: see why.",
+        "The Secret of its credentials cannot be used; the message says why.",
         WARNING,
     )
 

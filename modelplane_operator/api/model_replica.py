@@ -145,14 +145,14 @@ class ModelAccepted(ConditionType):
     """Whether the engines' workloads are on the cluster."""
 
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet.", STEP
-    DEPLOYING = "Deploying", "False", "The workloads are being written.", STEP
+    DEPLOYING = "Deploying", "False", "The workloads are being created.", STEP
     MODEL_CACHE_HYDRATING = (
         "ModelCacheHydrating",
         "False",
-        "The weights are still on their way to the cluster; the workloads are written when all of them are there.",
+        "The weights are being copied to the cluster; the workloads are created afterwards.",
         STEP,
     )
-    INVALID_ENGINE = "InvalidEngine", "False", "An engine cannot run as it is asked for; the message says why.", WARNING
+    INVALID_ENGINE = "InvalidEngine", "False", "An engine cannot run as specified; the message says why.", WARNING
     NOT_SERVED = (
         "NotServed",
         "False",
@@ -168,21 +168,26 @@ class ModelReady(ConditionType):
 
     WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet.", STEP
     MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet.", STEP
-    CRASH_LOOP = "CrashLoop", "False", "An engine ends again and again; the message has its exit code.", WARNING
+    CRASH_LOOP = "CrashLoop", "False", "An engine exits again and again; the message has its exit code.", WARNING
     IMAGE_PULL_FAILED = "ImagePullFailed", "False", "An image cannot be pulled; the message says why.", WARNING
-    CANNOT_START = "CannotStart", "False", "A container cannot be made, or its pod failed; see why.", WARNING
-    UNSCHEDULABLE = "Unschedulable", "False", "A pod finds no node; the message says why.", WARNING
+    CANNOT_START = (
+        "CannotStart",
+        "False",
+        "A container cannot be created, or its pod failed; the message says why.",
+        WARNING,
+    )
+    UNSCHEDULABLE = "Unschedulable", "False", "No node fits a pod; the message says why.", WARNING
     NOT_ANSWERING = (
         "NotAnswering",
         "False",
-        "An engine runs and gives no answer, though it was restarted for that or has answered before.",
+        "An engine runs and does not answer, although it was restarted for that or has answered before.",
         WARNING,
     )
     ROUTE_REFUSED = "RouteRefused", "False", "The cluster's gateway does not accept the route.", WARNING
     PICKER_NOT_READY = (
         "PickerNotReady",
         "False",
-        "The engines answer, and the endpoint picker does not, without which the gateway sends requests to none.",
+        "The engines answer, but the endpoint picker does not, and the gateway sends no requests without it.",
         STEP,
     )
     CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers.", WARNING
@@ -195,22 +200,22 @@ class PickerReady(ConditionType):
     STARTING = (
         "Starting",
         "False",
-        "No endpoint picker answers yet. In mode Unified requests are spread over the pods until it does.",
+        "No endpoint picker answers yet. In mode Unified, requests are spread over the pods until one does.",
         STEP,
     )
     AWAY = (
         "Away",
         "False",
-        "No endpoint picker answers. In mode Unified requests are spread over the pods until it does.",
+        "No endpoint picker answers. In mode Unified, requests are spread over the pods until one does.",
         WARNING,
     )
     NOT_ASKED = (
         "NotAsked",
         "False",
-        "The cluster's gateway does not take the policy by which it asks the endpoint picker; the message says why.",
+        "The cluster's gateway rejects the policy that connects it to the endpoint picker; the message says why.",
         WARNING,
     )
-    PICKING = "Picking", "True", "It does."
+    PICKING = "Picking", "True", "An endpoint picker answers."
     NOT_NEEDED = "NotNeeded", "True", "Requests go to the pods without an endpoint picker, as the deployment asks."
 
 
@@ -221,10 +226,11 @@ class CacheTransfer(ConditionType):
     NOT_CONFIGURED = (
         "NotConfigured",
         "False",
-        "Some engine is not told to: prompts are read by a prefill engine and then again by the decode engine.",
+        "An engine lacks the arguments for that: "
+        "each prompt is processed by a prefill engine and again by a decode engine.",
         WARNING,
     )
-    CONFIGURED = "Configured", "True", "Every engine whose arguments can be read is told to."
+    CONFIGURED = "Configured", "True", "Every engine whose arguments are known has the arguments for that."
 
 
 class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):

@@ -88,7 +88,12 @@ class RoutingReady(ConditionType):
 
     ROUTE_CONFIGURED = "RouteConfigured", "True", "The gateway has accepted the route and an endpoint can answer."
     CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer.", STEP
-    ROUTE_REFUSED = "RouteRefused", "False", "The gateway does not accept a route or policy; see its words.", WARNING
+    ROUTE_REFUSED = (
+        "RouteRefused",
+        "False",
+        "The gateway rejects a route or policy; the message has its error.",
+        WARNING,
+    )
     WAITING_FOR_GATEWAY = (
         "WaitingForGateway",
         "False",
@@ -104,21 +109,21 @@ class AuthReady(ConditionType):
     SECRET_NOT_FOUND = (
         "SecretNotFound",
         "False",
-        "A Secret is missing; the message names it. Its keys are refused.",
+        "A Secret is missing; the message names it. Its keys are rejected.",
         WARNING,
     )
     SECRET_FORBIDDEN = "SecretForbidden", "False", "The operator may not read a Secret; the message names it.", WARNING
     SECRET_TOO_LARGE = (
         "SecretTooLarge",
         "False",
-        "A Secret holds too many keys or bytes, so that none of them counts.",
+        "A Secret holds too many keys or bytes, so none of them is accepted.",
         WARNING,
     )
-    NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it.", WARNING
+    NO_KEYS = "NoKeys", "False", "A Secret holds no usable key; the message names it.", WARNING
     KEY_SERVICE_UNAVAILABLE = (
         "KeyServiceUnavailable",
         "False",
-        "The Secrets hold keys, but the gateway gets no answer from the key service: all requests are refused.",
+        "The Secrets hold keys, but the key service does not answer the gateway: all requests are rejected.",
         WARNING,
     )
     NOT_ENFORCED = (
@@ -127,20 +132,20 @@ class AuthReady(ConditionType):
         "The Secrets hold keys, but the gateway answers requests without one.",
         WARNING,
     )
-    NOT_ASKED = "NotAsked", "True", "Requests need no key any more."
+    NOT_ASKED = "NotAsked", "True", "Requests need no key."
 
 
 class Answering(ConditionType):
     """Whether a request of the operator's is answered, by the way that clients' requests go: `GET` of the list of
     models, once a minute, and at once when something changes. Without routes there is no such condition."""
 
-    ANSWERED = "Answered", "True", "What is behind the gateway answered."
-    KEY_ASKED = "KeyAsked", "True", "The gateway asked for an API key, as it should: nothing behind it was asked."
+    ANSWERED = "Answered", "True", "A backend behind the gateway answered."
+    KEY_ASKED = "KeyAsked", "True", "The gateway required an API key, as it should; no backend was asked."
     NOT_ANSWERED = "NotAnswered", "False", "Requests fail, several in a row; the message says how.", WARNING
     GATEWAY_UNREACHABLE = (
         "GatewayUnreachable",
         "Unknown",
-        "The operator gets no connection to the gateway, which clients may get: Ready goes by the other conditions.",
+        "The operator cannot connect to the gateway, though clients may: Ready depends on the other conditions.",
         WARNING,
     )
     ASKING = "Asking", "Unknown", "No request was answered yet.", STEP

@@ -35,8 +35,8 @@ class Remedy(NamedTuple):
 
 
 _DRAIN = "scheduling.md#keeping-replicas-off-a-cluster-and-draining-it"
-_WAIT = "Wait: it goes on by itself."
-_HELM = Remedy("Correct what Helm's words in the message name; it is tried again after a while.", "serving-stack.md")
+_WAIT = "Wait: the operator continues by itself."
+_HELM = Remedy("Fix the cause that Helm's error in the message names; the operator tries again.", "serving-stack.md")
 _CACHE = "model-cache.md#troubleshooting"
 _MUTUAL_TLS = "hub-gateway.md#between-the-hub-gateway-and-clusters"
 _PICKER = "serving-stack.md#when-an-endpoint-picker-does-not-answer"
@@ -44,16 +44,16 @@ _PODS_OF_PICKER = (
     "kubectl describe pods --namespace modelplane-NAMESPACE --selector modelplane.ai/picker=REPLICA, and kubectl logs "
     "of the same."
 )
-_ABANDON = "Bring the way there back, or let go of what is there with the annotation modelplane.ai/abandon=true."
+_ABANDON = "Restore the connection, or give up the objects there with the annotation modelplane.ai/abandon=true."
 
 REMEDIES: Mapping[ConditionType, Remedy] = {
     # of all kinds
     conditions.Synced.RECONCILE_ERROR: Remedy(
-        "Read what the message repeats: mostly a permission that is missing, or an API server that refuses."
+        "Read the error in the message: mostly a missing permission, or an API server that refuses."
     ),
     conditions.Synced.QUARANTINED: Remedy(
-        "Read the log of the operator's container that died; another value of the annotation modelplane.ai/retry "
-        "has the object tried again.",
+        "Read the log of the operator's container that died; change the annotation modelplane.ai/retry "
+        "to have the object tried again.",
         "operations.md#when-an-object-ends-the-process",
     ),
     conditions.Ready.DEGRADED: Remedy(
@@ -62,13 +62,15 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     conditions.Ready.CREATING: Remedy("Wait; if it lasts, look at the object that the message names."),
     conditions.Ready.PARTIAL: Remedy("Look at what the message names; the rest works."),
-    conditions.Ready.UNREACHABLE: Remedy("Mend the way to what the message names; what runs there goes on."),
+    conditions.Ready.UNREACHABLE: Remedy(
+        "Restore the connection to what the message names; workloads there keep running."
+    ),
     conditions.ServerVerified.NOT_VERIFIED: Remedy(
         "Put the authority of the API server's certificate into the kubeconfig."
     ),
     # ModelDeployment
     deployments.ReplicasScheduled.SCHEDULING: Remedy(_WAIT),
-    deployments.ReplicasScheduled.NO_CLUSTERS: Remedy("Bring a cluster.", "clusters.md"),
+    deployments.ReplicasScheduled.NO_CLUSTERS: Remedy("Add a cluster.", "clusters.md"),
     deployments.ReplicasScheduled.INVALID_NODE_SELECTOR: Remedy(
         "Correct the selector at the line and column that the message names.", "selector-language.md"
     ),
@@ -78,22 +80,22 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Look at the conditions of the clusters that the message names."
     ),
     deployments.ReplicasScheduled.NO_MATCHING_DEVICES: Remedy(
-        "Ask for what the nearest device in the message has (modelplane hardware lists all), or add a pool.",
+        "Request what the nearest device in the message has (modelplane hardware lists all), or add a pool.",
         "scheduling.md#reading-the-reasons",
     ),
     deployments.ReplicasScheduled.INSUFFICIENT_CAPACITY: Remedy(
         "Free nodes, or enlarge the pool that the message names.", "scheduling.md#reading-the-reasons"
     ),
-    deployments.ReplicasReady.NO_REPLICAS_SCHEDULED: Remedy("Do as ReplicasScheduled says."),
+    deployments.ReplicasReady.NO_REPLICAS_SCHEDULED: Remedy("See the condition ReplicasScheduled."),
     deployments.ReplicasReady.MODEL_STARTING: Remedy(
         "Wait: an engine loads its weights before it answers, which takes minutes to an hour."
     ),
-    deployments.ReplicasReady.REPLICAS_FAILING: Remedy("Do as the replica says that the message names."),
+    deployments.ReplicasReady.REPLICAS_FAILING: Remedy("See the conditions of the replica that the message names."),
     deployments.Progressing.NO_OTHER_PLACE: Remedy(
         "Make room on another cluster, or end them by the annotation modelplane.ai/force-drain=true of their cluster.",
         _DRAIN,
     ),
-    deployments.Progressing.STALLED: Remedy("Do as ReplicasReady says."),
+    deployments.Progressing.STALLED: Remedy("See the condition ReplicasReady."),
     deployments.ModelCacheResolved.UNRESOLVED: Remedy(_WAIT),
     deployments.ModelCacheResolved.NOT_FOUND: Remedy(
         "Create the ModelCache, or correct modelCacheRef.", "model-cache.md"
@@ -115,7 +117,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Create the Secret or ConfigMap that the message names, in the namespace of the ModelDeployment."
     ),
     replicas.CacheTransfer.NOT_CONFIGURED: Remedy("Give the engines the arguments that the message names."),
-    replicas.ModelReady.WAITING_FOR_MODEL: Remedy("Do as ModelAccepted says."),
+    replicas.ModelReady.WAITING_FOR_MODEL: Remedy("See the condition ModelAccepted."),
     replicas.ModelReady.MODEL_STARTING: Remedy(
         "Wait: an engine loads its weights before it answers, which takes minutes to an hour."
     ),
@@ -123,17 +125,17 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Read the engine's log on its cluster (kubectl logs --previous), and correct its arguments or its image."
     ),
     replicas.ModelReady.IMAGE_PULL_FAILED: Remedy("Correct the image, or name a Secret for it in imagePullSecrets."),
-    replicas.ModelReady.CANNOT_START: Remedy("Correct what the node's words in the message name."),
+    replicas.ModelReady.CANNOT_START: Remedy("Fix the cause that the node's error in the message names."),
     replicas.ModelReady.UNSCHEDULABLE: Remedy(
-        "Free what the message names on the cluster's nodes, or ask for less of it."
+        "Free the resources that the message names on the cluster's nodes, or request less."
     ),
     replicas.ModelReady.NOT_ANSWERING: Remedy("Read the engine's log, by the command in the message."),
     replicas.ModelReady.ROUTE_REFUSED: Remedy(
-        "On the cluster, `kubectl describe httproutes -n modelplane-NAMESPACE` has the gateway's words."
+        "On the cluster, `kubectl describe httproutes -n modelplane-NAMESPACE` shows the gateway's error."
     ),
     replicas.ModelReady.PICKER_NOT_READY: Remedy(f"Wait; if it lasts, on the cluster: {_PODS_OF_PICKER}", _PICKER),
     replicas.PickerReady.NOT_ASKED: Remedy(
-        "Mend what the gateway says, on the cluster: kubectl describe envoyextensionpolicies REPLICA "
+        "Fix the cause that the gateway reports, on the cluster: kubectl describe envoyextensionpolicies REPLICA "
         "--namespace modelplane-NAMESPACE; it needs Envoy Gateway 1.8 or newer.",
         _PICKER,
     ),
@@ -148,7 +150,8 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         _PICKER,
     ),
     replicas.ModelReady.CLUSTER_UNREACHABLE: Remedy(
-        "Mend the way to the cluster; failover moves the replica, where the deployment asks for it.", "scheduling.md"
+        "Restore the connection to the cluster; failover moves the replica if the deployment enables it.",
+        "scheduling.md",
     ),
     # ModelEndpoint
     endpoints.RoutingReady.WAITING_FOR_BACKEND: Remedy(_WAIT),
@@ -159,23 +162,23 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     # ModelService
     services.EndpointsResolved.NO_ENDPOINTS: Remedy("Correct the selector, or wait for the replicas that it selects."),
     services.RoutingReady.CONFIGURING: Remedy("Wait for an endpoint to answer; the message says which are not ready."),
-    services.RoutingReady.ROUTE_REFUSED: Remedy("Correct what the gateway's words in the message name."),
+    services.RoutingReady.ROUTE_REFUSED: Remedy("Fix the cause that the gateway's error in the message names."),
     services.RoutingReady.WAITING_FOR_GATEWAY: Remedy(
         "Create the InferenceGateway named default, or look at its conditions.", "hub-gateway.md"
     ),
     services.AuthReady.SECRET_NOT_FOUND: Remedy("Create the Secret that the message names.", "hub-gateway.md#api-keys"),
     services.AuthReady.SECRET_FORBIDDEN: Remedy(
-        "Have the platform team add the namespace to tenantNamespaces of the operator's chart.", "permissions.md"
+        "Ask the platform team to add the namespace to tenantNamespaces of the operator's chart.", "permissions.md"
     ),
     services.AuthReady.SECRET_TOO_LARGE: Remedy("Spread the keys over several Secrets.", "hub-gateway.md#api-keys"),
     services.AuthReady.NO_KEYS: Remedy("Write keys into the Secret that the message names.", "hub-gateway.md#api-keys"),
     services.AuthReady.KEY_SERVICE_UNAVAILABLE: Remedy(
-        "Look at the Deployment modelplane-keys in modelplane-system, and whether the gateway reaches it."
+        "Check the Deployment modelplane-keys in modelplane-system, and that the gateway reaches it."
     ),
-    services.AuthReady.NOT_ENFORCED: Remedy("Look at what the gateway says of the service's policy or Middleware."),
+    services.AuthReady.NOT_ENFORCED: Remedy("Check the status of the service's policy or Middleware on the gateway."),
     services.Answering.NOT_ANSWERED: Remedy("Look at the endpoints; the message says with which status requests fail."),
     services.Answering.GATEWAY_UNREACHABLE: Remedy(
-        "Let the operator's pods reach the hub gateway: until then Ready goes by the routes.",
+        "Let the operator's pods reach the hub gateway: until then Ready depends on the routes alone.",
         "hub-gateway.md#whether-a-model-answers",
     ),
     services.Answering.ASKING: Remedy(_WAIT),
@@ -186,8 +189,8 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     caches.ArtifactReady.NO_CLUSTERS: Remedy("Give a cluster storage for caches, or correct clusterSelector.", _CACHE),
     caches.ArtifactReady.AUTH_SECRET_MISSING: Remedy("Create the Secret, with the key that the message names.", _CACHE),
     caches.ArtifactReady.TOO_MANY: Remedy("Delete caches that nothing uses, or use another namespace.", _CACHE),
-    caches.ArtifactReady.FAILED: Remedy("Correct what the message names; staging begins again by itself.", _CACHE),
-    caches.ArtifactReady.CONTENTS_DIFFER: Remedy("Name the content that is meant, as the message says.", _CACHE),
+    caches.ArtifactReady.FAILED: Remedy("Fix what the message names; staging starts again by itself.", _CACHE),
+    caches.ArtifactReady.CONTENTS_DIFFER: Remedy("Pin the content, as the message says.", _CACHE),
     caches.ArtifactReady.PARTIAL: Remedy("Wait; status.clusters says how far each cluster is."),
     caches.ArtifactReady.HYDRATING: Remedy("Wait; status.clusters says how far each cluster is."),
     # InferenceClass and InferenceCluster
@@ -196,19 +199,17 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clusters.ClusterReady.INVALID_NODE_POOL: Remedy("Correct the InferenceClass that the message names."),
     clusters.ClusterReady.PROVISIONING: Remedy("Wait: a cloud takes up to half an hour.", "eks.md"),
     clusters.ClusterReady.UNSUPPORTED_SOURCE: Remedy(
-        "Bring a cluster of that cloud with source Existing.", "clusters.md"
+        "Add a cluster of that cloud with source Existing.", "clusters.md"
     ),
     clusters.ClusterReady.NOT_PERMITTED: Remedy(
         "Apply the access manifest there again.", "permissions.md#on-workload-clusters"
     ),
-    clusters.ClusterReady.INVALID_KUBECONFIG: Remedy(
-        "Put a kubeconfig that can be used into the Secret that the message names."
-    ),
+    clusters.ClusterReady.INVALID_KUBECONFIG: Remedy("Put a valid kubeconfig into the Secret that the message names."),
     clusters.ClusterReady.UNREACHABLE: Remedy(
-        "Mend the way to the address that the message names; what runs there goes on."
+        "Restore the connection to the address that the message names; workloads there keep running."
     ),
     clusters.ClusterReady.MISBEHAVING: Remedy(
-        "Find out why the API server says what the message names; for an honest large one raise the setting beside it.",
+        "Find out why the API server says what the message names; for a large server, raise the setting that it names.",
         "clusters.md#when-a-cluster-misbehaves",
     ),
     clusters.ClusterReady.IDENTIFYING: Remedy("Wait half a minute.", "clusters.md#the-same-cluster-under-two-names"),
@@ -220,12 +221,14 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Set credentialRenewal to TokenRequest, or write another token before this one ends.",
         "permissions.md#on-workload-clusters",
     ),
-    clusters.BackendReady.WAITING_FOR_CLUSTER: Remedy("Do as ClusterReady says."),
-    clusters.BackendReady.INSTALLING: Remedy("Wait: charts take minutes; the ServingStack says which is under way."),
+    clusters.BackendReady.WAITING_FOR_CLUSTER: Remedy("See the condition ClusterReady."),
+    clusters.BackendReady.INSTALLING: Remedy(
+        "Wait: charts take minutes; the ServingStack says which one is installing."
+    ),
     clusters.BackendReady.INSTALL_FAILED: _HELM,
     clusters.BackendReady.NOT_INSTALLED: Remedy("Install what the message names on that cluster.", "serving-stack.md"),
     clusters.BackendReady.ADDRESS_IN_USE: Remedy("Give the cluster's gateway an address of its own."),
-    clusters.BackendReady.UNREACHABLE: Remedy("Do as ClusterReady says."),
+    clusters.BackendReady.UNREACHABLE: Remedy("See the condition ClusterReady."),
     clusters.BackendReady.DEGRADED: Remedy(
         "Correct what the message names; models run without it.", "clusters.md#a-part-that-is-wrong-closes-no-other"
     ),
@@ -258,11 +261,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     # InferenceGateway and ServingStack
     gateways.ControllerReady.INSTALLING: Remedy("Wait: charts take minutes."),
     gateways.ControllerReady.INSTALL_FAILED: Remedy(
-        "Correct what Helm's words in the message name; it is tried again after a while.",
+        "Fix the cause that Helm's error in the message names; the operator tries again.",
         "hub-gateway.md#when-something-is-in-the-way",
     ),
     gateways.ControllerReady.ROLLED_BACK: Remedy(
-        "Correct what Helm's words in the message name; requests are answered as before.",
+        "Fix the cause that Helm's error in the message names; the previous release serves requests.",
         "hub-gateway.md#when-something-is-in-the-way",
     ),
     gateways.ControllerReady.NOT_SERVED: Remedy("Delete it: one InferenceGateway, named default, is served."),
@@ -276,11 +279,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     stacks.Installed.INSTALLING: Remedy("Wait: charts take minutes; status.components says how each stands."),
     stacks.Installed.FAILED: _HELM,
     stacks.Installed.ROLLED_BACK: Remedy(
-        "Correct what Helm's words in the message name; what was there before runs.", "serving-stack.md"
+        "Fix the cause that Helm's error in the message names; the previous release is running.", "serving-stack.md"
     ),
     # clusters that clouds make
     clouds.CredentialsValid.NOT_ACCEPTED: Remedy(
-        "Write good credentials into the Secret, or give them the permission that the cloud's words name.", "eks.md"
+        "Write valid credentials into the Secret, or grant them the permission that the cloud's error names.", "eks.md"
     ),
     clouds.CredentialsValid.ANOTHER_ACCOUNT: Remedy(
         "Write credentials of the account that the message names into the Secret."
@@ -291,47 +294,49 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Have the quota raised, or choose another zone or machine; it is tried again every ten minutes."
     ),
     clouds.CapacityAvailable.NOT_OFFERED: Remedy(
-        "Correct the machine, the zone or the reservation that the message names.", "eks.md#before-the-first-cluster"
+        "Correct the machine, zone or reservation that the message names.", "eks.md#before-the-first-cluster"
     ),
     clouds.QuotaAvailable.INSUFFICIENT: Remedy(
         "Have the quota raised that the message names, or ask for fewer nodes.", "eks.md#before-the-first-cluster"
     ),
-    clouds.QuotaAvailable.LIMITED: Remedy("Have the quota raised before the pool is to grow, or lower maxNodeCount."),
+    clouds.QuotaAvailable.LIMITED: Remedy("Have the quota raised before the pool grows, or lower maxNodeCount."),
     clouds.QuotaAvailable.NOT_ASKED: Remedy(
-        "Let the operator ask (examples/access); the cluster is made all the same.", "eks.md#before-the-first-cluster"
+        "Let the operator ask (examples/access); the cluster is created all the same.",
+        "eks.md#before-the-first-cluster",
     ),
     clouds.NetworkReady.CREATING: Remedy(_WAIT),
     clouds.ControlPlaneReady.CREATING: Remedy("Wait: a cloud takes up to half an hour."),
-    clouds.NodePoolsReady.CREATING: Remedy("Wait; if it lasts, read the cloud's words in Stalled."),
-    clouds.Stalled.STALLED: Remedy("Correct what the cloud's words in the message name."),
+    clouds.NodePoolsReady.CREATING: Remedy("Wait; if it lasts, read the cloud's error in the condition Stalled."),
+    clouds.Stalled.STALLED: Remedy("Fix the cause that the cloud's error in the message names."),
     # LLMInference
     inferences.TargetResolved.NOT_FOUND: Remedy("Create the Secret again, or name another cluster.", "llminference.md"),
     inferences.TargetResolved.NOT_GRANTED: Remedy(
-        "Correct the name, or have the platform team let the namespace in.", "llminference.md#whom-a-cluster-lets-in"
-    ),
-    inferences.TargetResolved.HOST_NOT_GRANTED: Remedy(
-        "Choose another ingressHost, or have the platform team let the namespace have this one.",
+        "Correct the name, or ask the platform team to grant the namespace access.",
         "llminference.md#whom-a-cluster-lets-in",
     ),
-    inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a kubeconfig that can be used into the Secret."),
+    inferences.TargetResolved.HOST_NOT_GRANTED: Remedy(
+        "Choose another ingressHost, or ask the platform team to grant this one to the namespace.",
+        "llminference.md#whom-a-cluster-lets-in",
+    ),
+    inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a valid kubeconfig into the Secret."),
     inferences.TargetResolved.FORBIDDEN: Remedy(
         "Give the account the permissions in the namespace that the message names.",
         "llminference.md#deploying-to-a-cluster-of-your-own",
     ),
-    inferences.TargetResolved.UNREACHABLE: Remedy("Mend the way to the cluster that the message names."),
+    inferences.TargetResolved.UNREACHABLE: Remedy("Restore the connection to the cluster that the message names."),
     inferences.TargetResolved.CONNECTING: Remedy(_WAIT),
     inferences.TargetResolved.TOO_MANY_LOCATIONS: Remedy(_ABANDON, "llminference.md#moving-and-deleting"),
     inferences.RuntimeAvailable.NOT_INSTALLED: Remedy("Install the vLLM production-stack operator on that cluster."),
-    inferences.RuntimeAvailable.NOT_KNOWN: Remedy("Do as TargetResolved says."),
+    inferences.RuntimeAvailable.NOT_KNOWN: Remedy("See the condition TargetResolved."),
     inferences.MemoryKnown.NOT_KNOWN: Remedy("Set spec.memory.", "llminference.md#deploying-to-the-fleet"),
     inferences.ModelReady.UPDATING: Remedy(_WAIT),
     inferences.ModelReady.NOT_READY: Remedy("Wait; if it lasts, look at what the message names."),
-    inferences.ModelReady.NOT_CREATED: Remedy("Do as TargetResolved or MemoryKnown says."),
+    inferences.ModelReady.NOT_CREATED: Remedy("See the conditions TargetResolved and MemoryKnown."),
     inferences.ModelReady.NAME_TAKEN: Remedy(
         "Delete what the message names, or give the LLMInference another name.",
         "llminference.md#whom-a-cluster-lets-in",
     ),
-    inferences.ModelReady.UNKNOWN: Remedy("See whether the vLLM production-stack operator runs on that cluster."),
+    inferences.ModelReady.UNKNOWN: Remedy("Check that the vLLM production-stack operator runs on that cluster."),
     inferences.OldCopiesRemoved.REMOVING: Remedy(_WAIT),
     inferences.OldCopiesRemoved.LEFT_BEHIND: Remedy(_ABANDON, "llminference.md#moving-and-deleting"),
 }

@@ -201,10 +201,10 @@ class Installed(ConditionType):
     """Whether every chart is deployed as the object asks for. `Ready` tells whether the cluster can serve meanwhile."""
 
     INSTALLED = "ComponentsInstalled", "True", "Every chart is deployed, at the version and with the values asked for."
-    INSTALLING = "Installing", "False", "A chart is being installed, or waits for its turn.", STEP
-    UPGRADING = "Upgrading", "False", "A chart is being brought to another version or other values.", NEWS
-    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words.", WARNING
-    ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was taken back; the message has Helm's words.", WARNING
+    INSTALLING = "Installing", "False", "A chart is being installed, or waits for another.", STEP
+    UPGRADING = "Upgrading", "False", "A chart is being upgraded, or its values change.", NEWS
+    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's error.", WARNING
+    ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was rolled back; the message has Helm's error.", WARNING
 
 
 class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):

@@ -56,35 +56,50 @@ class CredentialsValid(ConditionType):
     """Whether the cloud accepts the credentials, and they may do what is needed."""
 
     ACCEPTED = "Accepted", "True", "Every call so far was permitted."
-    NOT_ACCEPTED = "NotAccepted", "False", "The cloud refuses them; the message has its words.", WARNING
+    NOT_ACCEPTED = "NotAccepted", "False", "The cloud rejects them; the message has its error.", WARNING
     ANOTHER_ACCOUNT = (
         "AnotherAccount",
         "False",
-        "They are those of another account than the one that the cluster is in; nothing is changed.",
+        "They belong to another account than the cluster; nothing is changed.",
         WARNING,
     )
-    NO_SDK = "NoSDK", "False", "This operator was installed without what speaks to the cloud.", WARNING
-    NOT_FOUND = "NotFound", "False", "There are no credentials; the message says where they are looked for.", WARNING
+    NO_SDK = "NoSDK", "False", "This operator was installed without the cloud's SDK.", WARNING
+    NOT_FOUND = (
+        "NotFound",
+        "False",
+        "There are no credentials; the message says where the operator looks for them.",
+        WARNING,
+    )
 
 
 class QuotaAvailable(ConditionType):
     """Whether the account's quotas leave room for what is asked for, as far as the cloud tells before it is made."""
 
-    SUFFICIENT = "Sufficient", "True", "They do."
-    LIMITED = "Limited", "True", "They do for the first nodes, and not for as many as pools may grow to.", WARNING
-    INSUFFICIENT = "Insufficient", "False", "They do not; the message says which, and how much is left of it.", WARNING
-    NOT_ASKED = "NotAsked", "Unknown", "The cloud did not tell; the message has its words.", WARNING
+    SUFFICIENT = "Sufficient", "True", "The quotas suffice."
+    LIMITED = (
+        "Limited",
+        "True",
+        "The quotas suffice for the first nodes, but not for the maximum size of the pools.",
+        WARNING,
+    )
+    INSUFFICIENT = (
+        "Insufficient",
+        "False",
+        "A quota does not suffice; the message says which, and how much of it is free.",
+        WARNING,
+    )
+    NOT_ASKED = "NotAsked", "Unknown", "The cloud did not report its quotas; the message has its error.", WARNING
 
 
 class CapacityAvailable(ConditionType):
     """Whether the cloud has what is asked for, and the account may have it."""
 
-    SUFFICIENT = "Sufficient", "True", "No call was refused for want of quota or machines."
+    SUFFICIENT = "Sufficient", "True", "No call failed for lack of quota or machines."
     EXHAUSTED = "Exhausted", "False", "A quota or the machines of a kind are used up; the message says which.", WARNING
     NOT_OFFERED = (
         "NotOffered",
         "False",
-        "There are no such machines where they are asked for, or no such reservation; the message says which.",
+        "The zone does not have such machines, or the reservation does not exist; the message says which.",
         WARNING,
     )
 
@@ -100,8 +115,8 @@ class ControlPlaneReady(ConditionType):
     """Whether the cluster's API server runs."""
 
     AVAILABLE = "Available", "True", "It runs."
-    CREATING = "Creating", "False", "The cloud is making it.", STEP
-    UPDATING = "Updating", "True", "It runs, and the cloud is changing it.", STEP
+    CREATING = "Creating", "False", "The cloud is creating it.", STEP
+    UPDATING = "Updating", "True", "It runs, and the cloud is updating it.", STEP
 
 
 class NodePoolsReady(ConditionType):
@@ -114,8 +129,8 @@ class NodePoolsReady(ConditionType):
 class Stalled(ConditionType):
     """Whether something takes far longer than it usually does, or cannot go on without somebody's help."""
 
-    PROGRESSING = "Progressing", "False", "All that is under way is within its usual time.", NEWS
-    STALLED = "Stalled", "True", "The message names what holds it up, in the cloud's own words.", WARNING
+    PROGRESSING = "Progressing", "False", "Everything in progress is within its usual time.", NEWS
+    STALLED = "Stalled", "True", "The message names what blocks it, in the cloud's words.", WARNING
 
 
 CONDITIONS = (
