@@ -50,8 +50,10 @@ class Times:
 
     @property
     def settled(self) -> float:
-        """The seconds after which a pod that joins others counts; longer than its lease from an earlier life can
-        last."""
+        """The seconds after which a pod that joins others counts.
+
+        Longer than its lease from an earlier life can last.
+        """
         return self.duration + 3 * self.retry
 
     def __post_init__(self) -> None:

@@ -110,8 +110,10 @@ async def _issue(step: Issue, turn: Turn) -> None:
 
 
 async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
-    """Delete an object if its uid is still the same and it is not terminating; raises Foreign if it has another
-    owner."""
+    """Delete an object if its uid is still the same and it is not terminating.
+
+    Raises Foreign if it has another owner.
+    """
     informer = cluster.find(step.type)
     live = informer.get(step.key) if informer else None
     if live is None:

@@ -59,8 +59,10 @@ def watched(
 
 
 def indexes(controllers: Controllers) -> Indexes:
-    """Return all declared indexes by type and name; raises ValueError when two controllers declare one name
-    differently."""
+    """Return all declared indexes by type and name.
+
+    Raises ValueError when two controllers declare one name differently.
+    """
     agreed = _merge_declarations(
         (
             (controller, (kind, name), index)
@@ -79,8 +81,10 @@ def indexes(controllers: Controllers) -> Indexes:
 def _merge_declarations(
     declared: Iterable[tuple[Controller[Any, Any], K, V]], describe: Callable[[K], str]
 ) -> Mapping[K, V]:
-    """Return the declared values by key; raises ValueError, worded by `describe`, if two controllers declare different
-    ones."""
+    """Return the declared values by key.
+
+    Raises ValueError, worded by `describe`, if two controllers declare different ones.
+    """
     agreed: dict[K, tuple[str, V]] = {}
     for controller, key, value in declared:
         kind = controller.type.kind

@@ -53,8 +53,10 @@ class Alike:
         return {**fields, "metadata": {**metadata, **common}}
 
     def of(self, value: Any, like: Any = None) -> Any:
-        """Return an equal value that shares parts with others; `like` is one that probably has much in common with
-        it."""
+        """Return an equal value that shares parts with others.
+
+        `like` is one that probably has much in common with it.
+        """
         self._budget = WORK
         return self._share(value, like)
 

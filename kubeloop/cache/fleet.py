@@ -83,8 +83,10 @@ class Fleet:
         return self._connections.get(name)
 
     def cluster(self, name: str) -> Connection:
-        """Return the connection to a cluster; raises Connecting while its credentials are created, and else
-        Unreachable."""
+        """Return the connection to a cluster.
+
+        Raises Connecting while its credentials are created, and else Unreachable.
+        """
         connection = self._connections.get(name) or next(
             filter(None, (fleet.find(name) for fleet in self._beside)), None
         )
