@@ -28,7 +28,7 @@
 A retry starts from a new observation, and does not send the same bytes again.
 """
 
-# ruff: noqa: N818 - the names become reasons of conditions
+# ruff: noqa: N818 - a finding is named for what was found
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ async def reconcile(
         )
     except ClientError as error:
         return Failed(at_least=error.retry_after)
-    except Exception as error:  # noqa: BLE001 - a status that cannot be written concerns this object only
+    except Exception as error:  # noqa: BLE001 - a status that cannot be written is this object's trouble, too
         _log_defect("report failed", controller, key, clients, error)
         return Failed(terminal=True)
     if failed:

@@ -181,7 +181,7 @@ def runner(
         manifest = informer.get(key) if informer else None
         try:
             return key.namespace, controller.concurrency_key(manifest) if manifest else ""
-        except Exception:  # noqa: BLE001 - the reconcile will report the error
+        except Exception:  # noqa: BLE001 - the reconcile will say what is wrong with it
             return key.namespace, ""
 
     routine = max(1, workers - PER_CONCURRENCY_KEY)

@@ -73,6 +73,6 @@ class Indexed:
         for name, index in self._indexes.items():
             try:
                 index_values.update(dict.fromkeys([(name, value) for value in index(manifest)]))
-            except Exception as error:  # noqa: BLE001 - a failing index must not affect the others
+            except Exception as error:  # noqa: BLE001 - one index must not keep the object out of the others
                 failed[name] = error
         return index_values, failed

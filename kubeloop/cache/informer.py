@@ -321,7 +321,7 @@ class Informer:
             size = len(orjson.dumps(content))  # raises for objects that are nested too deep to process
             cached = self._entries.get(Key(metadata_kept.get("namespace") or "", metadata_kept["name"]))
             return Entry(self.alike.manifest(content, cached.manifest if cached else {}), version, owned, size)
-        except Exception as error:  # noqa: BLE001 - no object may prevent others from being read
+        except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
             self._record_unreadable(manifest, error)
             return None
 
@@ -410,7 +410,7 @@ class Informer:
         for listener in self._listeners:
             try:
                 listener(key, old, new)
-            except Exception as error:  # noqa: BLE001 - a failing listener must not stop the others
+            except Exception as error:  # noqa: BLE001 - one listener must not keep the news from the others
                 self._record_failure(
                     key, "listener", error, Trouble(f"internal error (its change: {kind_of_error(error)})")
                 )

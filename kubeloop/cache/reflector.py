@@ -155,7 +155,7 @@ class Reflector:
             raise
         except ClientError as caught:
             error = caught
-        except Exception as caught:  # noqa: BLE001 - a failure of one watch must not end the others
+        except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
             error = Defect.by(caught)
             self._log_failure(error, at=origin(caught))
         ended_at = self.informer.now()

@@ -131,7 +131,7 @@ class Access:
                     context.load_cert_chain(path, password=_reject_encrypted)
         # OSError covers SSLError and a full disk; a TypeError means PEM that is not ASCII.
         except (OSError, TypeError, ValueError) as error:
-            from kubeloop.client.wording import tls  # noqa: PLC0415 - it imports aiohttp, which is slow to load
+            from kubeloop.client.wording import tls  # noqa: PLC0415 - with aiohttp, which loads for long
 
             raise KubeconfigError(f"the certificates cannot be used: {tls(error)}") from error
         return context
@@ -147,7 +147,7 @@ def read_kubeconfig(
     """
     try:
         _check_size(text, most)
-        config = yaml.load(text, Loader=_Loader)  # noqa: S506 - stricter than the safe loader
+        config = yaml.load(text, Loader=_Loader)  # noqa: S506 - it makes less than the safe one
     except (yaml.YAMLError, ValueError, LookupError) as error:  # a LookupError: `!!bool x`
         mark = getattr(error, "problem_mark", None)  # the error's text quotes the line, which may be secret
         where = f" (line {mark.line + 1})" if mark else ""

@@ -74,6 +74,6 @@ async def open_channel(access: Access, share: Share | None, refuse: Refuse = unr
         yield channel
 
 
-def speak_http2(speak: bool) -> None:  # noqa: FBT001 - the name says it
+def speak_http2(speak: bool) -> None:  # noqa: FBT001 - it is what the name says
     """Allow or forbid HTTP/2 for the whole process; `__main__` calls it once."""
     Channel.http2 = speak

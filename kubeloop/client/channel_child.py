@@ -138,7 +138,7 @@ class Child:
             self._tell("failed", number, "kubeconfig", str(error))
         except (OSError, aiohttp.ClientError) as error:
             self._tell("failed", number, "network", why(error))
-        except Exception as error:  # noqa: BLE001 - the operator reports it like every other defect
+        except Exception as error:  # noqa: BLE001 - the operator tells of it, as of every defect of its own
             self._tell("failed", number, "defect", f"{type(error).__name__} at {', '.join(origin(error))}")
 
     def _tell(self, *head: object, body: bytes = b"") -> None:

@@ -48,7 +48,7 @@ Message = tuple[list[Any], bytes]
 _SIZES: Final = Struct(">II")
 
 
-class Garbled(Exception):  # noqa: N818 - short for the frequent match
+class Garbled(Exception):  # noqa: N818 - a finding is named for what was found
     """The other side has sent an invalid message."""
 
 

@@ -42,7 +42,7 @@ _OPENING: Final = (
 )
 
 
-class NotSpoken(Exception):  # noqa: N818 - no failure, but the sign to use HTTP/1.1
+class NotSpoken(Exception):  # noqa: N818 - a finding is named for what was found
     """The server does not support HTTP/2."""
 
 

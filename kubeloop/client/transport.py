@@ -1,6 +1,6 @@
 """The interface of whatever carries requests to one API server, independent of the HTTP version."""
 
-# ruff: noqa: N818 - short names, as they are matched often
+# ruff: noqa: N818 - a finding is named for what was found
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class HelmError(ClientError):
 class HelmCommand(Command):
     """A pyhelm3 command that runs Helm in a process of our own. `check` raises if no run may start any more."""
 
-    def __init__(  # noqa: PLR0917 - mostly limits
+    def __init__(  # noqa: PLR0917 - what bounds it
         self,
         executable: str,
         kubeconfig: Path,
@@ -84,7 +84,7 @@ class HelmCommand(Command):
             raise HelmError(f"helm pull brought {len(archives)} archives of {chart} {version}")
         return archives[0].rename(archive)
 
-    async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - the name in the base class
+    async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
         """Run Helm and return its output; raises HelmError."""
         with call(f"helm {command[0]}", lambda: {"process.executable.name": "helm"}) as span:
             return await self._run(command, input, span)
