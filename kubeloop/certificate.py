@@ -24,7 +24,6 @@ class Certificate:
     until: datetime
     """The end of the validity."""
     signer: Key | None = None
-    """The Secret on the hub with the signing authority. None for a self-signed certificate: an authority, or one that
-    nobody verifies."""
+    """The Secret on the hub with the signing authority. None for a self-signed certificate."""
     trusted: str = ""
     """The PEM certificates that the holder trusts, stored in the same Secret."""

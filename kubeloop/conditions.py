@@ -20,13 +20,11 @@ class Condition(NamedTuple):
     current: bool = False
     """True if the condition is about the current content: its `observedGeneration` is the object's `generation`.
 
-    - An older generation is about old content. A newer one proves nothing either: it comes from a restored object whose
-    generations began again.
-
-    - A condition without a generation, on an object that has one, is a default that no controller has written: the API
-    server puts such conditions on new Gateways and GatewayClasses.
-
-    - On objects without generations, such as Nodes, every condition is current.
+      - An older generation is about old content. A newer one proves nothing either: it comes from a restored object
+        whose generations began again.
+      - A condition without a generation, on an object that has one, is a default that no controller has written: the
+        API server puts such conditions on new Gateways and GatewayClasses.
+      - On objects without generations, such as Nodes, every condition is current.
 
     Check this where a decision depends on the current content, and not where only present behaviour matters: a Gateway
     that is being changed still serves as before.

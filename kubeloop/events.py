@@ -161,8 +161,7 @@ class Recorder:
         series.stored = await kube.create({**manifest, "metadata": {**manifest["metadata"], "name": name}})
 
     def _is_reported(self, subject: Manifest, reason: str) -> bool:
-        """True if another condition reported the same reason in the same write: `Ready` repeats the reason of other
-        conditions."""
+        """True if another condition reported the same reason in the same write, as `Ready` repeats reasons."""
         metadata = subject["metadata"]
         uid, version, reported_reasons = self._latest
         same = (uid, version) == (metadata["uid"], metadata["resourceVersion"])

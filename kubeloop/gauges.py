@@ -1,4 +1,4 @@
-"""Gauges about the objects of controllers, in the manner of kube-state-metrics.
+"""Gauges computed from the objects of controllers, in the manner of kube-state-metrics.
 
 They are computed from cached objects at each scrape, so that a deleted object has none. Only the leader exports them,
 or each object would count twice. Labels are names and reasons of ours, and text from objects never becomes a label. The

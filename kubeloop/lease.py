@@ -45,15 +45,15 @@ class Times:
     """The times of the election, in seconds. A killed holder is replaced after `duration` plus at most two `retry`."""
 
     duration: float = 15.0
+    """The time without renewals after which others take the lease."""
     deadline: float = 10.0
+    """The time without a successful renewal after which the holder stops writing."""
     retry: float = 2.0
+    """The interval of renewals."""
 
     @property
     def settled(self) -> float:
-        """The seconds after which a pod that joins others counts.
-
-        Longer than its lease from an earlier life can last.
-        """
+        """The seconds after which a newly joined pod counts; longer than its lease from an earlier life can last."""
         return self.duration + 3 * self.retry
 
     def __post_init__(self) -> None:

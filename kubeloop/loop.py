@@ -69,11 +69,13 @@ class Clients:
     """The clients and caches through which controllers reach the clusters."""
 
     hub: Cluster
+    """The cluster on which the operator runs."""
     fleet: Callable[[str], Cluster]
     """Returns the workload cluster of a name; raises Unreachable if there is no connection to it."""
     may_write: Callable[[], None]
     """Raises NotLeading if another process may hold the lease."""
     now: Callable[[], datetime]
+    """Returns the current time."""
     on_transition: OnTransition = untold
     executors: Executors = field(kw_only=True)
     """The executors of all types of steps."""
@@ -146,14 +148,16 @@ class Controller(Generic[R, O]):
     """
 
     kind: type[R]
+    """The model of the kind."""
     observe: Callable[[R, Clients], Awaitable[O]]
+    """Reads what `plan` needs, mostly from informers."""
     plan: Callable[[O], Plan]
+    """Returns the plan for an observation, without I/O."""
     with_refusals: Callable[[O, Mapping[str, Failure]], O] | None = None
     """Returns the observation with the failures that clusters have just returned, by cluster. Set by kinds whose plan
     itself schedules the retries of each cluster; such failures then do not back off the object."""
     serial: bool = False
-    """True if objects of this kind are planned and written one at a time, because each decision depends on the ones
-    before."""
+    """True if its objects are planned and written one at a time, because each decision depends on the ones before."""
     sums_up: bool = False
     """True if the status summarizes other objects. While only counts change, it is written once a second at most."""
     watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
@@ -166,8 +170,7 @@ class Controller(Generic[R, O]):
     """Returns the message about work on an object that continues during a pause; the plan itself respects the pause.
     Returns an empty message if a paused object is not reconciled at all."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
-    """Returns a key that an object's writes depend on, such as its workload cluster. Few objects of one key run at
-    once."""
+    """Returns a key that the object's writes depend on, such as its cluster. Few objects of one key run at once."""
     watched: tuple[Watched, ...] = ()
     """Watches on the hub that differ from the default, which selects by owner label and keeps full objects."""
     watched_remotely: tuple[Watched, ...] = ()
@@ -193,6 +196,7 @@ class Controller(Generic[R, O]):
 
     @property
     def type(self) -> ResourceType:
+        """The resource type of the kind."""
         return of(self.kind)
 
 
@@ -310,8 +314,10 @@ async def _attempt(
 
 
 def _failures_by_cluster(failed: Iterable[Failure]) -> Mapping[str, Failure]:
-    """Return the failures on workload clusters by cluster, without conflicts and lost leases, which are retried soon
-    anyway."""
+    """Return the failures on workload clusters by cluster.
+
+    Conflicts and lost leases are left out, as they are retried soon anyway.
+    """
     return {
         failure.step.target: failure
         for failure in failed
@@ -402,7 +408,7 @@ async def report(
     informer.written(stored)
     if pace:
         pace.written(uid, now_monotonic)
-    for condition in reversed(conditions):  # the first with a reason becomes the Event, and `Ready` says most
+    for condition in reversed(conditions):  # the first with a reason becomes the Event; `Ready` is the most useful
         if condition != (old := previous.get(condition.type)):
             clients.on_transition(stored, old, condition)
     return None

@@ -35,7 +35,7 @@ class Remembered(Generic[P, T]):
         self.__wrapped__ = function
         self._most, self._size = most, size
         self._young: dict[tuple[Any, ...], T] = {}
-        self._aged: dict[tuple[Any, ...], T] = {}
+        self._old: dict[tuple[Any, ...], T] = {}
         self._bytes = self._old_bytes = self._hits = self._misses = 0
         self._lock = Lock()
         update_wrapper(self, function)
@@ -44,7 +44,7 @@ class Remembered(Generic[P, T]):
         """Return the cached result, or compute and cache it."""
         cached = self._young.get(args)
         if cached is None:
-            cached = self._aged.get(args)
+            cached = self._old.get(args)
             if cached is None:
                 return self.anew(*args, **kwargs)
             self._keep(args, cached)
@@ -66,12 +66,12 @@ class Remembered(Generic[P, T]):
                 self._bytes += size
             self._young[args] = result
             if self._bytes > self._most // 2:
-                self._aged, self._old_bytes = self._young, self._bytes
+                self._old, self._old_bytes = self._young, self._bytes
                 self._young, self._bytes = {}, 0
 
     def knows(self, *args: P.args, **_: P.kwargs) -> bool:
         """True if the result is cached."""
-        return args in self._young or args in self._aged
+        return args in self._young or args in self._old
 
     def cache_info(self) -> CacheInfo:
         with self._lock:
@@ -79,7 +79,7 @@ class Remembered(Generic[P, T]):
 
     def cache_clear(self) -> None:
         with self._lock:
-            self._young, self._aged = {}, {}
+            self._young, self._old = {}, {}
             self._bytes = self._old_bytes = self._hits = self._misses = 0
 
 

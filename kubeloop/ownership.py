@@ -3,10 +3,9 @@
 Comparing the live object with the manifest does not work: servers fill in defaults, write `1000m` as `1` and drop empty
 fields, and webhooks add more. Two other checks are made instead:
 
-1. Is this the manifest that was applied last? Its hash is an annotation of the object.
-
-2. Has another manager changed one of its fields? The server lists our fields in `managedFields`, and removes a field
-from that list when another manager changes or deletes it.
+  1. Is this the manifest that was applied last? Its hash is an annotation of the object.
+  2. Has another manager changed one of its fields? The server lists our fields in `managedFields`, and removes a field
+     from that list when another manager changes or deletes it.
 
 Both work for objects that were written before this process started, so that a restart writes nothing.
 """
@@ -26,7 +25,7 @@ from kubeloop.objects import Manifest, annotations_of
 HASH: Final = 16  # hex digits; 64 bits suffice to tell successive manifests of one object apart
 LARGEST: Final = 64 * 1024  # bytes of our fields as JSON, some 5 KB in a LeaderWorkerSet; above it only the hash counts
 WHOLE: Final = "{}"
-"""The set of fields of an object that is completely ours."""
+"""The set of fields of an object that we own completely."""
 
 Fields = Mapping[str, Any]
 """A set of fields in the format of `managedFields`."""

@@ -37,8 +37,7 @@ class Step:
     """One change that a plan makes outside the operator. Its type decides which executor carries it out."""
 
     only_begins: ClassVar[bool] = False
-    """True if no later step depends on this one. Its failure stops no other step, and the next plan observes the
-    result."""
+    """True if no later step depends on this one: its failure stops no other step."""
 
     @property
     def target(self) -> str:
@@ -47,8 +46,7 @@ class Step:
 
     @property
     def creates_external_objects(self) -> bool:
-        """True if the step creates objects that the hub's garbage collector cannot delete, so that a finalizer is
-        needed."""
+        """True if it creates objects that the hub's garbage collector cannot delete, so that a finalizer is needed."""
         return False
 
     @property
@@ -262,10 +260,9 @@ class Plan:
     """The steps to carry out, the status to report, and the latest time of the next reconcile."""
 
     steps: tuple[Step, ...] = ()
-    """The steps, in the order that the docstring of this module defines."""
+    """The steps, ordered as the docstring of this module defines."""
     status: Status | None = None
-    """The full status except for the condition `Synced`, which the loop adds. None leaves the other fields
-    unchanged."""
+    """The full status except for the condition `Synced`, which the loop adds. None leaves it unchanged."""
     requeue_after: float | None = None
     """The seconds after which to reconcile again at the latest. None waits for an event or the resync."""
     failure: ClientError | None = None
@@ -274,8 +271,8 @@ class Plan:
     """A message for `Synced` about clusters that rejected writes, if the plan itself decides when each is tried
     again."""
     defects: Mapping[str, Exception] = field(default_factory=dict[str, Exception])
-    """Internal errors raised while cluster data was read, by cluster. They are logged, and the plan covers the other
-    clusters."""
+    """Internal errors from reading the data of clusters, by cluster. They are logged, and the plan covers the
+    others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +295,9 @@ class Failure:
 
 
 def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
-    """Group steps into three consecutive rows of strands, as the docstring of this module says.
+    """Group steps into three consecutive rows of strands: finalizers to add, steps by target, removal of our finalizer.
 
-    The strands of one row run concurrently: the finalizers to add, then the steps by target, then the removal of ours.
+    The strands of one row run concurrently.
     """
     all_steps = tuple(steps)
     keep = [KEEP] * any(candidate.creates_external_objects for candidate in all_steps)
@@ -319,8 +316,8 @@ def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
     return (first,), tuple(by_target.values()), ([step for step in all_steps if step == LET_GO],)
 
 
-# With background deletion, the worker pods of a LeaderWorkerSet are told to stop only after their leader has ended, so
-# they would keep their GPUs twice as long.
+# With background deletion, the workers of a LeaderWorkerSet begin to stop only after their leader has ended, and hold
+# their devices twice as long.
 _PROPAGATION: Mapping[ResourceType, Propagation] = {LEADER_WORKER_SET: "Foreground"}
 
 

@@ -30,7 +30,7 @@ import structlog
 from kubeloop.naming import names
 from kubeloop.objects import Key, Manifest, annotations_of
 
-SLOTS, SLOT_BYTES = 512, 1024  # 16 workers of each kind; a kind, a namespace, a name and a digest
+SLOTS, SLOT_BYTES = 512, 1024  # enough for 16 workers of each kind; a slot has kind, namespace, name and digest
 DEADLY = 2  # deaths until an object is quarantined
 ALONE_SECONDS = 1.0  # for which a suspect keeps the other suspects waiting
 
@@ -149,6 +149,7 @@ class Record:
             release()
 
     def count(self, kind: str) -> int:
+        """Return the number of quarantined objects of a kind."""
         return sum(deaths.count >= DEADLY for (dead_kind, _), deaths in self._deaths.items() if dead_kind == kind)
 
     @contextmanager

@@ -107,7 +107,8 @@ class _Item:
     rested: float = 0.0
     """The time before which the key does not run, not even after an edit of its object."""
     free: float = 0.0
-    """The time before which only an edit of the object runs the key, because a server asked for a pause."""
+    """The time before which only an edit of the object runs the key, because it failed or a server asked for a
+    pause."""
     dirty: bool = False
     """True if the key was added while it ran."""
     edited: bool = False
@@ -277,9 +278,7 @@ class Queue(Generic[K]):
                 item.rested = now + min(delay, self.pace.news)
                 item.free = now + min(delay, max(self.pace.news, at_least or 0.0))
             case Done(requeue_after):
-                resync = self.pace.resync * (
-                    0.75 + self.chance() / 2
-                )  # spread out, or keys that started together stay together
+                resync = self.pace.resync * (0.75 + self.chance() / 2)  # jitter separates keys that began together
                 delay = min(resync, max(requeue_after, 0.0)) if requeue_after is not None else resync
                 item.rested = item.free = now + self.pace.rest
             case Forgotten():

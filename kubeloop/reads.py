@@ -76,9 +76,7 @@ class Reads:
                 if cached is None or now >= cached.until:
                     value = await self._read_first(pending, cluster, ask)
                     lifetime = lasts if value or nothing_lasts is None else nothing_lasts
-                    if (
-                        len(self._known) > self._most
-                    ):  # not each time: with a thousand clusters there are thousands of results
+                    if len(self._known) > self._most:  # not each time, as there may be thousands of results
                         self._known = {
                             cached_key: result for cached_key, result in self._known.items() if now < result.until
                         }

@@ -26,6 +26,7 @@ class KubeExecutor:
     """Carries out writes to API servers, and waits for each of them: every request has a deadline."""
 
     async def begin(self, step: KubeStep, turn: Turn) -> None:
+        """Carry out a step; raises ClientError."""
         match step:
             case Apply(manifest, cluster):
                 await _apply(turn, turn.cluster(cluster), manifest)

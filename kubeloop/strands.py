@@ -56,7 +56,7 @@ Executors = Mapping[type[Any], Executor]
 
 
 def told(failures: Iterable[Failure], *, to_tenants: bool = False) -> str:
-    """Return one message for all failures: first those that a person has to fix, last those that probably pass by
+    """Return one message for all failures, ordered from those that a person has to fix to those that pass by
     themselves."""
     by_telling = sorted(
         failures, key=lambda failure: (failure.error.retry, isinstance(failure.error, Unreachable | Conflict))
@@ -149,8 +149,8 @@ class Actor:
         return None
 
     def _is_recreation(self, step: Step) -> bool:
-        """True if the step creates an object that was deleted recently, or an object for a subject that has a status
-        already."""
+        """True if the step creates an object that was deleted recently, or one for a subject that already has a
+        status."""
         match step:
             case Apply(manifest, cluster):
                 informer = self.turn.cluster(cluster).find(type_of(manifest))

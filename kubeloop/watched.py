@@ -1,9 +1,9 @@
-"""Collects the watches and indexes that controllers declare. The order of the controllers does not matter.
+"""Collects the watches and indexes that controllers declare. Their order does not matter.
 
 Every type that has a mapper is watched. On the hub, our own kinds and Namespaces are watched completely, and the
 Secrets of our own namespace; every other type, and all types on workload clusters, only with our owner label. On
-workload clusters we assume that nobody else creates such objects, and do not watch a type while none of it exists,
-unless a controller declares otherwise.
+workload clusters we assume that only we create such objects, and do not watch a type while none of it exists, unless a
+controller declares otherwise.
 """
 
 from __future__ import annotations

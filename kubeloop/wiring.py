@@ -29,7 +29,7 @@ from kubeloop.throttle import Throttle
 from kubeloop.types import HUB, ResourceType
 from kubeloop.workers import Serial, Workers
 
-WORKERS = 16  # of each kind; a serial kind reconciles one object at a time all the same
+WORKERS = 16  # of each kind; those of a serial kind reconcile one object at a time
 PER_CONCURRENCY_KEY = 4
 
 T = TypeVar("T")
@@ -157,9 +157,7 @@ class Runner:
         """
         if cluster == HUB:
             self.workers.add(key)
-        elif find(
-            self.clients.hub, self.controller.type, key
-        ):  # labels on a cluster may name an object that does not exist
+        elif find(self.clients.hub, self.controller.type, key):  # labels on clusters may name missing objects
             self.throttle.wake(key, cluster, forgiven=forgiven)
 
 

@@ -96,9 +96,7 @@ class Workers(Generic[K]):
                     if self._has_room() and (key := self.queue.take(_now())) is not None:
                         self._began[key] = _now()
                         group.create_task(self._run(key), name=f"reconcile {key}")
-                        await asyncio.sleep(
-                            0
-                        )  # yield to the workers of other kinds, so that serial kinds get their turn
+                        await asyncio.sleep(0)  # yield to the workers of other kinds, so that serial kinds get a turn
                         continue
                     with suppress(TimeoutError):
                         due = self.queue.next_due() if self._has_room() else None

@@ -124,6 +124,7 @@ class Connection:
 
     @property
     def informers(self) -> Sequence[Informer]:
+        """The informers of all watched types."""
         return tuple(self._watches.informers.values())
 
     @property

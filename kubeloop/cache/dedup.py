@@ -26,7 +26,7 @@ COMMON: Final = frozenset({"namespace", "labels", "annotations", "ownerReference
 
 
 class Alike:
-    """Builds objects from parts that other objects have already, so nobody may modify them.
+    """Builds objects from parts of other objects, so no reader may modify them.
 
     Recent values are remembered by their JSON in two generations, as in `memo.py`, so that frequent ones stay.
     """

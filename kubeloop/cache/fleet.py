@@ -21,6 +21,7 @@ class Fleet:
     """The connections of workload clusters by name. `open` creates one, and callbacks of `on_open` complete it."""
 
     store: Store
+    """The informers of all clusters."""
     open: Callable[[str, Access], Connection]
     awaits: Callable[[str], bool] = lambda _: False
     """True if credentials are being created for a cluster without a connection, and `set` will follow."""

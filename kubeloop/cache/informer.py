@@ -81,23 +81,26 @@ class Informer:
     alike: Alike = field(default_factory=Alike)
     """Shares equal parts between objects, also with those of other informers."""
     synced: bool = field(default=False, init=False)
-    """True once all objects were listed. Before that, an object that is not cached may exist all the same."""
+    """True once all objects were listed. Before that, an object that is not cached may still exist."""
     served: bool = field(default=True, init=False)
     """False if the cluster's last response said that it does not have this type."""
     heard: float | None = field(default=None, init=False)
-    """The time of the last list or event, bookmarks included."""
+    """The time of the last list, event or bookmark, or of a response that the type does not exist."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
     """The current objects."""
     _tombstones: dict[Key, Tombstone] = field(default_factory=dict[Key, Tombstone], init=False)
     """The recent deletions, oldest first."""
     _indexed: Indexed = field(init=False)
+    """The keys by index and value."""
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
+    """Called with every change."""
     _weight: Weight = field(default_factory=Weight, init=False)
     failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
     """The number of failures to take in an object, by stage."""
     _troubles: dict[Key, Trouble] = field(default_factory=dict[Key, Trouble], init=False)
     """The current problems of objects of the hub."""
     _on_trouble: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
+    """Called with the key of an object that gets a problem or loses it."""
     _progress: int = field(default=0, init=False)
     """The newest resourceVersion that the server has sent in a list or watch."""
     _complete: int = field(default=0, init=False)
@@ -107,7 +110,7 @@ class Informer:
     on_wake: Callable[[], None] = field(default=_do_nothing, init=False)
     """Called when `woken` is set."""
     _expecting_until: float = field(default=0.0, init=False)
-    """The time until which an object of ours may appear, so that the type is watched although it is empty."""
+    """The time until which one of our writes may create an object, so that the type is watched although it is empty."""
 
     def __post_init__(self) -> None:
         self._indexed = Indexed(self.type, self.indexes)
@@ -124,6 +127,7 @@ class Informer:
         return self._entries.get(key)
 
     def keys(self) -> Sequence[Key]:
+        """Return the keys of all objects, as a copy."""
         return tuple(self._entries)
 
     def trouble(self, key: Key) -> Trouble | None:
@@ -164,6 +168,7 @@ class Informer:
 
     @property
     def count(self) -> int:
+        """The number of cached objects."""
         return len(self._entries)
 
     @property
@@ -183,7 +188,7 @@ class Informer:
 
     @property
     def vacant(self) -> bool:
-        """True if there is no object and none of ours is about to be written."""
+        """True if there is no object, and none is about to be written by us."""
         return not self._entries and self.now() >= self._expecting_until
 
     def expect(self) -> None:
@@ -272,14 +277,14 @@ class Informer:
             self._drop(key, self._entries[key].version if key in self._entries else 0)
 
     def written(self, manifest: Manifest) -> None:
-        """Take in the response to a write of ours."""
+        """Take in the response to one of our writes."""
         if (entry := self._parse(manifest)) is not None:
             self._observe(entry)
             if not self.served:  # the write succeeded, so the server has the type now
                 self.wake()
 
     def gone(self, key: Key, uid: str) -> None:
-        """Take in that a delete of ours has removed the object with this uid."""
+        """Take in that one of our deletes has removed the object with this uid."""
         entry = self._entries.get(key)
         if entry is None or entry.uid == uid:
             self._drop(key, entry.version if entry else 0, uid=uid)

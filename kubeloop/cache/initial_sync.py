@@ -1,5 +1,4 @@
-"""The initial sync of a cluster, in turns that a fleet shares, and further syncs after others may have written
-there."""
+"""The initial sync of a cluster, in a turn that its fleet grants, and later syncs on request."""
 
 from __future__ import annotations
 

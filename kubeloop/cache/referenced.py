@@ -49,8 +49,8 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Missing:
-    """A missing object: when it was read last, and for each waiting object the time of its request and the entries it
-    needs."""
+    """A missing object: the time of its last read, and for each waiting object the time of its request and its
+    entries."""
 
     looked: float
     asked: dict[Subject, tuple[float, frozenset[str]]] = field(

@@ -116,7 +116,7 @@ class Reflector:
         self.kube, self._failures, self._lacking = kube, 0, 0
 
     def invalidate(self) -> None:
-        """Treat an unwatched type as not synced: another process of this operator may have written since the last
+        """Mark an unwatched type as not synced: another process of this operator may have written since the last
         list."""
         if self.idle or not self.informer.served:
             self.informer.synced = False

@@ -120,9 +120,7 @@ class Access:
             # Python 3.13 requires extensions that the CAs of many clusters lack; Go does not.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.set_ciphers(_CIPHERS)
-            context.options |= (
-                ssl.OP_NO_RENEGOTIATION
-            )  # renegotiations cost handshakes, and Go's servers never ask for one
+            context.options |= ssl.OP_NO_RENEGOTIATION  # each costs a handshake, and Go's servers ask for none
             if not self.verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE

@@ -33,9 +33,7 @@ def secret_data(wanted: Certificate, authority: Manifest | None) -> Mapping[str,
     `authority` is the Secret that signs; None for a self-signed certificate.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, wanted.name[:64])]
-    )  # the maximum length of a common name
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, wanted.name[:64])])  # the maximum length
     signer, issuer = _read_authority(authority) if authority is not None else (key, subject)
     is_authority = wanted.usage == "authority"
     purpose = _PURPOSE.get(wanted.usage)

@@ -24,6 +24,7 @@ class Channel:
     """True if HTTP/2 is used where possible."""
 
     def __init__(self, access: Access, share: Share | None, refuse: Refuse, ends: AsyncExitStack) -> None:
+        """Create the client for the server's protocol; raises KubeconfigError or ValueError."""
         self.on_broken: Callable[[str], object] = lambda _: None
         """Called with a message when the server has sent something that is not HTTP."""
         self._access, self._exit_stack = access, ends

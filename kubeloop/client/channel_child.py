@@ -48,8 +48,10 @@ class Paced(selectors.DefaultSelector):
         self._bucket, self._used = Bucket(OF_A_PROCESSOR, AT_ONCE), time.process_time()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for events, after a sleep if the share is used up, and restart the timer that ends a turn that is too
-        long."""
+        """Wait for events, after a sleep if the share is used up.
+
+        Restarts the timer that ends a turn that is too long.
+        """
         used, now = time.process_time(), time.monotonic()
         if (wait := self._bucket.take(now, used - self._used) - now) > 0:
             time.sleep(wait)

@@ -41,7 +41,7 @@ FAILURES: Final[Mapping[str, type[Exception]]] = {
     "kubeconfig": KubeconfigError,
     "defect": RuntimeError,
 }
-"""The errors for the kinds of failures."""
+"""The exceptions for the kinds of failures in a `failed` message."""
 
 Message = tuple[list[Any], bytes]
 """The list and the bytes of a message."""

@@ -285,6 +285,7 @@ class RemoteChannel:
         return RemoteResponse(life, number, status, headers)
 
     def close(self) -> None:
+        """Close the channel in the process."""
         if (life := self._life) is not None and life.channels.pop(self._number, None):
             life.tell("close", self._number)
 
@@ -306,7 +307,9 @@ class RemoteResponse:
         return self.headers.get(name) or None
 
     async def chunk(self) -> bytes:
+        """Request the next data of the response; empty at the end."""
         return (await self.life.ask("more", self.number))[2]
 
     def cut(self) -> None:
+        """Drop the response in the process."""
         self.life.tell("close", self.number)

@@ -132,6 +132,7 @@ class Http2Connection(asyncio.Protocol):
         stream.sent = sent == len(payload)
 
     def write(self, data: bytes) -> None:
+        """Write bytes, unless the connection is closing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -157,6 +158,7 @@ class Http2Connection(asyncio.Protocol):
     # Receiving -------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start HTTP/2, or fail with NotSpoken if the server has not chosen it."""
         self._transport = cast(asyncio.Transport, transport)
         tls = transport.get_extra_info("ssl_object")
         if tls.selected_alpn_protocol() == PROTOCOL:
@@ -165,6 +167,7 @@ class Http2Connection(asyncio.Protocol):
             self._fail(NotSpoken())
 
     def data_received(self, data: bytes) -> None:
+        """Process received bytes."""
         if self._liveness.heard():
             self._on_change()
         self._process(self._frames.read(data))
@@ -199,6 +202,7 @@ class Http2Connection(asyncio.Protocol):
             self._process(frames)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Process what was received, and end all streams."""
         self._transport = None
         self._process_pending()  # the server may have closed after a complete response
         self.closed.set_result(None)
@@ -208,6 +212,7 @@ class Http2Connection(asyncio.Protocol):
         self._writable = False
 
     def resume_writing(self) -> None:
+        """Wake the streams that wait to write."""
         self._writable, self._unread_acks = True, 0
         self._wake_streams()
 

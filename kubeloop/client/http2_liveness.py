@@ -49,6 +49,7 @@ class Liveness:
         self.suspect |= self._asked is not None and self._loop.time() - self._asked > SUSPICIOUS
 
     def stop(self) -> None:
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -72,6 +72,7 @@ class Stream:
         self._waiter: asyncio.Future[None] | None = None
 
     def header(self, name: str) -> str | None:
+        """Return a header of the response by its name in lower case, or None."""
         return self._fields.get(name)
 
     async def answered(self) -> None:
@@ -123,7 +124,7 @@ class Stream:
         return self._ended or self._error is not None
 
     def wake(self) -> None:
-        """Wake the reader or writer."""
+        """Wake the task that reads or writes the stream."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -43,6 +43,7 @@ BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
 SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
+"""The deletion policy for dependants of an object."""
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -70,6 +71,7 @@ class Kube:
 
     @property
     def access(self) -> Access:
+        """The current access."""
         return self._wire.access
 
     def renew(self, access: Access) -> None:

@@ -17,7 +17,7 @@ from kubeloop.objects import Key, Manifest, section
 class KubeconfigSource(Protocol):
     """The source of one cluster's access; its `str` names it in messages.
 
-    A source that creates credentials renews them before they expire, and has the cluster reconciled then.
+    A source that creates credentials renews them before they expire, and has the cluster's connection updated.
     """
 
     def read(self) -> Access:
@@ -25,8 +25,7 @@ class KubeconfigSource(Protocol):
         ...
 
     def refused(self) -> None:
-        """Take note that the cluster has rejected the credentials (401), so that a source that creates them renews
-        them."""
+        """Note that the cluster has rejected the credentials (401), so that a source that creates them renews them."""
         ...
 
 
@@ -35,6 +34,7 @@ class SecretKubeconfig:
     """A kubeconfig in a Secret of our namespace. Its author has to renew the credentials."""
 
     secret: Key
+    """The name of the Secret."""
     key: str
     """The key of the kubeconfig within the Secret."""
     find: Callable[[Key], Manifest | None]

@@ -35,7 +35,7 @@ class ServerLimits:
     page: int = 8 * MIB
     """The size of a page of a list."""
     listing: int = 256 * MIB
-    """The size of what is kept of all pages of a list."""
+    """The size of the retained parts of all pages of a list."""
     objects: int = 20_000
     """The number of objects in a list."""
     kept: int = 64 * MIB
@@ -73,7 +73,7 @@ def too_many_values(text: bytes | bytearray, limit: int) -> str:
 
 
 def shown(size: int) -> str:
-    """Return a size as text."""
+    """Return a size as text, in MiB."""
     return f"{size / MIB:g} MiB"
 
 
@@ -84,7 +84,7 @@ class Bucket:
     rate: float
     burst: float
     _paid_until: float = field(default=float("-inf"), init=False)
-    """The time at which all taken tokens will have been refilled but for a full bucket."""
+    """The time up to which the supply of tokens is used up."""
 
     def take(self, now: float, cost: float = 1.0) -> float:
         """Take tokens, and return the time from which they are available: now or later."""

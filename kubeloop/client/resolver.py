@@ -22,7 +22,7 @@ from kubeloop.client.resolved import Resolved
 from kubeloop.client.transport import Worded
 
 LIFETIME = 120.0  # seconds until a name is looked up again
-FAILED_LIFETIME = 2.0  # seconds until that after a failure
+FAILED_LIFETIME = 2.0  # seconds until that after a failure, so that repeated checks observe repeated failures
 PATIENCE = 5.0  # seconds for the first lookup of a name until it is reported as failed
 AT_ONCE = 32  # lookups
 OF_A_NAMESPACE = 4  # concurrent lookups for one namespace
@@ -79,6 +79,7 @@ class Resolver:
         loop = asyncio.get_running_loop()
 
         def look_up() -> None:
+            """Look the name up in this thread, and hand the result to the event loop."""
             try:
                 resolved = Resolved(tuple(ip_address(address.partition("%")[0]) for address in self.lookup(name)))
             except (OSError, ValueError) as error:
@@ -180,6 +181,7 @@ class OwnThreads(AbstractResolver):
         future: asyncio.Future[Infos] = loop.create_future()
 
         def set_result(result: Infos | OSError) -> None:
+            """Resolve the future on the event loop."""
             self._asking.pop(question, None)
             if isinstance(result, OSError):
                 future.set_exception(result)
@@ -188,6 +190,7 @@ class OwnThreads(AbstractResolver):
                 future.set_result(result)
 
         def look_up() -> None:
+            """Look the name up in this thread, and hand the result to the event loop."""
             host, port, family = question
             result: Infos | OSError
             try:

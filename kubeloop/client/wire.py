@@ -77,6 +77,7 @@ class Wire:
         *,
         cluster: str = "",
     ) -> None:
+        """Set the wire up on an open channel."""
         self.access = access
         self.cluster = cluster
         self.limits = limits
@@ -115,7 +116,7 @@ class Wire:
 
     async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """Yield the lines of a long response; raises Unreachable if none arrives for `silence` seconds."""
-        with self._measured(request) as span, translated(asked):  # the duration of a stream is no measure
+        with self._measured(request) as span, translated(asked):  # up to the headers; the stream may last for minutes
             async with asyncio.timeout(DEADLINE):
                 response = await self._send(request, asked, stays=True)
                 span.tell("http.response.status_code", response.status)

@@ -39,7 +39,7 @@ class HelmError(ClientError):
 
 
 class HelmCommand(Command):
-    """A pyhelm3 command that runs Helm in a process of our own. `check` raises if no run may start any more."""
+    """A pyhelm3 command that runs Helm in its own session. `check` raises if no new run may start."""
 
     def __init__(  # noqa: PLR0917 - what bounds it
         self,
@@ -64,7 +64,7 @@ class HelmCommand(Command):
         self._check = check
 
     async def fetched(self, chart: str, repository: str | None, version: str) -> Path:
-        """Download a chart's archive into our own folder, where nobody can change it after its check.
+        """Download a chart's archive into the run's private folder, so that it cannot change after its check.
 
         Raises HelmError.
         """

@@ -73,13 +73,14 @@ class Helm:
 
     now: Callable[[], datetime]
     executable: str = "helm"
+    """The Helm binary."""
     mirror: str = ""
-    """The source of all charts, whatever their repository: a folder, a repository's URL, or `oci://...`; empty for
-    none."""
+    """The source of all charts, instead of their repositories: a folder, a URL, or `oci://...`; empty for none."""
     tested: Callable[[Release], str | None] | None = None
     """Returns the digest of the chart archive that was tested, if known. Another archive is installed only on
     request."""
     at_once: int = 8  # each takes some 60 MB
+    """The number of concurrent runs."""
     timeout: float = 300.0
     """The timeout of a run in seconds."""
     memory: int = 384 * MIB
@@ -92,8 +93,10 @@ class Helm:
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
     """The current or latest run by cluster and release."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+    """The tasks of current runs."""
     _slots: asyncio.Semaphore = field(init=False)
     _slots_by_cluster: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
+    """The limits on concurrent runs by cluster."""
     _contents: dict[str, dict[tuple[str, str], RevisionContent]] = field(
         default_factory=dict[str, dict[tuple[str, str], RevisionContent]], init=False
     )
@@ -104,7 +107,8 @@ class Helm:
 
     @property
     def patience(self) -> float:
-        """The seconds after which no Helm process can still be working on what it wrote before, whoever started it."""
+        """The seconds after which no Helm process can still be working on its last write, including those of other
+        processes."""
         return self.timeout + 2 * OUTLIVED
 
     # State ------------------------------------------------------------------------------------------------------------
@@ -140,6 +144,7 @@ class Helm:
         """Start to install or upgrade a release. `wait`: the run fails if its pods do not become ready."""
 
         async def install_release(command: HelmCommand) -> None:
+            """Check the owner of the release, fetch and check the chart, and install it."""
             await self._reject_foreign(cluster, release)
             package = await command.fetched(*located(release, self.mirror), release.version)
             archive = await asyncio.to_thread(digest_of, package)

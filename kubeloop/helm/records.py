@@ -22,8 +22,7 @@ from kubeloop.naming import names
 from kubeloop.objects import Key, Manifest, key_of, labels_of
 
 INFLATED: Final = 16 * MIB
-"""The limit of a decompressed payload in bytes. A Secret has at most 1 MiB, and charts and values compress about
-tenfold."""
+"""The limit of a decompressed payload in bytes. A Secret has at most 1 MiB, and charts compress about tenfold."""
 _PAYLOAD = "release"
 _GZIP: Final = 16 + zlib.MAX_WBITS
 

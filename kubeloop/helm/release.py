@@ -28,7 +28,9 @@ class Release:
     repository: str
     """The URL of a Helm repository, or the part of an OCI reference before the chart's name."""
     version: str
+    """The version of the chart."""
     values: Manifest = field(default_factory=dict[str, object])
+    """The values for the chart."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """The labels that identify the owner."""
     archive: str | None = None
@@ -62,9 +64,11 @@ class Run:
 
     verb: Verb
     began: datetime
+    """The time of the start."""
     digest: str = ""
     """The digest of the release to install."""
     ended: datetime | None = None
+    """The time of the end; None while it runs."""
     error: str = ""
     """The error of the run; empty if it succeeded or is in progress."""
     failures: int = 0
@@ -86,9 +90,13 @@ class Revision:
     """A revision of a release, from the metadata of its Secret."""
 
     release: Key
+    """The namespace and name of the release."""
     number: int
+    """The number of the revision, counted by Helm."""
     status: str
+    """Helm's status, such as "deployed" or "failed"."""
     secret: Key
+    """The Secret that records the revision."""
     uid: str
     version: str
     """The resourceVersion of the Secret."""
@@ -97,6 +105,7 @@ class Revision:
     digest: str = ""
     """The digest of the installed `Release`; empty if it was not installed by us."""
     owner: str = ""
+    """The uid of the owner; empty if the release is not ours."""
     interrupted: bool = False
     """True if the revision counts as failed only because its end is unknown."""
 

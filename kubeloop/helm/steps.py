@@ -17,6 +17,7 @@ class HelmExecutor:
     helm: Helm
 
     async def begin(self, step: HelmStep, turn: Turn) -> None:
+        """Start the run for a step; raises HelmError for an invalid release."""
         turn.may_write()
         cluster = turn.cluster(step.cluster)
         match step:
