@@ -161,8 +161,9 @@ class Actor:
                 return False
 
     async def _confirm_subject(self) -> None:
-        """Read the object itself from the API server; raises Conflict if it was deleted or is terminating, unlike in
-        the cache.
+        """Read the object itself from the API server.
+
+        Raises Conflict if it was deleted or is terminating, unlike in the cache.
 
         Its children are deleted with it. While the watch lags, we would otherwise recreate them as often as they are
         deleted.

@@ -65,8 +65,9 @@ def _do_nothing() -> None:
 
 @dataclass(slots=True)
 class Informer:
-    """The cached objects of one type on one cluster. `selecting`: only objects with this label, as the watch selects
-    them.
+    """The cached objects of one type on one cluster.
+
+    `selecting`: only objects with this label, as the watch selects them.
 
     `bare`: only metadata is requested and kept. `keeping`: returns the part to keep of an object that we only read.
     """

@@ -64,8 +64,9 @@ def unawaited(_: ResourceType, __: Key) -> None:
 
 @dataclass(slots=True)
 class ReferencedObjects:
-    """The objects that users reference. A caller that asks every `recheck` seconds learns of a change within
-    `lifetime`.
+    """The objects that users reference.
+
+    A caller that asks every `recheck` seconds learns of a change within `lifetime`.
 
     `run` looks for missing objects, and calls `wake` with each object that waited for one that exists now.
     """
@@ -96,8 +97,9 @@ class ReferencedObjects:
         waiting: Subject | None = None,
         needed: frozenset[str] = frozenset(),
     ) -> Manifest | None:
-        """Return the object, or None if the server says that it does not exist; raises ClientError for any other
-        response.
+        """Return the object, or None if the server says that it does not exist.
+
+        Raises ClientError for any other response.
 
         Only the requested entries of its data are kept (None for all), and at most MOST bytes of all objects. `waiting`
         is enqueued when the object exists with all of the `needed` entries.
