@@ -45,16 +45,16 @@ class Admittance:
     """Decides which connections are accepted."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Address] = {}
+        self._addresses: dict[str, _Address] = {}
         self._connections = 0
 
     def let_in(self, host: str, now: float) -> _Address | None:
         """Count a connection and a handshake for an address and return its counters; None if it has too many."""
-        address = self._known.setdefault(_client_network(host), _Address())
-        if len(self._known) > ADDRESSES:
-            self._known = {
+        address = self._addresses.setdefault(_client_network(host), _Address())
+        if len(self._addresses) > ADDRESSES:
+            self._addresses = {
                 name: counters
-                for name, counters in self._known.items()
+                for name, counters in self._addresses.items()
                 if counters.connections or not counters.pace.is_full(now)
             }
         if address.handshakes >= UNDER_WAY or address.connections >= CONNECTIONS or self._connections >= IN_ALL:

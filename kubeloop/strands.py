@@ -156,7 +156,7 @@ class Actor:
                 informer = self.turn.cluster(cluster).find(type_of(manifest))
                 return informer is not None and informer.lost(key_of(manifest))
             case Create():
-                return bool((self._cached_subject() or {}).get("status"))
+                return bool((self._find_cached_subject() or {}).get("status"))
             case _:
                 return False
 
@@ -168,7 +168,7 @@ class Actor:
         Its children are deleted with it. While the watch lags, we would otherwise recreate them as often as they are
         deleted.
         """
-        hub, cached = self.turn.cluster(HUB), self._cached_subject()
+        hub, cached = self.turn.cluster(HUB), self._find_cached_subject()
         subjects, live = hub.find(self.turn.subject), await hub.kube.find(self.turn.subject, self.turn.key)
         if subjects and live:
             subjects.written(live)
@@ -177,7 +177,7 @@ class Actor:
         if _identity(live) != _identity(cached):
             raise Conflict(f"{self.turn.subject.kind} {self.turn.key} is gone, or terminating")
 
-    def _cached_subject(self) -> Manifest | None:
+    def _find_cached_subject(self) -> Manifest | None:
         """Return the object that the steps are for, from the cache."""
         return find(self.turn.cluster(HUB), self.turn.subject, self.turn.key)
 

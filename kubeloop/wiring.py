@@ -130,7 +130,7 @@ class Runner:
         try:
             for key in self.controller.on_connection(cluster, self.clients.hub):
                 self._enqueue(key, cluster, forgiven=returned)
-        except Exception as error:  # an object of the hub on which this fails is no trouble of the connection's
+        except Exception as error:  # a mapper that fails must not end the connection
             kind = self.controller.type.kind
             if so_far := self.clients.repeats.worth(("nobody woken", kind, type(error), origin(error))):
                 log.error("nobody woken", kind=kind, cluster=cluster, so_far=so_far, exc_info=error)
@@ -223,6 +223,7 @@ class Runners:
         return len(self._all)
 
     def add(self, one: Runner) -> None:
+        """Add the runner of a controller."""
         self._all.append(one)
 
     def listen(self, connection: Connection) -> None:
@@ -230,12 +231,12 @@ class Runners:
 
         On the hub, the controllers' `listeners` are called first.
         """
-        hub_listeners = self._collect(lambda runner: runner.listeners) if connection.name == HUB else ()
+        hub_listeners = self._collect(lambda item: item.listeners) if connection.name == HUB else ()
         for informer in connection.informers:
             for listen in hub_listeners:
                 listen(informer)
-            for runner in self:
-                runner.listen(informer)
+            for item in self:
+                item.listen(informer)
 
     def look_at_all(self, hub: Cluster) -> None:
         """Enqueue all objects of all kinds."""
@@ -250,8 +251,7 @@ class Runners:
                 runner.workers.add(key)
 
     def health_changed(self, cluster: str, health: Health) -> None:
-        """Report a change in the health of a workload cluster to the controllers, and enqueue the objects that depend
-        on it."""
+        """Report the new health of a workload cluster to the controllers, and enqueue the objects that depend on it."""
         for on_health in self._collect(lambda controller: controller.on_health):
             on_health(cluster, health)
         if not health.renewing:  # else every enqueued object would fail once more

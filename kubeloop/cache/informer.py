@@ -146,7 +146,7 @@ class Informer:
 
     def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
         """Yield the objects that an index finds for a value, sorted by key."""
-        return self._existing(sorted(self.keys_by(index, value)))
+        return self._iterate_existing(sorted(self.keys_by(index, value)))
 
     def keys_by(self, index: str, value: Hashable) -> AbstractSet[Key]:
         """Return their keys, unordered, without copying them."""
@@ -161,9 +161,9 @@ class Informer:
         return self.by("owner", uid)
 
     def __iter__(self) -> Iterator[Manifest]:
-        return self._existing(self.keys())
+        return self._iterate_existing(self.keys())
 
-    def _existing(self, keys: Iterable[Key]) -> Iterator[Manifest]:
+    def _iterate_existing(self, keys: Iterable[Key]) -> Iterator[Manifest]:
         """Yield the objects of these keys that still exist when their turn comes."""
         return (entry.manifest for key in keys if (entry := self._entries.get(key)) is not None)
 

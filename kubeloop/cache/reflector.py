@@ -116,8 +116,7 @@ class Reflector:
         self.kube, self._failures, self._lacking = kube, 0, 0
 
     def invalidate(self) -> None:
-        """Mark an unwatched type as not synced: another process of this operator may have written since the last
-        list."""
+        """Mark an unwatched type as not synced, since another process of this operator may have written it."""
         if self.idle or not self.informer.served:
             self.informer.synced = False
             self._version = ""

@@ -82,7 +82,7 @@ class Watches:
         """Return the reflectors, switched to this client."""
         if not self.reflectors:
             prober, slots = self.prober, asyncio.Semaphore(LISTS_AT_ONCE)
-            on_broken, on_news, kept = prober.suspected.set, prober.tell, self._cached_bytes  # one for all
+            on_broken, on_news, kept = prober.suspected.set, prober.tell, self._count_bytes  # one for all
 
             def answers() -> bool:
                 return prober.health.error is None
@@ -107,7 +107,7 @@ class Watches:
             item.go_on(kube)
         return self.reflectors
 
-    def _cached_bytes(self) -> int:
+    def _count_bytes(self) -> int:
         """Return the bytes cached of the cluster.
 
         A list in progress may only repeat cached objects, so the larger size counts.

@@ -202,19 +202,19 @@ def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Acces
 def write_kubeconfig(access: Access) -> str:
     """Return a kubeconfig with the credentials, for a program that needs one."""
 
-    def encoded(pem: str) -> str:
+    def encode(pem: str) -> str:
         return base64.b64encode(pem.encode()).decode()
 
     cluster = {
         "server": access.server,
-        "certificate-authority-data": encoded(access.authority),
+        "certificate-authority-data": encode(access.authority),
         "tls-server-name": access.server_name,
         "proxy-url": access.proxy,
         "insecure-skip-tls-verify": not access.verify,
     }
     user = {
-        "client-certificate-data": encoded(access.certificate),
-        "client-key-data": encoded(access.key),
+        "client-certificate-data": encode(access.certificate),
+        "client-key-data": encode(access.key),
         "token": access.token,
         "tokenFile": str(access.token_file or ""),
     }

@@ -205,12 +205,12 @@ class Life:
         """Handle one message; raises Garbled if it is invalid."""
         match message:
             case (["answer", int(number), int(status), headers], body):
-                self._resolve(number, (status, dict(zip(HEADERS, _string_list(headers), strict=False)), body))
+                self._resolve(number, (status, dict(zip(HEADERS, _parse_strings(headers), strict=False)), body))
             case (["failed", int(number), str(kind), str(words)], b"") if kind in FAILURES:
                 self._resolve(number, FAILURES[kind](words[:LONGEST_WORDS]))
             case (["judge", int(number), int(channel), str(name), addresses], b""):
                 self._count_noise()
-                address_list = _string_list(addresses)
+                address_list = _parse_strings(addresses)
                 if channel in self.channels:
                     self.tell("judged", number, self._judge(name, address_list))
             case (["broken", int(channel), str(words)], b""):
@@ -237,7 +237,7 @@ class Life:
             raise Garbled("nobody has asked for most of it")
 
 
-def _string_list(value: object) -> Sequence[str]:
+def _parse_strings(value: object) -> Sequence[str]:
     """Return the value as a list of strings; raises Garbled if it is none."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast(list[object], value)):
         raise Garbled("it is no list of texts")

@@ -36,7 +36,7 @@ class Liveness:
         if self._asked is None:
             self._asked = self._loop.time()
         if self._timer is None:
-            self._timer = self._loop.call_later(ANSWER_SECONDS, self._look)
+            self._timer = self._loop.call_later(ANSWER_SECONDS, self._check_peer)
 
     def heard(self) -> bool:
         """Note a sign of life; return True if the peer was suspect."""
@@ -54,7 +54,7 @@ class Liveness:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check_peer(self) -> None:
         """Send a PING after a silence, or report the peer as dead after another one."""
         self._timer = None
         if self._asked is None:
@@ -69,4 +69,4 @@ class Liveness:
         if remaining <= 0:
             self._ping()
             self._pinged, self._asked, remaining = True, now, ANSWER_SECONDS
-        self._timer = self._loop.call_later(remaining, self._look)
+        self._timer = self._loop.call_later(remaining, self._check_peer)

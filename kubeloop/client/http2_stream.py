@@ -84,13 +84,13 @@ class Stream:
         """Return the data that has arrived, decompressed; empty at the end."""
         while True:
             if self._inflating is not None and (tail := self._inflating.unconsumed_tail):
-                return self._inflated(tail)
+                return self._decompress(tail)
             if self._chunks:
                 data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
                 self._chunks.clear()
-                self._return(len(data))
+                self._renew_window(len(data))
                 if self._inflating is not None:
-                    data = self._inflated(data)
+                    data = self._decompress(data)
                 if data:
                     return data
             elif self._ended:
@@ -144,14 +144,14 @@ class Stream:
             self._chunks.append(data)
             self.wake()
         if padding:
-            self._return(padding)
+            self._renew_window(padding)
 
     def end(self, error: Exception | None = None) -> None:
         """End the stream: the response is complete, or failed with this error."""
         self._ended, self._error = error is None, error
         self.wake()
 
-    def _return(self, size: int) -> None:
+    def _renew_window(self, size: int) -> None:
         """Renew the window after reading, in larger steps."""
         self._owed += size
         if self._owed >= STREAM_WINDOW // 2 and not self.ended:
@@ -159,7 +159,7 @@ class Stream:
             self.window += self._owed
             self._owed = 0
 
-    def _inflated(self, packed: bytes) -> bytes:
+    def _decompress(self, packed: bytes) -> bytes:
         """Decompress up to INFLATED bytes; raises BrokenOff if the data is invalid."""
         try:
             return cast(Inflating, self._inflating).decompress(packed, INFLATED)

@@ -39,7 +39,7 @@ class Sockets:
         self._created = WeakSet[socket.socket]()
 
     def new(self, address: tuple[Any, ...]) -> socket.socket:
-        """Create a socket with keepalive."""
+        """Create a socket with keepalive, and remember it for `end`."""
         created = socket.socket(*address[:3])
         self._created.add(created)
         for option in _KEEPALIVE:

@@ -102,7 +102,7 @@ class Wire:
 
     async def ask_within(self, limit: int, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes | None:
         """Return the body of the response, or None if it is longer than the limit; raises an ApiError."""
-        with self._measured(request) as span, translated(asked):
+        with self._measure(request) as span, translated(asked):
             async with asyncio.timeout(deadline):
                 response = await self._send(request, asked)
                 span.tell("http.response.status_code", response.status)
@@ -116,7 +116,7 @@ class Wire:
 
     async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """Yield the lines of a long response; raises Unreachable if none arrives for `silence` seconds."""
-        with self._measured(request) as span, translated(asked):  # up to the headers; the stream may last for minutes
+        with self._measure(request) as span, translated(asked):  # up to the headers; the stream may last for minutes
             async with asyncio.timeout(DEADLINE):
                 response = await self._send(request, asked, stays=True)
                 span.tell("http.response.status_code", response.status)
@@ -130,12 +130,12 @@ class Wire:
             with translated(asked):
                 until = now() + silence
                 while chunk := await _chunk(response, until, silence):
-                    await self._take(0, events=A_CHUNK)
+                    await self._wait_for_share(0, events=A_CHUNK)
                     remainder += chunk
                     if b"\n" in chunk:  # only then, as searching the remainder for each chunk would be quadratic
                         *complete, remainder = remainder.split(b"\n")
                         for line in complete:
-                            await self._take(len(line))
+                            await self._wait_for_share(len(line))
                             yield self._check_line_size(line, limit, asked)
                         until = now() + silence
                     self._check_line_size(remainder, limit, asked)
@@ -191,7 +191,7 @@ class Wire:
         while size <= limit and (chunk := await response.chunk()):
             chunks.append(chunk)
             size += len(chunk)
-            await self._take(len(chunk), events=A_CHUNK)
+            await self._wait_for_share(len(chunk), events=A_CHUNK)
         return b"".join(chunks)
 
     async def _read_refusal(self, response: Response, request: Request, asked: str) -> ApiError:
@@ -200,7 +200,7 @@ class Wire:
         retry_after = pause(response.header("retry-after"), now=datetime.now(UTC))
         return refusal(response.status, body, asked=asked, retry_after=retry_after, secret=request.secret)
 
-    async def _take(self, size: int, *, events: float = 1.0) -> None:
+    async def _wait_for_share(self, size: int, *, events: float = 1.0) -> None:
         """Wait until the server's share of the event loop allows this work."""
         if self._share is not None:
             await self._share.take(size, events=events)
@@ -255,7 +255,7 @@ class Wire:
         return self._token
 
     @contextmanager
-    def _measured(self, request: Request) -> Generator[Span]:
+    def _measure(self, request: Request) -> Generator[Span]:
         """Trace and measure a request, and report it to `on_call`."""
         started_at, outcome = time.monotonic(), "Cancelled"
         try:
