@@ -1,24 +1,26 @@
-"""How long to wait before the next attempt."""
+"""Exponential backoff with jitter."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-PATIENCE = 10  # times what a server asked for, at most: it is there, and only busy
+PATIENCE = 10  # maximum factor on a server's Retry-After: the server works and is only busy
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Doubling from `first` to `longest` seconds."""
+    """A delay that doubles from `first` to `longest` seconds."""
 
     first: float
     longest: float
 
     def delay(self, failures: int, chance: float, *, at_least: float | None = None) -> float:
-        """The seconds after so many failures in a row; `chance`, from 0 to 1, spreads it over its upper half.
+        """Return the seconds to wait after this number of consecutive failures.
 
-        Whoever was told by a server how long to wait gives that as `at_least`; it is spread too, upwards, and never
-        becomes much longer than that.
+        `chance`, from 0 to 1, is the jitter.
+
+        The jitter spreads the delay over the upper half. `at_least` is a server's Retry-After: the delay is never
+        shorter, and at most `PATIENCE` times as long.
         """
         if failures <= 0:
             return 0.0

@@ -1,4 +1,4 @@
-"""What a certificate is to say: which is decided in one place, and carried out where keys are made."""
+"""The content of a certificate as a value: plans decide it, and an executor generates key and certificate."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Literal
 from kubeloop.objects import Key
 
 Usage = Literal["authority", "server", "client"]
+"""The purpose of a certificate; "authority" signs others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate to be made, with a key of its own."""
+    """A certificate to issue with a new key."""
 
     name: str
-    """The name that it proves; of an authority, what it is called."""
+    """The name that the certificate proves, or the name of the authority."""
     usage: Usage
     since: datetime
+    """The start of the validity."""
     until: datetime
+    """The end of the validity."""
     signer: Key | None = None
-    """The Secret on the hub with the authority that signs it. Without one it signs itself: an authority, or what nobody
-    verifies."""
+    """The Secret on the hub with the signing authority. None for a self-signed certificate."""
     trusted: str = ""
-    """The certificates that its holder trusts, in PEM: stored beside it."""
+    """The PEM certificates that the holder trusts, stored in the same Secret."""

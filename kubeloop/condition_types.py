@@ -1,8 +1,7 @@
-"""Conditions: what is true of an object now, in words that scripts and people can rely on.
+"""Condition types and reasons as declarations, and how conditions are merged into a status.
 
-A condition type is an enum and each of its members is a reason with the status it stands for, so that a type, its
-reasons and their documentation are declared once, beside the kind. Types and reasons are part of the API: we add, and
-never rename.
+A condition type is an enum, and each member is a reason with its status. So a type, its reasons and their documentation
+are declared once, next to the kind. Types and reasons are part of the API: we add some, and never rename any.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from kubeloop.words import legible, sentence
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 Severity = Literal["Step", "Normal", "Warning"]
-"""Which Event tells of a reason. A step on the way makes none, unless it ends what was true: then it is a warning."""
+"""The type of the Event for a reason. A "Step" makes no Event, unless it ends a condition that was True: then a
+Warning."""
 
 STEP: Severity = "Step"
 NEWS: Severity = "Normal"
 WARNING: Severity = "Warning"
 
-MESSAGE_LENGTH = 32768  # what Kubernetes allows for a condition's message
+MESSAGE_LENGTH = 32768  # the maximum that Kubernetes allows for a condition's message
 
 
 class Condition(Model):
@@ -47,8 +47,10 @@ class Condition(Model):
 
 
 class ConditionType(Enum):
-    """A subclass is a condition type, its docstring what it tells; a member is (reason, status, what that means, which
-    Event tells of it)."""
+    """The base of condition types.
+
+    A subclass is a type and its docstring the description; a member is a tuple of reason, status, meaning and severity.
+    """
 
     def __init__(self, reason: str, status: ConditionStatus, meaning: str, severity: Severity = STEP) -> None:
         self.reason = reason
@@ -61,7 +63,7 @@ class ConditionType(Enum):
         return self.__class__.__name__
 
     def condition(self, now: datetime, *, message: str = "", generation: int | None = None) -> Condition:
-        """This reason, as a condition that holds from `now`."""
+        """Return this reason as a condition that holds from `now`."""
         return Condition(
             type=self.type,
             status=self.status,
@@ -122,22 +124,23 @@ class ServerVerified(ConditionType):
 
 
 def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
-    """The known conditions with the news laid over them, sorted by type, and last `Ready`, as people read from below.
+    """Return the known conditions updated with the new ones, sorted by type, with `Ready` last, where people look
+    first.
 
-    The transition time moves only when the status does, so that judging the same again gives the same conditions.
+    The transition time changes only with the status, so that merging the same conditions again changes nothing.
     """
     merged = {condition.type: condition for condition in known}
     for condition in news:
-        before = merged.get(condition.type)
-        same_status = before is not None and before.status == condition.status
+        old = merged.get(condition.type)
+        same_status = old is not None and old.status == condition.status
         merged[condition.type] = (
-            condition.model_copy(update={"last_transition_time": before.last_transition_time})
-            if before is not None and same_status
+            condition.model_copy(update={"last_transition_time": old.last_transition_time})
+            if old is not None and same_status
             else condition
         )
     return tuple(merged[name] for name in sorted(merged, key=lambda name: (name == Ready.__name__, name)))
 
 
 def is_true(conditions: Iterable[Condition], wanted: type[ConditionType]) -> bool:
-    """Whether this condition is there and `True`."""
+    """True if this condition exists and is `True`."""
     return any(condition.type == wanted.__name__ and condition.status == "True" for condition in conditions)

@@ -1,4 +1,4 @@
-"""Conditions of any object, as whoever judges it tells them; the Gateway API's of parts of a status are read alike."""
+"""Conditions as parsed from any object, including those in parts of a status, as the Gateway API has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeloop.objects import Section, entries, section
 
 
 class Condition(NamedTuple):
-    """One condition of an object. What is not told is empty: without the condition, all but its type."""
+    """A condition of an object. Fields that the object lacks are empty; for a missing condition all but the type."""
 
     type: str
     status: str = ""
@@ -18,16 +18,16 @@ class Condition(NamedTuple):
     message: str = ""
     last_transition_time: str = ""
     current: bool = False
-    """Whether it is about the object's present content: its `observedGeneration` is the object's `generation`.
+    """True if the condition is about the current content: its `observedGeneration` is the object's `generation`.
 
-    - An older one is about the content of before. A newer one is no better: it came with an object that somebody has
-      restored from a backup, and whose generations began again.
-    - One that names no generation, of an object that has one, is nobody's judgement yet: the API server puts such
-      conditions on new Gateways and GatewayClasses, as defaults.
-    - Of what has no generation, as a Node, every condition is.
+      - An older generation is about old content. A newer one proves nothing either: it comes from a restored object
+        whose generations began again.
+      - A condition without a generation, on an object that has one, is a default that no controller has written: the
+        API server puts such conditions on new Gateways and GatewayClasses.
+      - On objects without generations, such as Nodes, every condition is current.
 
-    To be asked where something rests on the object's present content. Not where it is about what works now: a Gateway
-    that is being changed answers as it did before.
+    Check this where a decision depends on the current content, and not where only present behaviour matters: a Gateway
+    that is being changed still serves as before.
     """
 
     @property
@@ -36,25 +36,26 @@ class Condition(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Its reason and its message, as far as it has them."""
+        """Its reason and message, as far as it has them."""
         return ": ".join(filter(None, (self.reason, self.message)))
 
 
 def condition(live: Section, kind: str, part: Section | None = None) -> Condition:
-    """The condition of that type of an object, or of a part of its status: of a listener, of a route at one gateway."""
-    said = entries(live, "status", "conditions") if part is None else entries(part, "conditions")
-    found = next((one for one in said if one.get("type") == kind), None)
-    if found is None:
+    """Return the condition of a type, of an object or of a part of its status, such as a listener or a route's
+    parent."""
+    candidates = entries(live, "status", "conditions") if part is None else entries(part, "conditions")
+    existing = next((candidate for candidate in candidates if candidate.get("type") == kind), None)
+    if existing is None:
         return Condition(kind)
-    observed, generation = found.get("observedGeneration"), section(live, "metadata").get("generation")
-    fields = (found.get(name) for name in ("status", "reason", "message", "lastTransitionTime"))
-    told = (text if isinstance(text, str) else "" for text in fields)
-    return Condition(kind, *told, current=(observed or 0) == (generation or 0))
+    observed, generation = existing.get("observedGeneration"), section(live, "metadata").get("generation")
+    fields = (existing.get(name) for name in ("status", "reason", "message", "lastTransitionTime"))
+    texts = (text if isinstance(text, str) else "" for text in fields)
+    return Condition(kind, *texts, current=(observed or 0) == (generation or 0))
 
 
 def gateways_of(live: Section) -> Sequence[Section]:
-    """What each gateway says of a route (its `parents`) or of a policy (its `ancestors`).
+    """Return the entries by gateway in the status of a route (`parents`) or a policy (`ancestors`).
 
-    What one has said that is not asked any more stays there.
+    Entries of gateways that are no longer referenced may still be there.
     """
     return (*entries(live, "status", "parents"), *entries(live, "status", "ancestors"))

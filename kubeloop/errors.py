@@ -1,31 +1,31 @@
-"""What can go wrong on the way to a cluster, sorted once, here.
+"""The errors of requests to clusters and clouds, classified in one place.
 
-ClientError                 a cluster did not do what it was asked
-├── KubeconfigError         the kubeconfig cannot be used; somebody has to change it
-├── NotLeading              the lease is another's: nothing was sent
-├── Foreign                 the object there is not ours: nothing was sent
-├── Terminating             the object there is on its way out: nothing was sent
-├── Defect                  our own code failed on what it was given
-└── ApiError                what became of a request
-    ├── Unreachable         no answer in time, or none at all; a write may have had its effect
-    │   └── Connecting      the credentials are still being made: nothing was sent
-    ├── Unauthorized        401: the credentials are not, or no longer, accepted
-    ├── Forbidden           403: these credentials may not do this
-    ├── NotFound            404: no such object, namespace or kind
-    │   └── InvalidName     no object can have such a name: nothing was sent
-    ├── Conflict            409: what the request was based on is no longer so
-    │   └── AlreadyExists   409: an object of that name is there
-    ├── Gone                410: too long ago; list again
-    ├── Invalid             400, 405, 413, 415, 422: this request will never be accepted
-    ├── TooMany             429: later; `retry_after` says when
-    ├── InUse               a cloud: something else still needs it
-    ├── NotSettled          a cloud: what was just made is not known everywhere yet
-    ├── Exhausted           a cloud: a quota, or what there is of a kind of machine, is used up
-    └── ServerFault         5xx, and answers that are none
-        └── Misbehaving     more than any API server says, or what none says: it is not listened to for a while
+  ClientError                 a cluster did not do what it was asked
+  ├── KubeconfigError         the kubeconfig cannot be used; a person has to change it
+  ├── NotLeading              another process holds the lease; nothing was sent
+  ├── Foreign                 the existing object is not ours; nothing was sent
+  ├── Terminating             the existing object is being deleted; nothing was sent
+  ├── Defect                  our own code failed on its input
+  └── ApiError                the result of a request
+      ├── Unreachable         no response in time, or none at all; a write may have had its effect
+      │   └── Connecting      the credentials are still being created; nothing was sent
+      ├── Unauthorized        401: the credentials are not accepted, or no longer
+      ├── Forbidden           403: these credentials may not do this
+      ├── NotFound            404: no such object, namespace or kind
+      │   └── InvalidName     no object can have such a name; nothing was sent
+      ├── Conflict            409: the object has changed, or another precondition does not hold
+      │   └── AlreadyExists   409: an object of this name exists
+      ├── Gone                410: the version is too old; list again
+      ├── Invalid             400, 405, 413, 415, 422: the server will never accept this request
+      ├── TooMany             429: try later; `retry_after` says when
+      ├── InUse               a cloud: something else still needs the resource
+      ├── NotSettled          a cloud: a new resource is not known everywhere yet
+      ├── Exhausted           a cloud: a quota or the capacity for a machine type is used up
+      └── ServerFault         5xx, and malformed responses
+          └── Misbehaving     larger or other responses than an API server sends; the server is avoided for minutes
 
-`reason` is the word for a condition. `retry` tells whether the same request may succeed soon, without anybody's help.
-Whoever asks again does so from what is seen by then, not by sending the same bytes.
+`reason` is the name for a condition. `retry` is True if the same request may succeed soon without a change by a person.
+A retry starts from a new observation, and does not send the same bytes again.
 """
 
 # ruff: noqa: N818 - a finding is named for what was found
@@ -39,64 +39,65 @@ class ClientError(Exception):
     """A cluster did not do what it was asked."""
 
     retry: ClassVar[bool] = True
+    """True if a retry may succeed without a change by a person."""
     retry_after: float | None = None
-    """The seconds that the server asks to be left alone for."""
+    """The seconds that the server asks to wait."""
     details: object = None
-    """What the server says of it beside the message."""
+    """The details in the server's Status, besides the message."""
     ours: bool = False
-    """Whether its words are the operator's own, though it is about an answer."""
+    """True if the message is the operator's own text, although it is about a response."""
 
     @property
     def reason(self) -> str:
         return type(self).__name__
 
     def kept(self) -> Self:
-        """The same for whoever keeps it: without what was read where it arose, which may be many megabytes."""
+        """Return the error without traceback, cause and details, which may hold many megabytes, for storing it."""
         self.details = self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
 
 class KubeconfigError(ClientError):
-    """The kubeconfig lacks something, or asks for something that we do not do for whoever wrote it."""
+    """The kubeconfig lacks something, or asks for something that we do not do for its author."""
 
     retry = False
 
 
 class NotLeading(ClientError):
-    """Another operator may be writing; this one must not."""
+    """Another process may hold the lease, so this one must not write."""
 
 
 class Foreign(ClientError):
-    """An object of that name is there, and it is not ours."""
+    """An object of this name exists and is not ours."""
 
     retry = False
 
 
 class Terminating(ClientError):
-    """The object is being deleted; what follows it has to wait."""
+    """The object is being deleted; its successor has to wait."""
 
 
 class Defect(ClientError):
-    """Our own code failed on what it was given."""
+    """Our own code failed on its input."""
 
     retry = False
 
     @classmethod
     def by(cls, error: Exception) -> Self:
-        """What to tell of it: the error's own text may quote what nobody should read."""
+        """Return the error to report for an exception, without its text, which may quote secrets."""
         return cls(f"internal error ({type(error).__name__}); the operator's log has the details")
 
 
 class ApiError(ClientError):
-    """What became of a request, in the server's words where it has said any."""
+    """The result of a failed request, with the server's message where there is one."""
 
 
 class Unreachable(ApiError):
-    """No answer in time, or none at all. A write may have had its effect."""
+    """No response in time, or none at all. A write may have had its effect."""
 
 
 class Connecting(Unreachable):
-    """There is no connection yet, and nothing is wrong: the credentials for it are being made."""
+    """There is no connection yet because its credentials are being created. Nothing is wrong."""
 
 
 class Unauthorized(ApiError):
@@ -110,21 +111,21 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """No such object; or no such namespace, or kind."""
+    """No such object, namespace or kind."""
 
 
 class InvalidName(NotFound):
-    """No object can have such a name, so there is none of it; nothing was sent."""
+    """No object can have such a name. Nothing was sent."""
 
     retry = False
 
 
 class Conflict(ApiError):
-    """What the request was based on is no longer so."""
+    """The object has changed since it was read, or another precondition does not hold."""
 
 
 class AlreadyExists(Conflict):
-    """An object of that name is there."""
+    """An object of this name exists."""
 
 
 class Gone(ApiError):
@@ -138,24 +139,24 @@ class Invalid(ApiError):
 
 
 class TooMany(ApiError):
-    """The server wants to be left alone for a while."""
+    """The server asks to send fewer requests for a while."""
 
 
 class InUse(ApiError):
-    """Something else still needs it."""
+    """Another resource still needs this one."""
 
 
 class NotSettled(ApiError):
-    """What was just made is not known everywhere yet."""
+    """A new resource is not known everywhere yet."""
 
 
 class Exhausted(ApiError):
-    """A quota is used up, or there are no more machines of a kind."""
+    """A quota is used up, or there is no capacity for a machine type."""
 
 
 class ServerFault(ApiError):
-    """The server failed, or answered what no API server answers."""
+    """The server failed, or sent a malformed response."""
 
 
 class Misbehaving(ServerFault):
-    """The server said more than any API server says, or what none says. It is left alone for minutes."""
+    """The server sent more than its limits allow, or something that no API server sends. It is avoided for minutes."""

@@ -1,8 +1,8 @@
-"""Events: a transition of a condition, told to whoever runs `kubectl describe` or `kubectl get events`.
+"""Events for transitions of conditions, shown by `kubectl describe` and `kubectl get events`.
 
-They are written in the background and at best effort: a reconcile never waits for one, and none is written at rest.
-What comes again is the same Event with a higher count. They are core/v1 Events: those of events.k8s.io may not carry
-`lastTimestamp`, by which everybody sorts them.
+They are written in the background and at best effort: no reconcile waits for one, and none is written at rest. A
+repetition increases the count of the existing Event. They are core/v1 Events, because those of events.k8s.io may not
+carry `lastTimestamp`, by which `kubectl` sorts.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kubeloop.errors import ClientError, Conflict, NotFound
 from kubeloop.objects import Manifest, key_of
 from kubeloop.types import EVENT
 
-QUEUED = 1000  # a fleet that turns over writes some hundred a second; what is told minutes late is of no use
-KEPT = 2000  # Events that may yet come again
-OF_ONE_OBJECT = 10  # in a minute: one that flaps has said so by then
+QUEUED = 1000  # a fleet that changes completely writes some hundred a second; an Event minutes late is useless
+KEPT = 2000  # Events that are remembered for repetitions
+OF_ONE_OBJECT = 10  # Events in a minute; by then a flapping object has been reported
 MINUTE = 60.0
-SERIES = 1800.0  # seconds after which what comes again is another Event; the first may be gone after an hour
-MESSAGE_LENGTH = 1024  # what Kubernetes allows, in bytes
+SERIES = 1800.0  # seconds after which a repetition is a new Event; API servers keep Events for an hour
+MESSAGE_LENGTH = 1024  # the maximum that Kubernetes allows, in bytes
 
 Kind = Literal["Normal", "Warning"]
 
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A condition of an object that has become another; None before: it was not there."""
+    """A change of a condition of an object. `before` is None if the object did not have the condition."""
 
     before: Condition | None
     after: Condition
@@ -45,7 +45,7 @@ class Transition:
 
     @property
     def worth_telling(self) -> bool:
-        """Whether something happened that people wait for or must know; the steps on the way are in the conditions."""
+        """True if the transition deserves an Event. Intermediate steps are visible in the conditions only."""
         after, before = self.after, self.before
         if before is None:
             first_news = self.told == "Normal" and after.status == "True" and after.type != Synced.__name__
@@ -55,64 +55,74 @@ class Transition:
 
     @property
     def told(self) -> str:
+        """The severity of the new reason."""
         return self.reason.severity if self.reason else STEP
 
     @property
     def kind(self) -> Kind:
+        """The type of the Event: also a Warning if a step ends a condition that was True."""
         lost = self.before is not None and self.before.status == "True" and self.after.status != "True"
         return "Warning" if self.told == "Warning" or (self.told == STEP and lost) else "Normal"
 
     @property
     def message(self) -> str:
-        """What happened, never without a word on what that means."""
-        words = self.after.message or (self.reason.meaning if self.reason else self.after.reason)
-        return f"{self.after.type} is {self.after.status}: {words}".encode()[:MESSAGE_LENGTH].decode(errors="ignore")
+        """The message of the Event; without a message of the condition, the meaning of its reason."""
+        explanation = self.after.message or (self.reason.meaning if self.reason else self.after.reason)
+        return f"{self.after.type} is {self.after.status}: {explanation}".encode()[:MESSAGE_LENGTH].decode(
+            errors="ignore"
+        )
 
 
 @dataclass(slots=True)
 class Series:
-    """One Event, and how often what it tells has happened."""
+    """An Event and its repetitions."""
 
     manifest: Manifest
     count: int
     at: float
-    """When it happened last."""
+    """The time of the last occurrence."""
     due: float
-    """When it may be written again."""
+    """The earliest time of the next write."""
     queued: bool = False
     stored: Manifest | None = None
-    """As it was written last."""
+    """The Event as it was last written."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes events. `count` is told the subject's kind and `written`, `repeated`, `limited`, `lost` or `failed`."""
+    """Writes Events. `count` is called with the kind and `written`, `repeated`, `limited`, `lost` or `failed`."""
 
     kube: Callable[[], Kube]
     component: str
-    """The name of the operator, as Events give their source."""
+    """The name of the operator, as the source of its Events."""
     identity: str
-    """The name of this very process."""
+    """The name of this process."""
     reason_of: Callable[[str, Condition], ConditionType | None]
-    """Returns the declared reason of a condition of an object of that kind."""
+    """Returns the declared reason of a condition of a kind."""
     now: Callable[[], float]
     count: Callable[[str, str], None]
     _queue: asyncio.Queue[Series] = field(default_factory=lambda: asyncio.Queue[Series](QUEUED), init=False)
     _told: dict[str, list[float]] = field(default_factory=dict[str, list[float]], init=False)
+    """The times of recent Events by the uid of their object."""
     _series: dict[tuple[str, str], Series] = field(default_factory=dict[tuple[str, str], Series], init=False)
+    """The remembered Events by uid and condition, the longest silent one first."""
     _latest: tuple[str, str, frozenset[str]] = field(default=("", "", frozenset()), init=False)
+    """The uid and resourceVersion of the last object, and the reasons that were reported for that version."""
 
     def record(self, subject: Manifest, before: Condition | None, after: Condition) -> None:
-        """Have a transition told, if it is worth it. Good news of what belongs to another are part of that one's."""
+        """Queue an Event for a transition that deserves one.
+
+        Owned objects get Warnings only, since their owner sums them up.
+        """
         transition = Transition(before, after, self.reason_of(subject["kind"], after))
         if not transition.worth_telling:
             return
-        belongs = _belongs(subject)
-        silent = (transition.kind == "Normal" and belongs) or self._is_said(subject, after.reason)
-        outcome = None if silent else self._enter(subject, transition)
-        # What is made for another may be thousands, and the other tells of them; what flaps has said so by then.
-        tell = log.debug if silent or belongs or outcome else log.info
-        tell(
+        has_owner = _has_controller(subject)
+        silent = (transition.kind == "Normal" and has_owner) or self._is_reported(subject, after.reason)
+        outcome = None if silent else self._enqueue(subject, transition)
+        # Owned objects may be thousands, and their owner reports them; repetitions of a flapping object are noise.
+        log_at_level = log.debug if silent or has_owner or outcome else log.info
+        log_at_level(
             "transition",
             kind=subject["kind"],
             key=str(key_of(subject)),
@@ -125,7 +135,7 @@ class Recorder:
             self.count(subject["kind"], outcome)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write queued Events until cancelled."""
         while True:
             series = await self._queue.get()
             series.queued = False
@@ -138,27 +148,32 @@ class Recorder:
                 log.debug("event not written", kind=kind, error=str(error))
 
     async def _write(self, series: Series) -> None:
+        """Create an Event, or replace it with a higher count."""
         kube, manifest = self.kube(), series.manifest
         if series.stored is not None:
             try:
                 series.stored = await kube.replace({**manifest, "metadata": series.stored["metadata"]})
-            except (Conflict, NotFound):  # its hour is over
+            except (Conflict, NotFound):  # the API server has expired it
                 series.stored = None
             else:
                 return
         name = f"{manifest['involvedObject']['name'][:200]}.{uuid.uuid4().hex[:16]}"
         series.stored = await kube.create({**manifest, "metadata": {**manifest["metadata"], "name": name}})
 
-    def _is_said(self, subject: Manifest, reason: str) -> bool:
-        """Whether another condition has told the same reason of the same write: `Ready` says why it is not true."""
+    def _is_reported(self, subject: Manifest, reason: str) -> bool:
+        """True if another condition reported the same reason in the same write, as `Ready` repeats reasons."""
         metadata = subject["metadata"]
-        uid, version, said = self._latest
+        uid, version, reported_reasons = self._latest
         same = (uid, version) == (metadata["uid"], metadata["resourceVersion"])
-        self._latest = metadata["uid"], metadata["resourceVersion"], (said if same else frozenset()) | {reason}
-        return same and reason in said
+        self._latest = (
+            metadata["uid"],
+            metadata["resourceVersion"],
+            (reported_reasons if same else frozenset()) | {reason},
+        )
+        return same and reason in reported_reasons
 
-    def _enter(self, subject: Manifest, transition: Transition) -> str | None:
-        """Queue an Event, or its next count; why not, when that is not to be."""
+    def _enqueue(self, subject: Manifest, transition: Transition) -> str | None:
+        """Queue an Event or its next count. Return None, or the reason why it is not queued."""
         now, uid, after = self.now(), subject["metadata"]["uid"], transition.after
         self._forget(now)
         key = (uid, f"{after.type} {after.status} {after.reason}")
@@ -168,44 +183,48 @@ class Recorder:
         else:
             series.count, series.at = series.count + 1, now
             series.manifest = again(series.manifest, transition, series.count, datetime.now(UTC))
-        self._series[key] = series  # at the end: the first is the one that has been silent for longest
+        self._series[key] = series  # at the end, so that the longest silent one is first
         if series.queued or series.due > now:
             return "repeated"
-        told = [when for when in self._told.pop(uid, ()) if when > now - MINUTE]
-        self._told[uid] = told
-        if len(told) >= OF_ONE_OBJECT:
+        recent = [at for at in self._told.pop(uid, ()) if at > now - MINUTE]
+        self._told[uid] = recent
+        if len(recent) >= OF_ONE_OBJECT:
             return "limited"
         try:
             self._queue.put_nowait(series)
         except asyncio.QueueFull:
             return "lost"
-        told.append(now)
+        recent.append(now)
         series.queued, series.due = True, now + MINUTE
         return None
 
     def _forget(self, now: float) -> None:
+        """Drop the memory of old Events, and of the oldest if there are too many."""
         while self._told and (not (first := next(iter(self._told.values()))) or first[-1] < now - MINUTE):
             del self._told[next(iter(self._told))]
         while self._series and (len(self._series) >= KEPT or next(iter(self._series.values())).at < now - SERIES):
             del self._series[next(iter(self._series))]
 
 
-def _belongs(subject: Manifest) -> bool:
-    """Whether somebody made it for another object: a deployment's replicas are hundreds, and each event is a write."""
+def _has_controller(subject: Manifest) -> bool:
+    """True if the object has a controlling owner.
+
+    A deployment may have hundreds of replicas, and each Event is a write.
+    """
     return any(owner.get("controller") for owner in subject["metadata"].get("ownerReferences") or ())
 
 
 def event(subject: Manifest, transition: Transition, source: tuple[str, str], at: datetime) -> Manifest:
-    """A transition as an object of the API, about its subject; whoever writes it gives it a name."""
+    """Return a transition as a new Event about its subject, without a name."""
     metadata, (component, identity) = subject["metadata"], source
     namespace = metadata.get("namespace")
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
-        "metadata": {"namespace": namespace or "default"},  # where Kubernetes has those of objects without one
-        "eventTime": _micro(at),
-        "firstTimestamp": _second(at),
-        "lastTimestamp": _second(at),
+        "metadata": {"namespace": namespace or "default"},  # as for all Events of cluster-scoped objects
+        "eventTime": _format_micro(at),
+        "firstTimestamp": _format_second(at),
+        "lastTimestamp": _format_second(at),
         "count": 1,
         "type": transition.kind,
         "reason": transition.after.reason,
@@ -226,20 +245,20 @@ def event(subject: Manifest, transition: Transition, source: tuple[str, str], at
 
 
 def again(before: Manifest, transition: Transition, count: int, at: datetime) -> Manifest:
-    """The same Event, once what it tells has happened so often, with the latest words."""
+    """Return the Event with a new count, time and message."""
     return {
         **before,
         "type": transition.kind,
         "message": transition.message,
         "count": count,
-        "lastTimestamp": _second(at),
-        "series": {"count": count, "lastObservedTime": _micro(at)},
+        "lastTimestamp": _format_second(at),
+        "series": {"count": count, "lastObservedTime": _format_micro(at)},
     }
 
 
-def _micro(at: datetime) -> str:
+def _format_micro(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _second(at: datetime) -> str:
+def _format_second(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
-"""What controllers tell of their objects as gauges, in the manner of kube-state-metrics.
+"""Gauges computed from the objects of controllers, in the manner of kube-state-metrics.
 
-It is read off the objects as the watch keeps them, when somebody asks, so that an object that is gone has none. The
-leader alone tells it: two pods that did would count each object twice. Labels are names and reasons of ours: whatever
-an object says of itself is a value or nothing. How many there are is for quotas to bound.
+They are computed from cached objects at each scrape, so that a deleted object has none. Only the leader exports them,
+or each object would count twice. Labels are names and reasons of ours, and text from objects never becomes a label. The
+number of series is bounded by quotas for objects.
 """
 
 from __future__ import annotations
@@ -16,32 +16,35 @@ from prometheus_client.registry import Collector
 from kubeloop.objects import Manifest
 
 Sample = tuple[tuple[str, ...], float]
-"""The values of the labels, and the gauge's own."""
+"""The values of the labels, and of the gauge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
+    """A gauge with its labels, and the function that computes its samples."""
+
     name: str
     meaning: str
     labels: tuple[str, ...]
     read: Callable[[Manifest], Iterable[Sample]]
-    """What one object has of it."""
+    """Returns the samples of one object."""
 
     def of(self, manifests: Iterable[Manifest]) -> Metric:
+        """Return the metric for these objects."""
         metric = GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
-        for sample in (one for manifest in manifests for one in self.read(manifest)):
+        for sample in (item for manifest in manifests for item in self.read(manifest)):
             metric.add_metric(*sample)
         return metric
 
 
 class Gauges(Collector):
-    """Those of the objects that somebody answers with when they are asked for."""
+    """Collects gauges, with the objects that a callback provides at each scrape."""
 
     def __init__(self, told: Callable[[], Iterable[tuple[Gauge, Iterable[Manifest]]]]) -> None:
         self._told = told
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing in advance, as of everything that is read when it is asked for."""
+        """Return nothing, as everything is computed at the scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

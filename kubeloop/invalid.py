@@ -1,4 +1,4 @@
-"""What is wrong with an object that cannot be read: its fields as Kubernetes writes them, and not what they say."""
+"""Messages about objects that cannot be parsed: the fields as Kubernetes writes them, without their values."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pydantic import ValidationError
 
 from kubeloop.resource import WrongKindError
 
-TOLD = 5  # fields
-LONGEST_PART = 63
+TOLD = 5  # fields that are named
+LONGEST_PART = 63  # characters of a part of a path
 
 
 def wording(error: ValidationError | WrongKindError) -> str:
-    """Which fields are wrong and why, without what they say."""
+    """Return which fields are wrong and why, without their values."""
     if isinstance(error, WrongKindError):
         return str(error)
-    wrong = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{_path(one['loc'])}: {_plain(one['msg'])}" for one in wrong[:TOLD]]
-    return "; ".join(told) + (f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else "")
+    problems = error.errors(include_input=False, include_url=False, include_context=False)
+    messages = [f"{_format_path(problem['loc'])}: {_plain_message(problem['msg'])}" for problem in problems[:TOLD]]
+    return "; ".join(messages) + (f"; and {len(problems) - TOLD} more" if len(problems) > TOLD else "")
 
 
-def _path(of: Iterable[int | str]) -> str:
-    """A field as Kubernetes writes it; the keys of maps are users' and may be of any length."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:LONGEST_PART]}" for part in of)[1:]
+def _format_path(location: Iterable[int | str]) -> str:
+    """Return the path of a field as Kubernetes writes it. Keys of maps are users' text, and shortened."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:LONGEST_PART]}" for part in location)[1:]
 
 
-def _plain(message: str) -> str:
-    """What is wrong, in the API's words and not in Python's."""
+def _plain_message(message: str) -> str:
+    """Return the message with the API's words for types instead of Python's."""
     for python, plain in (("Tuple", "List"), ("Dictionary", "Map"), (" after validation", "")):
         message = message.replace(python, plain)
     return message

@@ -1,11 +1,11 @@
-"""Who of several operators writes: a Lease that one of them holds.
+"""Leader election by a Lease, so that only one process writes.
 
-The holder renews it every `retry` seconds, and stops writing when that has not worked for `deadline` seconds. The
-others take it when it has not changed for `duration` seconds, by their own clocks since they saw it: nobody's wall
-clock is compared with anybody else's. As the deadline is shorter, the holder has stopped before another begins.
+The holder renews it every `retry` seconds, and stops writing after `deadline` seconds without a successful renewal.
+Others take it after it has not changed for `duration` seconds on their own monotonic clocks, so no wall clocks are
+compared. The deadline is shorter than the duration, so the holder has stopped before another process begins.
 
-A lease saves work and conflicts. It cannot carry correctness: a process may be stopped between asking and writing. That
-rests on the preconditions of the writes.
+A lease saves work and conflicts, but does not guarantee correctness: a process may be suspended between the check and
+the write. Preconditions of writes do.
 """
 
 from __future__ import annotations
@@ -24,32 +24,36 @@ from kubeloop.errors import ClientError, NotLeading
 from kubeloop.objects import Key, Manifest
 from kubeloop.types import LEASE
 
-MOST_TRANSITIONS = 2**31 - 1  # more is refused, and a person may have written that
-RELEASE_SECONDS = 2.0  # a stop waits no longer than that for the release; without one the others wait for `duration`
+MOST_TRANSITIONS = 2**31 - 1  # the maximum that API servers accept; a person may have written it
+RELEASE_SECONDS = 2.0  # maximum time for the release at shutdown; without it the others wait for `duration`
 
 log = structlog.get_logger()
 
 
 def wall_clock() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def stamp(moment: datetime) -> str:
-    """A time as Leases tell it."""
+    """Return a time in the format of Leases."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """In seconds. A killed holder is replaced after `duration` and at most two times `retry`."""
+    """The times of the election, in seconds. A killed holder is replaced after `duration` plus at most two `retry`."""
 
     duration: float = 15.0
+    """The time without renewals after which others take the lease."""
     deadline: float = 10.0
+    """The time without a successful renewal after which the holder stops writing."""
     retry: float = 2.0
+    """The interval of renewals."""
 
     @property
     def settled(self) -> float:
-        """After so long a pod counts that comes to others: later than what it left in a life before is free."""
+        """The seconds after which a newly joined pod counts; longer than its lease from an earlier life can last."""
         return self.duration + 3 * self.retry
 
     def __post_init__(self) -> None:
@@ -59,7 +63,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A state of the lease, and when, by our own clock, we first saw it."""
+    """A state of the lease, and the time on our own clock at which we first observed it."""
 
     version: str
     holder: str
@@ -67,16 +71,16 @@ class Sighting:
     since: float
 
     def after(self, lease: Manifest, now: float) -> Sighting:
-        """What we know after seeing the lease now."""
+        """Return the state after observing the lease now: the same if it has not changed."""
         return self if lease["metadata"]["resourceVersion"] == self.version else sighting(lease, now)
 
     def is_free(self, now: float, identity: str) -> bool:
-        """Whether one may take it: nobody's, one's own, or not renewed for as long as it lasts."""
+        """True if the lease may be taken: it has no holder, the holder is ourselves, or it has expired."""
         return self.holder in {"", identity} or now >= self.since + self.duration
 
 
 def sighting(lease: Manifest, now: float) -> Sighting:
-    """A state of the lease that is first seen now."""
+    """Return the state of a lease that is first observed now."""
     spec: Manifest = lease.get("spec") or {}
     duration = float(spec.get("leaseDurationSeconds") or 0)
     return Sighting(lease["metadata"]["resourceVersion"], spec.get("holderIdentity") or "", duration, now)
@@ -84,7 +88,7 @@ def sighting(lease: Manifest, now: float) -> Sighting:
 
 @dataclass(slots=True)
 class Lease:
-    """One operator's part in the election. `identity` must be another for every process that ever was."""
+    """One process's part in the election. `identity` must be unique among all processes that ever run."""
 
     kube: Callable[[], Kube]
     key: Key
@@ -93,33 +97,36 @@ class Lease:
     chance: Callable[[], float]
     times: Times = field(default_factory=Times)
     _until: float = field(default=-math.inf, init=False)
+    """The time until which we hold the lease."""
     _seen: Sighting | None = field(default=None, init=False)
     _mine: Manifest | None = field(default=None, init=False)
     _taken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when the lease is taken."""
     _failing: bool = field(default=False, init=False)
+    """True if the last attempt failed."""
 
     @property
     def held(self) -> bool:
-        """Whether no other operator can be writing now."""
+        """True if no other process can be writing now."""
         return self.now() < self._until
 
     @property
     def until(self) -> float:
-        """When that ends, unless it is renewed before."""
+        """The time at which the lease is lost unless it is renewed."""
         return self._until
 
     @property
     def stored(self) -> Manifest | None:
-        """What we wrote last, while nobody is known to have written since."""
+        """The Lease as we last wrote it, unless it may have been written since."""
         return self._mine
 
     def check(self) -> None:
-        """Raise NotLeading when the lease is not ours, or no longer."""
+        """Raise NotLeading if we do not hold the lease."""
         if not self.held:
             raise NotLeading("another operator may hold the lease")
 
     async def run(self) -> None:
-        """Take the lease when it is free and keep it, until cancelled; then give it back."""
+        """Take the lease when it is free and renew it until cancelled; then release it."""
         try:
             while True:
                 try:
@@ -128,27 +135,30 @@ class Lease:
                     self._failing = False
                 except (ClientError, TimeoutError) as error:
                     self.invalidate()
-                    tell = log.debug if self._failing else log.info
-                    tell("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
+                    log_at_level = log.debug if self._failing else log.info
+                    log_at_level("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
                     self._failing = True
                 await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
         finally:
             await self._release()
 
     async def renew(self) -> None:
-        """Take the lease if it is free, or keep it; raises ClientError."""
+        """Take the lease if it is free, or renew it; raises ClientError."""
         await self._attempt()
 
     def invalidate(self) -> None:
-        """Whether it was written, the next look is to tell."""
+        """Read the Lease again before the next write, because the last one may or may not have succeeded."""
         self._mine = None
 
     def lose(self) -> None:
-        """It is not ours any more, as far as we are concerned."""
+        """Stop holding the lease, without writing."""
         self._until = -math.inf
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work` whenever the lease is ours; it is cancelled when the lease is lost. Ends when the work does."""
+        """Run `work` while we hold the lease, and cancel it when the lease is lost.
+
+        Returns when the work ends by itself.
+        """
         while True:
             await self._taken.wait()
             if not self.held:
@@ -156,7 +166,7 @@ class Lease:
                 continue
             log.info("leading", identity=self.identity)
             async with asyncio.TaskGroup() as group:
-                working, losing = group.create_task(work()), group.create_task(self._lost())
+                working, losing = group.create_task(work()), group.create_task(self._wait_until_lost())
                 await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
                 finished = working.done()
                 for task in (working, losing):
@@ -165,38 +175,42 @@ class Lease:
                 return
             log.warning("lease lost", identity=self.identity)
 
-    async def _lost(self) -> None:
-        while (left := self._until - self.now()) > 0:  # noqa: ASYNC110 - time alone loses a lease
-            await asyncio.sleep(left)
+    async def _wait_until_lost(self) -> None:
+        """Wait until the lease is lost."""
+        while (remaining := self._until - self.now()) > 0:  # noqa: ASYNC110 - time alone loses a lease
+            await asyncio.sleep(remaining)
 
     async def _attempt(self) -> None:
-        kube, began = self.kube(), self.now()
+        """Take or renew the lease, unless another process holds it."""
+        kube, started_at = self.kube(), self.now()
         lease = self._mine or await kube.find(LEASE, self.key)
         if lease is None:
-            self._mine = await kube.create(self._wanted(None))
+            self._mine = await kube.create(self._build_lease(None))
         else:
-            self._seen = self._seen.after(lease, began) if self._seen else sighting(lease, began)
+            self._seen = self._seen.after(lease, started_at) if self._seen else sighting(lease, started_at)
             if not self._seen.is_free(self.now(), self.identity):
                 return
-            self._mine = await kube.replace(self._wanted(lease))
-        # From before the request: whoever sees its effect sees it later, and waits longer than we hold it.
-        self._seen, self._until = sighting(self._mine, began), began + self.times.deadline
+            self._mine = await kube.replace(self._build_lease(lease))
+        # Counted from before the request: others observe its effect later, so they wait longer than we hold the lease.
+        self._seen, self._until = sighting(self._mine, started_at), started_at + self.times.deadline
         self._taken.set()
 
     async def _release(self) -> None:
-        held, lease, self._until, self._mine = self.held, self._mine, -math.inf, None
-        if held and lease is not None:
-            given_back = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+        """Release the lease if we hold it, so that another process can take it at once."""
+        was_held, lease, self._until, self._mine = self.held, self._mine, -math.inf, None
+        if was_held and lease is not None:
+            released_spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
-                    await self.kube().replace({**lease, "spec": given_back})
+                    await self.kube().replace({**lease, "spec": released_spec})
             except (ClientError, TimeoutError) as error:
                 log.info("lease not given back", error=str(error))
 
-    def _wanted(self, lease: Manifest | None) -> Manifest:
-        before: Manifest = (lease or {}).get("spec") or {}
-        wall = stamp(wall_clock())
-        same = before.get("holderIdentity") == self.identity
+    def _build_lease(self, lease: Manifest | None) -> Manifest:
+        """Return the Lease to write, with ourselves as the holder."""
+        old_spec: Manifest = (lease or {}).get("spec") or {}
+        now = stamp(wall_clock())
+        is_renewal = old_spec.get("holderIdentity") == self.identity
         metadata: Manifest = lease["metadata"] if lease else {"namespace": self.key.namespace, "name": self.key.name}
         return {
             "apiVersion": LEASE.api_version,
@@ -205,10 +219,11 @@ class Lease:
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": math.ceil(self.times.duration),
-                "acquireTime": before.get("acquireTime", wall) if same else wall,
-                "renewTime": wall,
+                "acquireTime": old_spec.get("acquireTime", now) if is_renewal else now,
+                "renewTime": now,
                 "leaseTransitions": min(
-                    int(before.get("leaseTransitions") or 0) + (not same and lease is not None), MOST_TRANSITIONS
+                    int(old_spec.get("leaseTransitions") or 0) + (not is_renewal and lease is not None),
+                    MOST_TRANSITIONS,
                 ),
             },
         }

@@ -1,11 +1,11 @@
-"""How a reconcile runs, the same for every kind: observe, plan, act, report.
+"""The reconcile loop, which is the same for every kind:
 
-    observe   reads what the watches have seen
-    plan      decides, as a function of that
-    act       writes, each target's steps in a strand of their own, siblings at once, to the strand's first failure
-    report    writes the status, once, when it differs; after writes it is judged anew, by what they have changed
+    observe   read the state from the informers, and from clusters where no watch covers it
+    plan      decide what to do, as a pure function of the observation
+    act       carry out the steps: one strand for each target, siblings concurrently, up to the strand's first failure
+    report    write the status once if it differs; after successful writes, observe and plan again to compute it
 
-What fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
+A failure becomes the condition `Synced` of the object that it concerns, and only that object is retried.
 """
 
 from __future__ import annotations
@@ -51,139 +51,152 @@ QUARANTINED = (
     "or the annotation {}, to have it tried again"
 )
 PAUSES = 'The annotation {}="true" pauses it'
-QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
+QUIET_CONFLICTS = 3  # a concurrent writer is normal, so conflicts are reported only after so many failures in a row
 
 log = structlog.get_logger()
 
 
 OnTransition = Callable[[Manifest, Condition | None, Condition], None]
-"""Told an object, what one of its conditions was, if it was there, and what has been stored instead."""
+"""Called with an object, the old value of one of its conditions if it had one, and the stored value."""
 
 
 def untold(_: Manifest, __: Condition | None, ___: Condition) -> None:
-    """For whoever tells nobody."""
+    """Ignore a transition of a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The world, as a controller reaches it."""
+    """The clients and caches through which controllers reach the clusters."""
 
     hub: Cluster
+    """The cluster on which the operator runs."""
     fleet: Callable[[str], Cluster]
-    """The workload cluster of that name; raises Unreachable when we have no connection to one."""
+    """Returns the workload cluster of a name; raises Unreachable if there is no connection to it."""
     may_write: Callable[[], None]
-    """Raises NotLeading when another operator may be writing."""
+    """Raises NotLeading if another process may hold the lease."""
     now: Callable[[], datetime]
+    """Returns the current time."""
     on_transition: OnTransition = untold
     executors: Executors = field(kw_only=True)
-    """Who carries out the steps of plans."""
+    """The executors of all types of steps."""
     repeats: Repeats = field(default_factory=Repeats)
-    """Which defects are in the log already: an object that we fail on is tried again and again."""
+    """Counts how often each defect was logged, since a broken object is retried again and again."""
     reads: Reads = field(default_factory=Reads)
-    """What no watch tells."""
+    """Reads, with a short-lived cache, of data that no watch covers."""
     pace: StatusPace = field(default_factory=StatusPace)
-    """When statuses that sum others up were written."""
+    """Limits how often statuses that summarize other objects are written."""
     printer_columns: Callable[[Manifest, Manifest], Manifest] = lambda _, status: status
-    """Adds to the status of an object the fields that `kubectl get` prints."""
+    """Returns the status of an object with the fields that `kubectl get` prints added."""
 
     def cluster(self, name: str) -> Cluster:
+        """Return the hub for the empty name, or the workload cluster; raises Unreachable without a connection."""
         return self.hub if name == HUB else self.fleet(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a watch saw of an object; at least one of the two is there."""
+    """A change that a watch observed. At least one of `old` and `new` is set."""
 
     old: Manifest | None
     new: Manifest | None
     cluster: str = HUB
-    """Where that was."""
+    """The cluster on which the object changed."""
 
     def __iter__(self) -> Iterator[Manifest | None]:
         return iter((self.old, self.new))
 
     @property
     def latest(self) -> Manifest:
-        """The object as it is now, or was last."""
+        """The object as it is now, or its last version if it was deleted."""
         return self.new or self.old or {}
 
 
 Mapper = Callable[[Change, Cluster], Iterable[Key]]
-"""Whom a change of an object concerns; the hub is there to look the others up."""
+"""Returns the keys to enqueue when an object has changed. The hub is passed for lookups."""
 
 ConnectionMapper = Callable[[str, Cluster], Iterable[Key]]
-"""Whom it concerns that a workload cluster of that name begins or ceases to answer."""
+"""Returns the keys to enqueue when a workload cluster becomes reachable or unreachable."""
 
 Indexes = Mapping[ResourceType, Mapping[str, Index]]
-"""How objects are found, by type, wherever it is watched."""
+"""The indexes of informers by type and name, on every cluster that watches the type."""
 
 
 def nothing(_: Manifest) -> str:
-    """For kinds of which a pause holds up everything."""
+    """Return no message: a paused object of this kind is not reconciled at all."""
     return ""
 
 
 def its_deletion(manifest: Manifest) -> str:
-    """For kinds that tenants write, and whose end others wait for."""
+    """Return a message if a paused object is being deleted.
+
+    Tenants write this kind, and other objects wait for its deletion.
+    """
     terminating = is_terminating(manifest)
     return "it is being deleted, which a pause does not hold up" if terminating else ""
 
 
 def nobody(_: str, __: Cluster) -> Iterable[Key]:
+    """Return no keys: connections do not concern this kind."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[R, O]):
-    """One kind: what to read, what to decide, whose changes concern it, and all that has to be there for that.
+    """The declaration of how one kind is reconciled: functions, watches, indexes and whatever else they need.
 
-    What several controllers share, each of them declares: it is there once.
+    A resource that several controllers share is declared by each of them and created once.
     """
 
     kind: type[R]
+    """The model of the kind."""
     observe: Callable[[R, Clients], Awaitable[O]]
+    """Reads what `plan` needs, mostly from informers."""
     plan: Callable[[O], Plan]
+    """Returns the plan for an observation, without I/O."""
     with_refusals: Callable[[O, Mapping[str, Failure]], O] | None = None
-    """What was observed, and what clusters have just refused, by cluster: for a kind whose plan says when each of its
-    clusters is asked again. Such a failure then is that cluster's, and the object is not tried later for it."""
+    """Returns the observation with the failures that clusters have just returned, by cluster. Set by kinds whose plan
+    itself schedules the retries of each cluster; such failures then do not back off the object."""
     serial: bool = False
-    """Whether its objects take turns to decide and to act, because each decision counts on the ones before."""
+    """True if its objects are planned and written one at a time, because each decision depends on the ones before."""
     sums_up: bool = False
-    """Whether its status is of other objects: while only counts move in it, it is written once a second at most."""
+    """True if the status summarizes other objects. While only counts change, it is written once a second at most."""
     watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
-    """Types of the hub whose changes concern objects of this kind."""
+    """Mappers for types of the hub whose changes concern objects of this kind."""
     remote_watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
-    """The same for types of workload clusters."""
+    """Mappers for types of workload clusters."""
     on_connection: ConnectionMapper = nobody
+    """Mapper for changes in the reachability of workload clusters."""
     while_paused: Callable[[Manifest], str] = nothing
-    """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
+    """Returns the message about work on an object that continues during a pause; the plan itself respects the pause.
+    Returns an empty message if a paused object is not reconciled at all."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
-    """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
+    """Returns a key that the object's writes depend on, such as its cluster. Few objects of one key run at once."""
     watched: tuple[Watched, ...] = ()
-    """What is watched of the hub in another way than by its owner's label, whole."""
+    """Watches on the hub that differ from the default, which selects by owner label and keeps full objects."""
     watched_remotely: tuple[Watched, ...] = ()
-    """What is watched on workload clusters in another way, or although it wakes nobody."""
+    """Watches on workload clusters that differ from the default, or whose changes enqueue no key."""
     indexes: Indexes = field(default_factory=dict[ResourceType, Mapping[str, Index]])
-    """How `observe` and the mappers find objects."""
+    """Indexes that `observe` and the mappers use."""
     listeners: tuple[Callable[[Informer], None], ...] = ()
-    """Called with each informer of the hub, before anything is in it: for what is kept beside the store."""
+    """Called with each informer of the hub before it has any objects, for caches derived from it."""
     on_health: tuple[OnHealth, ...] = ()
-    """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
+    """Called when a workload cluster becomes reachable or unreachable, or begins or stops to serve a watched type."""
     on_unauthorized: tuple[OnUnauthorized, ...] = ()
-    """Told when a workload cluster does not accept our credentials."""
+    """Called when a workload cluster rejects our credentials."""
     executors: Executors = field(default_factory=dict[type[Any], Any])
-    """Who carries out the steps of its plans that Kubernetes' own do not cover: of Helm, of a cloud."""
+    """Executors of further types of steps, such as those of Helm or of a cloud."""
     while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
-    """Run beside the reconciles, wherever they are, and cancelled with them."""
+    """Background tasks that run as long as the process leads, and are cancelled with the reconciles."""
     review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None
-    """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
+    """Returns the verdict of the admission webhook on an object and its old version. Called on leaders and standbys."""
     answers: Callable[[Manifest, Clients], Awaitable[Any]] | None = None
-    """What is said to Questions about objects of the kind, given the request of an AdmissionReview."""
+    """Returns the answer to a Question about objects of this kind, given the request of an AdmissionReview."""
     gauges: tuple[Gauge, ...] = ()
-    """What Prometheus is told of its objects."""
+    """Prometheus gauges computed from the objects of this kind."""
 
     @property
     def type(self) -> ResourceType:
+        """The resource type of the kind."""
         return of(self.kind)
 
 
@@ -196,69 +209,75 @@ async def reconcile(
     lock: AbstractAsyncContextManager[object] | None = None,
     quarantined: bool = False,
 ) -> Outcome:
-    """Take one object one step towards its spec. `failures`: how often in a row that has failed before.
+    """Reconcile one object once and return the outcome. `failures` is the number of failures in a row so far.
 
-    One that is quarantined is left alone, and says so. What is decided and made happens under `lock`; to tell of it,
-    it keeps nobody waiting.
+    A quarantined object is not reconciled, and its status says so. Deciding and writing happen under `lock`; reporting
+    the status does not, so that it delays no other object.
     """
     async with lock or nullcontext():
         informer = clients.hub.find(controller.type)
         manifest = informer.latest(key) if informer else None
         if informer is None or manifest is None:
             return Forgotten()
-        trouble = informer.trouble(key)
+        problem = informer.trouble(key)
         paused = annotations_of(manifest).get(names().paused) == "true"
         message = controller.while_paused(manifest) if paused else ""
         failed: tuple[Failure, ...] = ()
         if quarantined:
             plan, reason, message = Plan(), Synced.QUARANTINED, QUARANTINED.format(names().retry)
         elif paused and not message:
-            plan, reason, message = Plan(), Synced.RECONCILE_PAUSED, _paused(manifest)
+            plan, reason, message = Plan(), Synced.RECONCILE_PAUSED, _pause_message(manifest)
         else:
-            readable = trouble is None or trouble.rest is None
+            readable = problem is None or problem.rest is None
             plan, failed = await _attempt(controller, manifest, key, clients) if readable else (Plan(), ())
-            if trouble and not failed:
-                failed = (Failure(None, Defect(trouble.why)),)
-            done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
-            reason = Synced.RECONCILE_ERROR if failed or plan.refused else done
+            if problem and not failed:
+                failed = (Failure(None, Defect(problem.why)),)
+            success_reason = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
+            reason = Synced.RECONCILE_ERROR if failed or plan.refused else success_reason
             message = f"{PAUSES.format(names().paused)}, but {message}" if paused else ""
-    news = [one for one in failed if failures >= QUIET_CONFLICTS or not isinstance(one.error, Conflict)]
-    if (failed and not news) or any(isinstance(one.error, NotLeading) for one in failed):
+    reported_failures = [item for item in failed if failures >= QUIET_CONFLICTS or not isinstance(item.error, Conflict)]
+    if (failed and not reported_failures) or any(isinstance(item.error, NotLeading) for item in failed):
         return Failed()
     try:
-        held = await report(
+        status_wait = await report(
             informer,
             manifest,
             plan,
             clients,
             reason=reason,
-            message="; ".join(filter(None, (told(news, to_tenants=bool(key.namespace)), plan.refused))) or message,
+            message="; ".join(filter(None, (told(reported_failures, to_tenants=bool(key.namespace)), plan.refused)))
+            or message,
             pace=clients.pace if controller.sums_up and not failed else None,
         )
     except ClientError as error:
         return Failed(at_least=error.retry_after)
     except Exception as error:  # noqa: BLE001 - a status that cannot be written is this object's trouble, too
-        _tell("report failed", controller, key, clients, error)
+        _log_defect("report failed", controller, key, clients, error)
         return Failed(terminal=True)
     if failed:
         return outcome(failed)
-    return Done(min((one for one in (plan.requeue_after, held) if one is not None), default=None))
+    return Done(min((item for item in (plan.requeue_after, status_wait) if item is not None), default=None))
 
 
 async def _attempt(
     controller: Controller[Any, Any], manifest: Manifest, key: Key, clients: Clients
 ) -> tuple[Plan, tuple[Failure, ...]]:
-    """Observe, plan and act. What fails is a value: one object's trouble is not another's."""
+    """Observe, plan and act; return the plan and the failures.
+
+    Errors are returned, since they concern this object only.
+    """
     plan, wrote = Plan(), False
-    end = asyncio.get_running_loop().time() + OF_A_CLUSTER if controller.concurrency_key(manifest) else None
+    deadline = asyncio.get_running_loop().time() + OF_A_CLUSTER if controller.concurrency_key(manifest) else None
 
     def may_write() -> None:
+        """Check the lease before a write, and note that there was one."""
         nonlocal wrote
         clients.may_write()
         wrote = True
 
-    async def decided(resource: Resource[Any, Any], refusals: Mapping[str, Failure]) -> Plan:
-        async with ended_by(end):
+    async def observe_and_plan(resource: Resource[Any, Any], refusals: Mapping[str, Failure]) -> Plan:
+        """Observe and plan, with the failures of clusters taken into account if the kind supports that."""
+        async with ended_by(deadline):
             observed = await controller.observe(resource, clients)
         plan = controller.plan(controller.with_refusals(observed, refusals) if controller.with_refusals else observed)
         for cluster, error in plan.defects.items():
@@ -266,54 +285,58 @@ async def _attempt(
         return plan
 
     try:
-        resource, beyond = _read(controller.kind, manifest)
-        plan = await decided(resource, {})
+        resource, beyond = _parse(controller.kind, manifest)
+        plan = await observe_and_plan(resource, {})
         if beyond:
             return replace(plan, steps=()), (Failure(None, Defect(beyond)),)
-        turn = Turn(controller.type, key, clients.cluster, may_write)
-        failed = await Actor(turn, clients.executors, end).act(plan.steps)
-        for one in failed:
-            if isinstance(one.error.__cause__, Exception) and isinstance(one.error, Defect):
-                _tell("reconcile failed", controller, key, clients, one.error.__cause__)
-        for cluster, one in _refusals(failed).items():  # statuses that tenants read do not have its words
-            if so_far := clients.repeats.worth(("write failed", controller.type.kind, cluster, type(one.error))):
-                told_by = {"kind": controller.type.kind, "key": str(key), "cluster": cluster}
-                log.warning("write failed on a cluster", **told_by, so_far=so_far, error=str(one))
-        refusals = _refusals(failed if controller.with_refusals else ())
-        failed = tuple(one for one in failed if one not in refusals.values())
+        step_context = Turn(controller.type, key, clients.cluster, may_write)
+        failed = await Actor(step_context, clients.executors, deadline).act(plan.steps)
+        for failure in failed:
+            if isinstance(failure.error.__cause__, Exception) and isinstance(failure.error, Defect):
+                _log_defect("reconcile failed", controller, key, clients, failure.error.__cause__)
+        for cluster, failure in _failures_by_cluster(failed).items():  # tenants' statuses omit the server's message
+            if so_far := clients.repeats.worth(("write failed", controller.type.kind, cluster, type(failure.error))):
+                log_fields = {"kind": controller.type.kind, "key": str(key), "cluster": cluster}
+                log.warning("write failed on a cluster", **log_fields, so_far=so_far, error=str(failure))
+        refusals = _failures_by_cluster(failed if controller.with_refusals else ())
+        failed = tuple(failure for failure in failed if failure not in refusals.values())
         if (refusals or (wrote and not failed)) and (live := find(clients.hub, controller.type, key)) is not None:
-            # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
-            plan = replace(await decided(controller.kind.parse(live), refusals), steps=plan.steps)
+            # The informer contains our writes already, so the status of the new state is written once, not twice.
+            plan = replace(await observe_and_plan(controller.kind.parse(live), refusals), steps=plan.steps)
         return plan, (*failed, Failure(None, plan.failure, planned=True)) if plan.failure else failed
     except ClientError as error:
         return plan, (Failure(None, error),)
     except (ValidationError, WrongKindError) as error:
         return plan, (Failure(None, Defect(f"the object cannot be read: {wording(error)}")),)
     except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
-        _tell("reconcile failed", controller, key, clients, error)
+        _log_defect("reconcile failed", controller, key, clients, error)
         return plan, (Failure(None, Defect.by(error)),)
 
 
-def _refusals(failed: Iterable[Failure]) -> Mapping[str, Failure]:
-    """What clusters have failed in, by cluster; what is tried again soon from what is seen by then is none of it."""
+def _failures_by_cluster(failed: Iterable[Failure]) -> Mapping[str, Failure]:
+    """Return the failures on workload clusters by cluster.
+
+    Conflicts and lost leases are left out, as they are retried soon anyway.
+    """
     return {
-        one.step.target: one
-        for one in failed
-        if one.step and one.step.target != HUB and not isinstance(one.error, Conflict | NotLeading)
+        failure.step.target: failure
+        for failure in failed
+        if failure.step and failure.step.target != HUB and not isinstance(failure.error, Conflict | NotLeading)
     }
 
 
-def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Clients, error: Exception) -> None:
-    """Log a defect of ours with where it arose, and again when it has happened twice as often."""
+def _log_defect(event: str, controller: Controller[Any, Any], key: Key, clients: Clients, error: Exception) -> None:
+    """Log an internal error with its origin, and again each time the number of its occurrences has doubled."""
     kind = controller.type.kind
-    if so_far := clients.repeats.worth((what, kind, type(error), origin(error))):
-        log.error(what, kind=kind, key=str(key), so_far=so_far, exc_info=error)
+    if so_far := clients.repeats.worth((event, kind, type(error), origin(error))):
+        log.error(event, kind=kind, key=str(key), so_far=so_far, exc_info=error)
 
 
-def _read(kind: type[Resource[Any, Any]], manifest: Manifest) -> tuple[Resource[Any, Any], str]:
-    """The object, and what of it is beyond the bounds of its kind: it was stored before them, or they were taken away.
+def _parse(kind: type[Resource[Any, Any]], manifest: Manifest) -> tuple[Resource[Any, Any], str]:
+    """Parse an object; return it and a message if it violates the bounds of its kind.
 
-    Nothing new is made for such an object, and what is there stays. One that is on its way out may go.
+    That happens to objects that were stored before a bound existed, or while it was not enforced. Nothing is changed
+    for such an object, but it may be deleted.
     """
     try:
         return kind.admitted(manifest), ""
@@ -324,12 +347,14 @@ def _read(kind: type[Resource[Any, Any]], manifest: Manifest) -> tuple[Resource[
         return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {wording(error)}"
 
 
-def _paused(manifest: Manifest) -> str:
-    """What holds an object up, and of which of its generations the rest of its status is."""
-    told = (one for one in _known(manifest.get("status") or {}) if one.type != Synced.__name__)
-    last = max((one.observed_generation or 0 for one in told), default=0)
-    before = f"its status is of generation {last}" if last else "nothing was done for it before"
-    return f"{PAUSES.format(names().paused)}; {before}"
+def _pause_message(manifest: Manifest) -> str:
+    """Return the message of a paused object: the pause, and the generation that the rest of its status describes."""
+    conditions = (
+        condition for condition in _read_conditions(manifest.get("status") or {}) if condition.type != Synced.__name__
+    )
+    last = max((condition.observed_generation or 0 for condition in conditions), default=0)
+    progress = f"its status is of generation {last}" if last else "nothing was done for it before"
+    return f"{PAUSES.format(names().paused)}; {progress}"
 
 
 async def report(
@@ -342,52 +367,69 @@ async def report(
     message: str,
     pace: StatusPace | None,
 ) -> float | None:
-    """Write the status when it differs from the one that is there; answers for how many seconds it is held back."""
+    """Write the status if it differs from the stored one, and call `on_transition` for each condition that changed.
+
+    Return the seconds to wait if `pace` postpones the write, else None. An object that was deleted meanwhile is
+    skipped.
+    """
     live = informer.latest(Key(observed["metadata"].get("namespace") or "", observed["metadata"]["name"]))
     if live is None or live["metadata"]["uid"] != observed["metadata"]["uid"]:
         return None
     generation, now = observed["metadata"].get("generation"), clients.now().replace(microsecond=0)
     synced = reason.condition(now, message=message, generation=generation)
-    known_status: Manifest = live.get("status") or {}
+    previous_status: Manifest = live.get("status") or {}
     reported = plan.status.conditions if plan.status else ()
-    known = {one.type: one for one in _known(known_status)}
-    before = known if reason is Synced.RECONCILE_ERROR else {}
-    conditions = merge(known.values(), (*(_judged(one, generation, before.get(one.type)) for one in reported), synced))
-    rest = plan.status.to_manifest() if plan.status else known_status
-    status = clients.printer_columns(
-        observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]}
+    previous = {reported_condition.type: reported_condition for reported_condition in _read_conditions(previous_status)}
+    still_true = previous if reason is Synced.RECONCILE_ERROR else {}
+    conditions = merge(
+        previous.values(),
+        (
+            *(
+                _with_generation(reported_condition, generation, still_true.get(reported_condition.type))
+                for reported_condition in reported
+            ),
+            synced,
+        ),
     )
-    if status == known_status:
+    base = plan.status.to_manifest() if plan.status else previous_status
+    status = clients.printer_columns(
+        observed, {**base, "conditions": [condition.to_manifest() for condition in conditions]}
+    )
+    if status == previous_status:
         return None
-    clock, uid = asyncio.get_running_loop().time(), live["metadata"]["uid"]
-    if pace and (seconds := pace.wait(live, status, clock)):
+    now_monotonic, uid = asyncio.get_running_loop().time(), live["metadata"]["uid"]
+    if pace and (seconds := pace.wait(live, status, now_monotonic)):
         return seconds
     clients.may_write()
     try:
         stored = await clients.hub.kube.replace_status({**live, "status": status})
     except NotFound:
-        return None  # it went in the meantime
+        return None  # it was deleted in the meantime
     informer.written(stored)
     if pace:
-        pace.written(uid, clock)
-    for condition in reversed(conditions):  # of those with one reason the first is told, and `Ready` says most
-        if condition != (was := known.get(condition.type)):
-            clients.on_transition(stored, was, condition)
+        pace.written(uid, now_monotonic)
+    for condition in reversed(conditions):  # the first with a reason becomes the Event; `Ready` is the most useful
+        if condition != (old := previous.get(condition.type)):
+            clients.on_transition(stored, old, condition)
     return None
 
 
-def _known(status: Manifest) -> list[Condition]:
-    """The conditions that are there; one that cannot be read is written anew."""
-    known: list[Condition] = []
+def _read_conditions(status: Manifest) -> list[Condition]:
+    """Return the conditions of a status. Unreadable ones are left out, so that they are written again."""
+    conditions: list[Condition] = []
     for condition in cast(list[Any], status.get("conditions") or []):
         with suppress(ValidationError):
-            known.append(Condition.model_validate(condition))
-    return known
+            conditions.append(Condition.model_validate(condition))
+    return conditions
 
 
-def _judged(condition: Condition, generation: int | None, before: Condition | None) -> Condition:
-    """The condition with the generation that it is of. What is `True` while a write fails is of that of `before`."""
+def _with_generation(condition: Condition, generation: int | None, old: Condition | None) -> Condition:
+    """Return the condition with its observedGeneration set.
+
+    While a write fails, a condition that stays `True` keeps the generation of its old value, so that `kubectl wait`
+    does not take it for the result of the new spec.
+    """
     if condition.observed_generation is not None or generation is None:
         return condition
-    known = before.observed_generation if before and condition.status == "True" else None
-    return condition.model_copy(update={"observed_generation": min(known or generation, generation)})
+    old_generation = old.observed_generation if old and condition.status == "True" else None
+    return condition.model_copy(update={"observed_generation": min(old_generation or generation, generation)})

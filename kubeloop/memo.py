@@ -1,6 +1,6 @@
-"""Answers that are kept because they are asked for again: the last ones, as many as a number of bytes can hold.
+"""Memoization of functions, bounded by bytes.
 
-A number of entries is no bound where users write what the entries are about: one may be a thousand times another.
+A number of entries would be no bound where users write the arguments: one may be a thousand times larger than another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class CacheInfo(NamedTuple):
-    """As of `functools.lru_cache`, but in bytes."""
+    """Statistics as of `functools.lru_cache`, with sizes in bytes."""
 
     hits: int
     misses: int
@@ -24,52 +24,54 @@ class CacheInfo(NamedTuple):
 
 
 class Remembered(Generic[P, T]):
-    """A function of hashable arguments whose last answers are kept; may be called by several threads.
+    """A memoized function of hashable arguments. A result of None is not reused. May be called by several threads.
 
-    They are kept in two generations. Each has room for half of the bytes; when the new one is full it becomes the old
-    one, and of the old one what was asked for again is in the new one already. So a hit is one look, and no order has
-    to be kept.
+    Results are kept in two generations, each with half of the bytes. When the young one is full it becomes the old one.
+    Results of the old one that are used move to the young one. So a hit is one lookup, and no order has to be
+    maintained.
     """
 
     def __init__(self, function: Callable[P, T], most: int, size: Callable[..., int]) -> None:
         self.__wrapped__ = function
         self._most, self._size = most, size
-        self._new: dict[tuple[Any, ...], T] = {}
+        self._young: dict[tuple[Any, ...], T] = {}
         self._old: dict[tuple[Any, ...], T] = {}
         self._bytes = self._old_bytes = self._hits = self._misses = 0
         self._lock = Lock()
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        known = self._new.get(args)
-        if known is None:
-            known = self._old.get(args)
-            if known is None:
+        """Return the cached result, or compute and cache it."""
+        cached = self._young.get(args)
+        if cached is None:
+            cached = self._old.get(args)
+            if cached is None:
                 return self.anew(*args, **kwargs)
-            self._keep(args, known)
+            self._keep(args, cached)
         self._hits += 1
-        return known
+        return cached
 
     def anew(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The answer, worked out whatever is remembered, and remembered."""
+        """Compute the result even if it is cached, and cache it."""
         self._misses += 1
-        answer = self.__wrapped__(*args, **kwargs)
-        self._keep(args, answer)
-        return answer
+        result = self.__wrapped__(*args, **kwargs)
+        self._keep(args, result)
+        return result
 
-    def _keep(self, args: tuple[Any, ...], answer: T) -> None:
+    def _keep(self, args: tuple[Any, ...], result: T) -> None:
+        """Put a result into the young generation, and start a new one when that is full."""
         size = self._size(*args)
         with self._lock:
-            if args not in self._new:
+            if args not in self._young:
                 self._bytes += size
-            self._new[args] = answer
+            self._young[args] = result
             if self._bytes > self._most // 2:
-                self._old, self._old_bytes = self._new, self._bytes
-                self._new, self._bytes = {}, 0
+                self._old, self._old_bytes = self._young, self._bytes
+                self._young, self._bytes = {}, 0
 
     def knows(self, *args: P.args, **_: P.kwargs) -> bool:
-        """Whether the answer would come at once."""
-        return args in self._new or args in self._old
+        """True if the result is cached."""
+        return args in self._young or args in self._old
 
     def cache_info(self) -> CacheInfo:
         with self._lock:
@@ -77,10 +79,10 @@ class Remembered(Generic[P, T]):
 
     def cache_clear(self) -> None:
         with self._lock:
-            self._new, self._old = {}, {}
+            self._young, self._old = {}, {}
             self._bytes = self._old_bytes = self._hits = self._misses = 0
 
 
 def remembered(*, most: int, size: Callable[..., int]) -> Callable[[Callable[P, T]], Remembered[P, T]]:
-    """Keep the last answers of a function in so many bytes; `size` tells about how many one takes."""
+    """Memoize a function within `most` bytes; `size` returns the approximate bytes of a result, given the arguments."""
     return lambda function: Remembered(function, most, size)

@@ -1,7 +1,7 @@
-"""The building block of the API: a frozen model, and what pydantic's JSON schema cannot say about one.
+"""The base of API types: a frozen pydantic model, with schema keywords that pydantic does not know.
 
-One declaration serves three readers: pydantic parses objects with it, `crd.py` renders the
-CustomResourceDefinition from it, `reference.py` writes the documentation from it.
+One declaration serves three purposes: pydantic parses objects with it, `crd.py` renders the CustomResourceDefinition
+from it, and `reference.py` writes the documentation from it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kubeloop.objects import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A CEL rule of the API server: the expression that must hold, and what to tell a person when it does not."""
+    """A CEL validation rule: an expression that must hold, and the message when it does not."""
 
     expression: str
     message: str
     field: str = ""
-    """Which field below the one that is judged the refusal names."""
+    """The field below the validated one that the rejection names."""
     lacking: bool = False
-    """Whether that field is what is missing."""
+    """True if the rule is violated because that field is missing."""
     telling: str = ""
-    """An expression that tells more than `message`: who is meant among many."""
+    """An expression for a message with more detail than `message`, such as the name of the item in question."""
     optional_old: bool = False
-    """Whether `oldSelf` is an optional, without a value when the object is created."""
+    """True if `oldSelf` is an optional, which is empty when the object is created."""
 
     def to_manifest(self) -> Manifest:
         return {
@@ -49,7 +49,7 @@ class Rule:
 
 
 def needed(field: str, unless: str, message: str) -> Rule:
-    """A field that must be there, unless something else holds."""
+    """Return a rule that requires a field unless the expression `unless` holds."""
     return Rule(f"{unless} || has(self.{field})", message, field=field, lacking=True)
 
 
@@ -64,50 +64,57 @@ class Extra:
 
 
 def must(*rules: Rule) -> Extra:
-    """Rules over the value of one field; rules over a whole object are its model's `rules`."""
+    """Return the keywords for rules on the value of one field. Rules on a full object are its model's `rules`."""
     return Extra({"x-kubernetes-validations": [rule.to_manifest() for rule in rules]})
 
 
 def list_map(*keys: str) -> Extra:
-    """A list whose items are told apart by these keys: duplicates are refused, server-side apply merges by item."""
+    """Return the keywords for a list with these keys: duplicates are rejected, and server-side apply merges by item."""
     return Extra({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 
 ATOMIC = Extra({"x-kubernetes-list-type": "atomic"})
+"""A list that server-side apply replaces as one value."""
 AT_LEAST_ONE_PROPERTY = Extra({"minProperties": 1})
+"""An object that must not be empty."""
 
 
-def _complete(schema: Manifest, model: type[Model]) -> None:
-    """Add what pydantic leaves out: rules, and the text under each field."""
+def _complete_schema(schema: Manifest, model: type[Model]) -> None:
+    """Add the CEL rules and field descriptions, which pydantic leaves out, to a schema."""
     if model.rules:
         schema["x-kubernetes-validations"] = [rule.to_manifest() for rule in model.rules]
-    texts = {name: text for base in reversed(model.__mro__) for name, text in _texts(base).items()}
+    descriptions = {
+        name: description for base in reversed(model.__mro__) for name, description in _field_descriptions(base).items()
+    }
     for name, field in model.model_fields.items():
-        if name in texts:
-            schema["properties"][field.alias or name]["description"] = texts[name]
+        if name in descriptions:
+            schema["properties"][field.alias or name]["description"] = descriptions[name]
 
 
 @cache
-def _texts(model: type) -> Mapping[str, str]:
-    """The texts under the fields of a class. Pydantic can do this too, but for every class whenever it is imported."""
+def _field_descriptions(model: type) -> Mapping[str, str]:
+    """Return the docstrings below the fields of a class.
+
+    Pydantic can do this too, but does it for every class at import time.
+    """
     if not issubclass(model, Model) or model.__pydantic_generic_metadata__["origin"]:
         return {}
-    defined = cast(ast.ClassDef, ast.parse(dedent(getsource(model))).body[0])
-    found: dict[str, str] = {}
-    for field, text in pairwise(defined.body):
+    definition = cast(ast.ClassDef, ast.parse(dedent(getsource(model))).body[0])
+    descriptions: dict[str, str] = {}
+    for field, text in pairwise(definition.body):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[name] = cleandoc(words)
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                descriptions[name] = cleandoc(docstring)
             case _:
                 pass
-    return found
+    return descriptions
 
 
 class Model(BaseModel):
-    """A frozen piece of the API. An absent optional field is `None` (a list: empty), and stays absent when written.
+    """A frozen part of the API. An absent optional field is `None` (a list: empty), and stays absent when written.
 
-    Unknown fields are passed over, so that an object stored by a newer version still reads; the API server is what
-    refuses a user's unknown field. The text under a field is its description, for `kubectl explain` too.
+    Unknown fields are ignored, so that objects stored by a newer version can be parsed; the API server rejects unknown
+    fields of users. The docstring of a field is its description, also for `kubectl explain`.
     """
 
     model_config = ConfigDict(
@@ -116,14 +123,14 @@ class Model(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         frozen=True,
-        json_schema_extra=_complete,  # pyright: ignore[reportArgumentType]  # pydantic types the model too loosely
+        json_schema_extra=_complete_schema,  # pyright: ignore[reportArgumentType]  # pydantic types the model too loosely
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     def to_manifest(self) -> Manifest:
-        """This object as Kubernetes reads it: what was given, under its wire names.
+        """Return the object in its JSON form, with only the fields that were set.
 
-        Defaults that nobody gave stay out: the API server fills them in, and a user's object comes back as it was.
+        Defaults stay out: the API server fills them in, and a user's object comes back unchanged.
         """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)

@@ -1,6 +1,6 @@
-"""The labels and annotations by which an operator marks objects as its own.
+"""The names by which an operator marks objects as its own: labels, annotations, finalizer and field manager.
 
-One process is one operator and has one set of them: the module that defines them calls `use` when it is imported.
+A process is one operator and has one set of names. The module that defines them calls `use` when it is imported.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from kubeloop.objects import Manifest, labels_of
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Keys of labels and annotations, and the names that an operator has on API servers."""
+    """Keys of labels and annotations, and the names of an operator on API servers."""
 
     field_manager: str
-    """By which server-side apply knows our fields."""
+    """The manager of our fields in server-side apply."""
     system_namespace: str
     """The namespace of the operator itself, on the hub and on workload clusters."""
     owner_kind: str
     owner_namespace: str
     owner_name: str
     owner_uid: str
-    """Labels of a child on any cluster: its owner on the hub."""
+    """The last of four labels of a child on any cluster that name its owner on the hub."""
     finalizer: str
     applied: str
-    """Annotation: the hash of the manifest that was applied last."""
+    """The annotation with the hash of the manifest that was last applied."""
     paused: str
-    """Annotation: "true" has the operator leave the object alone."""
+    """The annotation that pauses an object if it is "true"."""
     retry: str
-    """Annotation: another value ends the object's quarantine."""
+    """The annotation whose change ends the quarantine of an object."""
     release: str
-    """Label of a Helm revision: the digest of the release that was asked for."""
+    """The label of a Helm revision with the digest of the requested release."""
     interrupted: str
-    """Label of a Helm revision: its number, when the Helm that made it was killed."""
+    """The label of a Helm revision whose process was killed, with its number."""
 
 
 _naming = Naming(
@@ -53,7 +53,7 @@ _naming = Naming(
 
 
 def use(naming: Naming) -> None:
-    """Have all of kubeloop mark objects by these names from now on."""
+    """Set the names by which kubeloop marks objects in this process."""
     global _naming  # noqa: PLW0603 - set once, when a process begins
     _naming = naming
 
@@ -64,5 +64,5 @@ def names() -> Naming:
 
 
 def owner_uid(child: Manifest) -> str | None:
-    """Return the uid of the owner that a child names; None, which is nobody's, when it names none."""
+    """Return the uid in the owner label of a child; None if it has none."""
     return labels_of(child).get(_naming.owner_uid)

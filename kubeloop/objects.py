@@ -1,4 +1,4 @@
-"""Any object of any cluster, as a server tells it, and the parts of one that everybody reads."""
+"""Manifests of any object as API servers send them, and access to their common fields."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 Manifest = dict[str, Any]
+"""An object as parsed from JSON."""
 
 
 class Key(NamedTuple):
-    """Which object: an empty namespace means a cluster-scoped one."""
+    """The namespace and name of an object. The namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
@@ -19,39 +20,39 @@ class Key(NamedTuple):
 
 
 Section: TypeAlias = Mapping[str, Any]
-"""Some part of an object."""
+"""A part of an object."""
 
 
 def key_of(manifest: Manifest) -> Key:
-    """Which object this is."""
+    """Return the namespace and name of an object."""
     metadata: Mapping[str, Any] = manifest["metadata"]
     return Key(metadata.get("namespace") or "", metadata["name"])
 
 
 def is_terminating(manifest: Manifest) -> bool:
-    """Whether the object is being deleted, and is there only for its finalizers or its grace."""
+    """True if the object is being deleted, and exists only for finalizers or its grace period."""
     return bool(manifest["metadata"].get("deletionTimestamp"))
 
 
 def labels_of(manifest: Manifest) -> Mapping[str, str]:
-    """An object's labels; often none."""
+    """Return an object's labels; empty if it has none."""
     return manifest["metadata"].get("labels") or {}
 
 
 def annotations_of(manifest: Manifest) -> Mapping[str, str]:
-    """An object's annotations; often none."""
+    """Return an object's annotations; empty if it has none."""
     return manifest["metadata"].get("annotations") or {}
 
 
 def section(manifest: Section, *path: str) -> Section:
-    """What an object says at a path of fields; nothing where it is silent."""
-    found = manifest
+    """Return the map at a path of fields; empty if there is none."""
+    current = manifest
     for name in path:
-        found = cast(Section, found.get(name) or {})
-    return found
+        current = cast(Section, current.get(name) or {})
+    return current
 
 
 def entries(manifest: Section, *path: str) -> Sequence[Section]:
-    """The items of a list at a path of fields; none where there is no list."""
+    """Return the list at a path of fields; empty if there is none."""
     *parents, last = path
     return cast(Sequence[Section], section(manifest, *parents).get(last) or ())

@@ -1,8 +1,8 @@
-"""A web server with TLS in a thread of its own, for a port that any pod of the hub may reach.
+"""A TLS web server in its own thread, for a port that any pod of the hub may reach.
 
-A handshake costs the server more than it costs a client that sends a recorded one. So handshakes take turns of the
-thread's event loop and not of the operator's, and each address has a bound on how many it begins in a second, how many
-are under way, and how many connections it keeps.
+A handshake costs the server more than a client that replays a recorded one. Handshakes therefore use this thread's
+event loop and not the operator's, and each client address has limits on handshakes per second, concurrent handshakes
+and connections.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from kubeloop.client.limits import Bucket
 
 T = TypeVar("T")
 
-PACE: Final = (100.0, 500.0)  # handshakes of one address, a second and at once: an API server keeps 25 connections
-UNDER_WAY: Final = 64  # handshakes of one address
-CONNECTIONS: Final = 500  # of one address: API servers may share one
-IN_ALL: Final = 2_000
+PACE: Final = (100.0, 500.0)  # handshakes of one address per second, and the burst; an API server has 25 connections
+UNDER_WAY: Final = 64  # concurrent handshakes of one address
+CONNECTIONS: Final = 500  # of one address, which several API servers may share
+IN_ALL: Final = 2_000  # connections of all addresses
 ADDRESSES: Final = 4_096  # that are remembered
 HANDSHAKE_SECONDS: Final = 5.0
-FIRST_BYTE_SECONDS: Final = 10.0
-_IPV6_NETWORK: Final = 64  # bits of an address; whoever has one has all others of its network
+FIRST_BYTE_SECONDS: Final = 10.0  # after the handshake
+_IPV6_NETWORK: Final = 64  # bits of the prefix that counts as one address, since a client can use all of its network
 
 
 @dataclass(slots=True)
 class _Address:
-    """What one address has begun."""
+    """The counters of one client address."""
 
     pace: Bucket = field(default_factory=lambda: Bucket(*PACE))
     handshakes: int = 0
@@ -42,23 +42,25 @@ class _Address:
 
 
 class Admittance:
-    """Which connections are let in."""
+    """Decides which connections are accepted."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Address] = {}
+        self._addresses: dict[str, _Address] = {}
         self._connections = 0
 
     def let_in(self, host: str, now: float) -> _Address | None:
-        """Return the address with one connection and one handshake more; None where it has too many."""
-        address = self._known.setdefault(_whose(host), _Address())
-        if len(self._known) > ADDRESSES:
-            self._known = {
-                name: one for name, one in self._known.items() if one.connections or not one.pace.is_full(now)
+        """Count a connection and a handshake for an address and return its counters; None if it has too many."""
+        address = self._addresses.setdefault(_client_network(host), _Address())
+        if len(self._addresses) > ADDRESSES:
+            self._addresses = {
+                name: counters
+                for name, counters in self._addresses.items()
+                if counters.connections or not counters.pace.is_full(now)
             }
         if address.handshakes >= UNDER_WAY or address.connections >= CONNECTIONS or self._connections >= IN_ALL:
             return None
         if address.pace.take(now) > now:
-            address.pace.take(now, -1.0)  # who is not let in has not begun one
+            address.pace.take(now, -1.0)  # a rejected handshake does not count
             return None
         address.handshakes += 1
         address.connections += 1
@@ -66,66 +68,72 @@ class Admittance:
         return address
 
     def left(self, address: _Address) -> None:
-        """Note that a connection has ended."""
+        """Count a connection as ended."""
         address.connections -= 1
         self._connections -= 1
 
 
-def _whose(host: str) -> str:
+def _client_network(host: str) -> str:
+    """Return the client network of an address: itself for IPv4, the /64 prefix for IPv6."""
     try:
-        found = ip_address(host.partition("%")[0])
+        address = ip_address(host.partition("%")[0])
     except ValueError:
         return host
-    mapped = getattr(found, "ipv4_mapped", None)
-    return str(int(found) >> 128 - _IPV6_NETWORK) if found.version == 6 and mapped is None else str(mapped or found)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (
+        str(int(address) >> 128 - _IPV6_NETWORK) if address.version == 6 and mapped is None else str(mapped or address)
+    )
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: its handshake, and then what the web server makes of it."""
+    """A connection: first the TLS handshake, then the web server's protocol on top of it."""
 
     def __init__(self, web_server: web.Server, tls: ssl.SSLContext, admittance: Admittance) -> None:
-        self._web_server, self._tls, self._doors = web_server, tls, admittance
+        self._web_server, self._tls, self._admittance = web_server, tls, admittance
         self._address: _Address | None = None
         self._inner: asyncio.Protocol | None = None
-        self._early = b""
-        self._shaking: asyncio.Task[None] | None = None
-        self._silent: asyncio.TimerHandle | None = None
+        self._buffered = b""
+        self._handshake: asyncio.Task[None] | None = None
+        self._first_byte_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        made, loop = cast(asyncio.Transport, transport), asyncio.get_running_loop()
-        made.pause_reading()
-        self._address = self._doors.let_in((transport.get_extra_info("peername") or ("",))[0], loop.time())
+        """Reject the connection, or start its handshake."""
+        raw_transport, loop = cast(asyncio.Transport, transport), asyncio.get_running_loop()
+        raw_transport.pause_reading()
+        self._address = self._admittance.let_in((transport.get_extra_info("peername") or ("",))[0], loop.time())
         if self._address is None:
-            made.abort()
+            raw_transport.abort()
         else:
-            self._shaking = loop.create_task(self._shake_hands(made, self._address))
+            self._handshake = loop.create_task(self._complete_handshake(raw_transport, self._address))
 
-    async def _shake_hands(self, transport: asyncio.Transport, address: _Address) -> None:
+    async def _complete_handshake(self, transport: asyncio.Transport, address: _Address) -> None:
+        """Complete the TLS handshake, and hand the connection to the web server."""
         loop = asyncio.get_running_loop()
         try:
-            over_tls = await loop.start_tls(
+            tls_transport = await loop.start_tls(
                 transport, self, self._tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
             )
         except (OSError, ssl.SSLError):
-            over_tls = None
+            tls_transport = None
         finally:
             address.handshakes -= 1
-        if over_tls is None:
+        if tls_transport is None:
             transport.abort()
             self._end(None)
             return
-        self._silent = loop.call_later(FIRST_BYTE_SECONDS, over_tls.abort)
+        self._first_byte_timer = loop.call_later(FIRST_BYTE_SECONDS, tls_transport.abort)
         self._inner = self._web_server()
-        self._inner.connection_made(over_tls)
-        if self._early:
-            self.data_received(self._early)
+        self._inner.connection_made(tls_transport)
+        if self._buffered:
+            self.data_received(self._buffered)
 
     def data_received(self, data: bytes) -> None:
+        """Pass data on to the web server, or buffer it until the handshake has ended."""
         if self._inner is None:
-            self._early += data
+            self._buffered += data
             return
-        if self._silent is not None:
-            self._silent.cancel()
+        if self._first_byte_timer is not None:
+            self._first_byte_timer.cancel()
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -143,10 +151,11 @@ class _Connection(asyncio.Protocol):
         self._end(exc)
 
     def _end(self, error: Exception | None) -> None:
-        if self._silent is not None:
-            self._silent.cancel()
+        """Release the connection's counters, and tell the web server."""
+        if self._first_byte_timer is not None:
+            self._first_byte_timer.cancel()
         if self._address is not None:
-            self._doors.left(self._address)
+            self._admittance.left(self._address)
             self._address = None
         if self._inner is not None:
             self._inner.connection_lost(error)
@@ -154,9 +163,10 @@ class _Connection(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def _answering(
+async def _serve(
     app: web.Application, listen: tuple[str, int], *, grace: float, tls: ssl.SSLContext
 ) -> AsyncGenerator[None]:
+    """Serve on a port of the current event loop while the block runs."""
     runner, (host, port), admittance = web.AppRunner(app, access_log=None, shutdown_timeout=grace), listen, Admittance()
     await runner.setup()
     web_server = cast(web.Server, runner.server)
@@ -170,7 +180,7 @@ async def _answering(
 
 
 async def run_in(loop: asyncio.AbstractEventLoop, what: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns on the event loop of another thread."""
+    """Await a coroutine on the event loop of another thread and return its result."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(what, loop))
 
 
@@ -178,18 +188,18 @@ async def run_in(loop: asyncio.AbstractEventLoop, what: Coroutine[Any, Any, T]) 
 async def answering_apart(
     app: web.Application, listen: tuple[str, int], *, grace: float, tls: ssl.SSLContext
 ) -> AsyncGenerator[asyncio.AbstractEventLoop]:
-    """Answer in a thread of its own while the block runs, and yield its event loop; raises OSError.
+    """Serve in a separate thread while the block runs, and yield that thread's event loop; raises OSError.
 
-    `grace`: the seconds that requests have which are being answered at its end.
+    `grace`: the seconds that current requests have at the end.
     """
-    loop, ends = asyncio.new_event_loop(), AsyncExitStack()
+    loop, exit_stack = asyncio.new_event_loop(), AsyncExitStack()
     thread = threading.Thread(target=loop.run_forever, name="web server", daemon=True)
     thread.start()
     try:
-        await run_in(loop, ends.enter_async_context(_answering(app, listen, grace=grace, tls=tls)))
+        await run_in(loop, exit_stack.enter_async_context(_serve(app, listen, grace=grace, tls=tls)))
         yield loop
     finally:
-        await run_in(loop, ends.aclose())
+        await run_in(loop, exit_stack.aclose())
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
         loop.close()

@@ -1,13 +1,13 @@
-"""Whether an object still says what we last applied, told without comparing values.
+"""Checks whether an object still has the content that we last applied, without comparing values.
 
-Comparing the live object with the manifest does not tell: servers fill in defaults, write `1000m` as `1` and leave out
-what is empty; webhooks add to it. So two questions are asked instead.
+Comparing the live object with the manifest does not work: servers fill in defaults, write `1000m` as `1` and drop empty
+fields, and webhooks add more. Two other checks are made instead:
 
-1. Is it this manifest that was applied last? Its hash is an annotation of the object.
-2. Has nobody changed one of its fields since? The server keeps the set of fields that are ours (`managedFields`), and
-   takes a field out of it when another manager gives it another value, or takes it away.
+  1. Is this the manifest that was applied last? Its hash is an annotation of the object.
+  2. Has another manager changed one of its fields? The server lists our fields in `managedFields`, and removes a field
+     from that list when another manager changes or deletes it.
 
-Both hold for an object that was written before this process began, so that a restart writes nothing.
+Both work for objects that were written before this process started, so that a restart writes nothing.
 """
 
 from __future__ import annotations
@@ -22,38 +22,42 @@ import orjson
 from kubeloop.naming import names
 from kubeloop.objects import Manifest, annotations_of
 
-HASH: Final = 16  # 64 bits: two manifests in succession, not a birthday party
-LARGEST: Final = 64 * 1024  # of our fields' JSON: a LeaderWorkerSet has some 5 KB; beyond that the hash alone tells
+HASH: Final = 16  # hex digits; 64 bits suffice to tell successive manifests of one object apart
+LARGEST: Final = 64 * 1024  # bytes of our fields as JSON, some 5 KB in a LeaderWorkerSet; above it only the hash counts
 WHOLE: Final = "{}"
-"""An object all of which is ours."""
+"""The set of fields of an object that we own completely."""
 
 Fields = Mapping[str, Any]
+"""A set of fields in the format of `managedFields`."""
 
-# The server keeps no fields for what an object is called by, nor, when the object itself is applied, for its status.
+# The server does not track the fields that identify an object, nor the status if the main resource is applied.
 _UNTRACKED = frozenset({"apiVersion", "kind", "status"})
 _TRACKED_METADATA = frozenset({"labels", "annotations", "ownerReferences", "finalizers"})
 
 
 def marked(manifest: Manifest) -> Manifest:
-    """The manifest with its hash on it, as it is applied."""
+    """Return the manifest with its hash as an annotation, in the form in which it is applied."""
     metadata: Manifest = manifest["metadata"]
     annotations = {**annotations_of(manifest), names().applied: _digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def was_applied(live: Manifest, wanted: Manifest) -> bool:
-    """Whether it is this manifest that was applied last to the live object."""
+    """True if the manifest is the one that was last applied to the live object."""
     return annotations_of(live).get(names().applied) == _digest(wanted)
 
 
 def _digest(manifest: Manifest) -> str:
+    """Return the hash of a manifest."""
     return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:HASH]
 
 
 def owned_fields(manifest: Manifest) -> str:
-    """The fields that are ours, of an object as a server tells it: JSON, kept once for all objects of one shape.
+    """Return our fields of an object as JSON, interned, as objects of one shape share it.
 
-    Whoever has the server writes them at any length: what no honest object has is not kept.
+    Empty if we applied nothing.
+
+    The size is limited, because the owner of the server can make it arbitrarily large.
     """
     for entry in manifest["metadata"].get("managedFields") or ():
         applied = entry.get("manager") == names().field_manager and entry.get("operation") == "Apply"
@@ -64,7 +68,7 @@ def owned_fields(manifest: Manifest) -> str:
 
 
 def is_current(live: Manifest, owned: str, wanted: Manifest) -> bool:
-    """Whether applying the marked manifest would change nothing that we want of the live object."""
+    """True if applying the marked manifest would not change the live object."""
     if not owned or annotations_of(live).get(names().applied) != wanted["metadata"]["annotations"][names().applied]:
         return False
     fields = orjson.loads(owned)
@@ -72,32 +76,34 @@ def is_current(live: Manifest, owned: str, wanted: Manifest) -> bool:
     content = {name: value for name, value in wanted.items() if name not in _UNTRACKED} | {"metadata": metadata}
     try:
         return _all_owned(content, fields)
-    except (AttributeError, TypeError, ValueError):  # no API server writes such fields
+    except (AttributeError, TypeError, ValueError):  # malformed fields, from a server that is no API server
         return False
 
 
 def _all_owned(value: Any, fields: Fields) -> bool:
-    if not fields:  # a leaf, or a list or map that is one value to the server
+    """True if all parts of a value are in a set of fields."""
+    if not fields:  # a leaf, or an atomic list or map
         return True
     if isinstance(value, dict):
         return all(
-            (below := fields.get(f"f:{name}")) is not None and _all_owned(item, below)
+            (subfields := fields.get(f"f:{name}")) is not None and _all_owned(item, subfields)
             for name, item in cast(Mapping[str, Any], value).items()
             if item is not None
         )
     if isinstance(value, list):
-        keyed = [(orjson.loads(name[2:]), below) for name, below in fields.items() if name.startswith("k:")]
+        keyed = [(orjson.loads(name[2:]), subfields) for name, subfields in fields.items() if name.startswith("k:")]
         values = {name[2:] for name in fields if name.startswith("v:")}
         return all(_item_owned(item, keyed, values) for item in cast(Iterable[Any], value))
     return True
 
 
 def _item_owned(item: Any, keyed: Iterable[tuple[Mapping[str, Any], Fields]], values: Iterable[str]) -> bool:
+    """True if an item of a list is in the set, by its key or by its value."""
     if not isinstance(item, dict):
         return orjson.dumps(item).decode() in values
     entry = cast(Mapping[str, Any], item)
     # A key that the item leaves out has its default (a port's protocol).
     return any(
-        all(entry.get(name, value) == value for name, value in key.items()) and _all_owned(entry, below)
-        for key, below in keyed
+        all(entry.get(name, value) == value for name, value in key.items()) and _all_owned(entry, subfields)
+        for key, subfields in keyed
     )

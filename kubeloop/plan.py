@@ -1,15 +1,17 @@
-"""What a decision is: steps to write, and the status to report. Values only; executors carry them out.
+"""The value that a decision results in: steps to carry out, a status to report, and when to reconcile next.
 
-A plan is a fixpoint: planning over the result of its own steps gives steps that change nothing.
+Nothing in this module does I/O. Executors (`strands.py`) carry the steps out.
 
-This order holds between the steps of a plan, whatever their targets, and no other:
+A plan is a fixpoint: planning again over the result of its own steps gives steps that change nothing.
 
-    first     the finalizers that are to be there, one after the other; if one fails, nothing else is done
-    strands   the steps of each target (the hub, each workload cluster, a cloud), in the plan's order, to the first
-              failure of a step that does more than begin something; side by side, none waiting for another
-    last      our finalizer comes off the object itself, when nothing of all that has failed
+Steps of one plan are ordered as follows, whatever their targets. No other order is guaranteed:
 
-Whatever on one target has to follow something on another waits until a later plan has observed that.
+    first     the finalizers to add, one after the other; if one fails, no other step runs
+    strands   the steps of each target (the hub, each workload cluster, a cloud) in the order of the plan, up to the
+              first failure of a step that is not `only_begins`; the strands run concurrently and independently
+    last      the removal of our finalizer from the object itself, if no other step has failed
+
+A step on one target that depends on a step on another target belongs into a later plan, which observes the result.
 """
 
 from __future__ import annotations
@@ -35,33 +37,33 @@ class Step:
     """One change that a plan makes outside the operator. Its type decides which executor carries it out."""
 
     only_begins: ClassVar[bool] = False
-    """True if no later step can count on it, so that its failure holds none up: the next plan observes how it went."""
+    """True if no later step depends on this one: its failure stops no other step."""
 
     @property
     def target(self) -> str:
-        """The cluster, or cloud account, that it writes to: steps of one target run in one strand."""
+        """The cluster or cloud account that the step writes to. Steps of one target run in one strand."""
         return getattr(self, "cluster", HUB)
 
     @property
     def creates_external_objects(self) -> bool:
-        """True if it leaves something behind that the hub's garbage collector does not reach."""
+        """True if it creates objects that the hub's garbage collector cannot delete, so that a finalizer is needed."""
         return False
 
     @property
     def siblings(self) -> object:
-        """A value that is equal for consecutive steps which run at the same time: by default no others."""
+        """A value that is equal for consecutive steps that may run concurrently. By default each step runs alone."""
         return id(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Apply(Step):
-    """Make an object say what the manifest says. Nothing is written when it does so already."""
+    """Apply a manifest server-side. Nothing is written if the object matches it already."""
 
     manifest: Manifest
     cluster: str = HUB
 
     def __str__(self) -> str:
-        return f"apply {_named(type_of(self.manifest), key_of(self.manifest), self.cluster)}"
+        return f"apply {_describe_object(type_of(self.manifest), key_of(self.manifest), self.cluster)}"
 
     @property
     def creates_external_objects(self) -> bool:
@@ -74,12 +76,12 @@ class Apply(Step):
 
 @dataclass(frozen=True, slots=True)
 class Create(Step):
-    """Store a new object on the hub, and fail when there is one of that name: for decisions that are taken once."""
+    """Create an object on the hub, and fail if the name is taken. For decisions that are made exactly once."""
 
     manifest: Manifest
 
     def __str__(self) -> str:
-        return f"create {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
+        return f"create {_describe_object(type_of(self.manifest), key_of(self.manifest), HUB)}"
 
     @property
     def siblings(self) -> object:
@@ -88,15 +90,15 @@ class Create(Step):
 
 @dataclass(frozen=True, slots=True)
 class Replace(Step):
-    """Store another content of an object on the hub, and fail when it has changed since it was observed.
+    """Replace an object on the hub, and fail if it has changed since it was observed.
 
-    The manifest is the observed one with changes, its resourceVersion included. For what was made by `Create`.
+    The manifest is the observed object with changes, including its resourceVersion. Meant for objects made by `Create`.
     """
 
     manifest: Manifest
 
     def __str__(self) -> str:
-        return f"replace {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
+        return f"replace {_describe_object(type_of(self.manifest), key_of(self.manifest), HUB)}"
 
     @property
     def siblings(self) -> object:
@@ -105,9 +107,9 @@ class Replace(Step):
 
 @dataclass(frozen=True, slots=True)
 class Issue(Step):
-    """Make a key and a certificate for it, and have a Secret hold both. No plan holds the key.
+    """Generate a private key and a certificate, and store both in a Secret. The plan itself never contains the key.
 
-    The Secret of an authority is only created; another one's content is replaced.
+    The Secret of a certificate authority is created and never overwritten; the content of any other Secret is replaced.
     """
 
     metadata: Manifest
@@ -119,7 +121,7 @@ class Issue(Step):
         return key_of({"metadata": self.metadata})
 
     def __str__(self) -> str:
-        return f"issue {_named(SECRET, self.key, self.cluster)}"
+        return f"issue {_describe_object(SECRET, self.key, self.cluster)}"
 
     @property
     def creates_external_objects(self) -> bool:
@@ -128,18 +130,18 @@ class Issue(Step):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Step):
-    """Delete that very object, which must be a child of that owner."""
+    """Delete the object with this uid, which must be a child of the given owner."""
 
     type: ResourceType
     key: Key
     uid: str
     owner: str
-    """The uid that its owner label must carry."""
+    """The uid that the object's owner label must carry."""
     cluster: str = HUB
     propagation: Propagation = "Background"
 
     def __str__(self) -> str:
-        return f"delete {_named(self.type, self.key, self.cluster)}"
+        return f"delete {_describe_object(self.type, self.key, self.cluster)}"
 
     @property
     def siblings(self) -> object:
@@ -148,10 +150,10 @@ class Delete(Step):
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer(Step):
-    """Have our finalizer on an object of the hub, so that it stays while we need it, or take it off.
+    """Add our finalizer to an object of the hub, or remove it.
 
-    Without a type and a key, on the object that the plan is for: while something of it is left where the hub's garbage
-    collector does not reach.
+    If no type and key are given, the object that the plan is for is meant. It carries the finalizer while it may have
+    objects that the hub's garbage collector cannot reach.
     """
 
     type: ResourceType | None = None
@@ -159,28 +161,29 @@ class SetFinalizer(Step):
     present: bool = field(default=True, kw_only=True)
 
     def __str__(self) -> str:
-        whose = _named(self.type, self.key, HUB) if self.type and self.key else "the object"
-        return f"add our finalizer to {whose}" if self.present else f"remove our finalizer from {whose}"
+        described = _describe_object(self.type, self.key, HUB) if self.type and self.key else "the object"
+        return f"add our finalizer to {described}" if self.present else f"remove our finalizer from {described}"
 
 
 KEEP = SetFinalizer()
-"""Added by itself before a step that leaves something behind; to be planned where another's need is the reason."""
+"""Adds our finalizer to the object itself. `strands` inserts it before steps that create external objects; a plan needs
+to contain it only if another object's need is the reason."""
 LET_GO = SetFinalizer(present=False)
-"""Nothing of the object is left anywhere."""
+"""Removes our finalizer from the object itself, when none of its external objects is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Install(Step):
-    """Begin to bring a Helm release to what is asked. Nobody waits for it: the next look tells how it went."""
+    """Start to install or upgrade a Helm release. No reconcile waits for the end; the next one observes the result."""
 
     only_begins: ClassVar[bool] = True
     release: helm.Release
     cluster: str = HUB
     wait: bool = field(default=False)
-    """Whether it fails unless its pods come up: then what was there before can be brought back."""
+    """True if the release should fail when its pods do not become ready, so that it can be rolled back."""
 
     def __str__(self) -> str:
-        return f"install {_release(self.release.key, self.cluster)}"
+        return f"install {_describe_release(self.release.key, self.cluster)}"
 
     @property
     def creates_external_objects(self) -> bool:
@@ -189,7 +192,7 @@ class Install(Step):
 
 @dataclass(frozen=True, slots=True)
 class RollBack(Step):
-    """Begin to bring back what a revision of a Helm release was."""
+    """Start to roll a Helm release back to an earlier revision."""
 
     only_begins: ClassVar[bool] = True
     release: Key
@@ -197,42 +200,43 @@ class RollBack(Step):
     cluster: str = HUB
 
     def __str__(self) -> str:
-        return f"roll back {_release(self.release, self.cluster)} to revision {self.revision}"
+        return f"roll back {_describe_release(self.release, self.cluster)} to revision {self.revision}"
 
 
 @dataclass(frozen=True, slots=True)
 class Uninstall(Step):
-    """Begin to take a Helm release away."""
+    """Start to uninstall a Helm release."""
 
     only_begins: ClassVar[bool] = True
     release: Key
     cluster: str = HUB
 
     def __str__(self) -> str:
-        return f"uninstall {_release(self.release, self.cluster)}"
+        return f"uninstall {_describe_release(self.release, self.cluster)}"
 
 
 @dataclass(frozen=True, slots=True)
 class MarkFailed(Step):
-    """Have a revision of a Helm release count as failed that nobody works on any more. Nothing is uninstalled by it."""
+    """Mark an abandoned revision of a Helm release as failed, so that another can start. Nothing is uninstalled."""
 
     only_begins: ClassVar[bool] = True
     release: Key
     secret: Key
     uid: str
     version: str
-    """The resourceVersion at which it was observed: whoever still works on it has written since."""
+    """The resourceVersion at which the record was observed. A process that still works on the release has changed it
+    since."""
     cluster: str = HUB
 
     def __str__(self) -> str:
-        return f"mark as failed what was begun with {_release(self.release, self.cluster)}"
+        return f"mark as failed what was begun with {_describe_release(self.release, self.cluster)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RenewToken(Step):
-    """Ask a cluster for another token of the account that we are there, and put it into the kubeconfig's Secret.
+    """Request a new token for our ServiceAccount on a cluster, and store it in the kubeconfig Secret.
 
-    The old one goes on to hold: whoever is ended between the two begins anew with it.
+    The old token stays valid, so a crash between the two writes is safe.
     """
 
     only_begins: ClassVar[bool] = True
@@ -241,7 +245,7 @@ class RenewToken(Step):
     seconds: int
     secret: Key
     key: str
-    """Of the kubeconfig within the Secret."""
+    """The key of the kubeconfig within the Secret."""
 
     def __str__(self) -> str:
         return f"renew the token in Secret {self.secret}"
@@ -253,58 +257,72 @@ HelmStep: TypeAlias = Install | RollBack | Uninstall
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write, what to report, and when to look again at the latest."""
+    """The steps to carry out, the status to report, and the latest time of the next reconcile."""
 
     steps: tuple[Step, ...] = ()
-    """The order that holds between them is told at the top of this page."""
+    """The steps, ordered as the docstring of this module defines."""
     status: Status | None = None
-    """All of the status but for `Synced`, which the loop adds. None leaves the rest of it as it is."""
+    """The full status except for the condition `Synced`, which the loop adds. None leaves it unchanged."""
     requeue_after: float | None = None
+    """The seconds after which to reconcile again at the latest. None waits for an event or the resync."""
     failure: ClientError | None = None
-    """What keeps us from doing more; it is told and tried again like a step that failed."""
+    """An error that keeps the plan from doing more. It is reported and retried like the failure of a step."""
     refused: str = ""
-    """What clusters have refused, where the plan says itself when each of them is asked again; `Synced` tells it."""
+    """A message for `Synced` about clusters that rejected writes, if the plan itself decides when each is tried
+    again."""
     defects: Mapping[str, Exception] = field(default_factory=dict[str, Exception])
-    """What we failed on in what clusters say, by cluster, where the plan goes on with the others: for the log."""
+    """Internal errors from reading the data of clusters, by cluster. They are logged, and the plan covers the
+    others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The step that failed, and why."""
+    """A failed step and its error. The step is None if the reconcile failed outside of the steps."""
 
     step: Step | None
     error: ClientError
     planned: bool = False
-    """Whether a plan tells it, which words it for those who read the status."""
+    """True if the error comes from the plan, which has worded it for readers of the status."""
 
     def __str__(self) -> str:
         return f"{self.step}: {self.error}" if self.step else str(self.error)
 
     def in_our_words(self) -> str:
-        """Return the same for a tenant to read: without what a workload cluster says of it."""
+        """Return the message for a tenant: without the text of a workload cluster's response."""
         if self.planned or (self.step and self.step.target == HUB):
             return str(self)
         return f"{self.step}: {refused(self.error)}" if self.step else refused(self.error)
 
 
 def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
-    """The three rows that follow each other, as told at the top of this page; what is in one goes on side by side."""
-    given = tuple(steps)
-    keep = [KEEP] * any(one.creates_external_objects for one in given)
-    first = [*dict.fromkeys([*keep, *(one for one in given if isinstance(one, SetFinalizer) and one.present)])]
+    """Group steps into three consecutive rows of strands: finalizers to add, steps by target, removal of our finalizer.
+
+    The strands of one row run concurrently.
+    """
+    all_steps = tuple(steps)
+    keep = [KEEP] * any(candidate.creates_external_objects for candidate in all_steps)
+    first = [
+        *dict.fromkeys(
+            [
+                *keep,
+                *(candidate for candidate in all_steps if isinstance(candidate, SetFinalizer) and candidate.present),
+            ]
+        )
+    ]
     by_target: dict[str, list[Step]] = {}
-    for step in given:
+    for step in all_steps:
         if not isinstance(step, SetFinalizer) or not (step.present or step == LET_GO):
             by_target.setdefault(step.target, []).append(step)
-    return (first,), tuple(by_target.values()), ([step for step in given if step == LET_GO],)
+    return (first,), tuple(by_target.values()), ([step for step in all_steps if step == LET_GO],)
 
 
-# In the background a gang's workers are told when their leader has ended, and hold their devices for as long again.
+# With background deletion, the workers of a LeaderWorkerSet begin to stop only after their leader has ended, and hold
+# their devices twice as long.
 _PROPAGATION: Mapping[ResourceType, Propagation] = {LEADER_WORKER_SET: "Foreground"}
 
 
 def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
-    """The step that deletes an observed child of ours."""
+    """Return the step that deletes an observed child. It uses foreground deletion where the type needs that."""
     owner, kind = owner_uid(child) or "", type_of(child)
     propagation = _PROPAGATION.get(kind, "Background")
     return Delete(kind, key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
@@ -313,20 +331,20 @@ def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
 def prune(
     children: Iterable[Manifest], wanted: Iterable[Manifest], *, owner: str, cluster: str = HUB
 ) -> Iterator[Delete]:
-    """Steps that delete those children of an owner that are no longer wanted and not on their way out."""
-    kept = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
+    """Yield steps that delete the children of an owner that are not among the wanted objects and not terminating."""
+    desired_keys = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
     for child in children:
         terminating = is_terminating(child)
-        ours = owner_uid(child) == owner
-        if ours and not terminating and (type_of(child), key_of(child)) not in kept:
+        owned = owner_uid(child) == owner
+        if owned and not terminating and (type_of(child), key_of(child)) not in desired_keys:
             yield delete(child, cluster=cluster)
 
 
-def _release(release: Key, cluster: str) -> str:
+def _describe_release(release: Key, cluster: str) -> str:
     where = f" on cluster {cluster}" if cluster else ""
     return f"Helm release {release}{where}"
 
 
-def _named(kind: ResourceType, key: Key, cluster: str) -> str:
+def _describe_object(kind: ResourceType, key: Key, cluster: str) -> str:
     where = f" on cluster {cluster}" if cluster else ""
     return f"{kind.kind} {key}{where}"

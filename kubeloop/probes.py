@@ -1,6 +1,6 @@
-"""The web server of this process, and the pages that Kubernetes and Prometheus ask for: /healthz, /readyz and /metrics.
+"""The web server of this process for Kubernetes and Prometheus: /healthz, /readyz and /metrics.
 
-Kopf's own endpoint has one path and cannot say no.
+Kopf's own endpoint has only one path and cannot report a failure.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-IN_A_THREAD = 2**16  # bytes, and more, that are compressed for whoever asks for it
+IN_A_THREAD = 2**16  # bytes from which on a response is compressed in a thread
 
 Problems = Callable[[], Sequence[str]]
+"""Returns messages about problems; none if all is well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment(Collector):
-    """What a registry told a moment ago: to write it down takes four times as long, which the event loop need not."""
+    """A snapshot of a registry's metrics, so that they can be encoded in a thread, which takes four times as long."""
 
     told: Sequence[Metric]
 
@@ -31,8 +32,8 @@ class Moment(Collector):
         return iter(self.told)
 
 
-async def _collected(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
-    """All of them. Between two, others have their turn: those of a thousand clusters take a third of a second."""
+async def _collect(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
+    """Yield all metrics, and let other tasks run in between: those of a thousand clusters take a third of a second."""
     for family in metrics.collect():
         yield family
         await asyncio.sleep(0)
@@ -40,9 +41,9 @@ async def _collected(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
 
 @asynccontextmanager
 async def answering(app: web.Application, listen: tuple[str, int], *, grace: float) -> AsyncGenerator[None]:
-    """Answer while the block runs; raises OSError when the address is taken.
+    """Serve while the block runs; raises OSError when the address is in use.
 
-    `grace`: the seconds that requests have which are being answered at its end.
+    `grace`: the seconds that current requests have at the end.
     """
     runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=grace)
     await runner.setup()
@@ -57,23 +58,26 @@ async def answering(app: web.Application, listen: tuple[str, int], *, grace: flo
 def serving(
     listen: tuple[str, int], *, health: Problems, readiness: Problems, metrics: CollectorRegistry
 ) -> AbstractAsyncContextManager[None]:
-    """Show the pages while the block runs."""
+    """Serve the pages while the block runs."""
 
     def page(problems: Problems) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        async def answer(_: web.Request) -> web.StreamResponse:
-            found = problems()
-            return web.Response(status=503 if found else 200, text="\n".join(found or ("ok",)) + "\n")
+        """Return a handler that responds 503 with the problems, or 200."""
 
-        return answer
+        async def respond(_: web.Request) -> web.StreamResponse:
+            result = problems()
+            return web.Response(status=503 if result else 200, text="\n".join(result or ("ok",)) + "\n")
+
+        return respond
 
     async def exposition(request: web.Request) -> web.Response:
+        """Respond with all metrics."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        moment = Moment([family async for family in _collected(metrics)])
-        body = await asyncio.to_thread(encode, moment)
-        found = web.Response(body=body, headers={"Content-Type": content_type}, zlib_executor_size=IN_A_THREAD)
+        snapshot = Moment([family async for family in _collect(metrics)])
+        body = await asyncio.to_thread(encode, snapshot)
+        result = web.Response(body=body, headers={"Content-Type": content_type}, zlib_executor_size=IN_A_THREAD)
         if "gzip" in request.headers.get("Accept-Encoding", ""):
-            found.enable_compression(web.ContentCoding.gzip)
-        return found
+            result.enable_compression(web.ContentCoding.gzip)
+        return result
 
     app = web.Application()
     app.router.add_get("/healthz", page(health))

@@ -1,16 +1,16 @@
-"""Quarantine: an object on which the process died twice is left alone, so that it is not each start's end as well.
+"""Quarantine: an object during whose reconcile the process died twice is left alone, so that it cannot end every start.
 
-What a reconcile takes down with it (memory, a hanging loop that a liveness probe ends, a fault in a library) leaves no
-error to report. So the keys being reconciled are noted in a file that outlives the process, as an emptyDir does when a
-container is started again:
+A reconcile that kills the process (out of memory, an event loop that hangs until the liveness probe ends it, a fault in
+a library) leaves no error to report. So the keys being reconciled are recorded in files that outlive the process, such
+as in an emptyDir, which survives restarts of the container:
 
-    working    a slot for each reconcile under way, mapped into memory: to note one costs no call and no write
-    deaths     the keys that were being reconciled when a process died, and how often; written at a start, and when a
+    working    a slot for each current reconcile, mapped into memory, so that recording one needs no system call
+    deaths     the keys that were being reconciled when a process died, and how often; written at the start, and when a
                count changes
 
-A process that ends in good order leaves no slot. After a death, several keys may have been under way, each of them a
-suspect: suspects run one at a time from then on, so that the next death has one suspect among its keys. That one has
-seen two deaths, and is quarantined until its object is changed. A suspect whose run ends is none any more.
+A process that ends normally leaves no slot. After a death several keys may have been running, and each is a suspect.
+Suspects then run one at a time, so that at the next death only one of the running keys is a suspect. That one has two
+deaths, and is quarantined until its object is changed. A key whose run ends is a suspect no longer.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ import structlog
 from kubeloop.naming import names
 from kubeloop.objects import Key, Manifest, annotations_of
 
-SLOTS, SLOT_BYTES = 512, 1024  # 16 workers of each kind; a kind, a namespace, a name and a digest
-DEADLY = 2
-ALONE_SECONDS = 1.0
+SLOTS, SLOT_BYTES = 512, 1024  # enough for 16 workers of each kind; a slot has kind, namespace, name and digest
+DEADLY = 2  # deaths until an object is quarantined
+ALONE_SECONDS = 1.0  # for which a suspect keeps the other suspects waiting
 
 log = structlog.get_logger()
 
 
 class Subject(NamedTuple):
-    """An object of a kind, as its author has left it: whoever changes it has another try."""
+    """An object at one state of its spec. A change of the spec makes it another subject, which is tried again."""
 
     kind: str
     key: Key
@@ -46,30 +46,32 @@ class Subject(NamedTuple):
 
 
 def subject(kind: str, key: Key, manifest: Manifest) -> Subject:
+    """Return the subject for an object: its kind, key, and a digest of uid, generation, deletion and retry
+    annotation."""
     metadata: Manifest = manifest["metadata"]
-    asked = (metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"))
+    identity = (metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"))
     retry = annotations_of(manifest).get(names().retry)
-    return Subject(kind, key, sha256(orjson.dumps((*asked, retry))).hexdigest()[:16])
+    return Subject(kind, key, sha256(orjson.dumps((*identity, retry))).hexdigest()[:16])
 
 
 class Guard(Protocol):
-    """What stands between an object and its reconcile."""
+    """Decides which objects are quarantined, and records which are being reconciled."""
 
     def holds(self, one: Subject) -> bool:
-        """Whether the object is left alone."""
+        """True if the object is quarantined."""
         ...
 
     def reconciling(self, one: Subject) -> AbstractAsyncContextManager[None]:
-        """Note that this is being reconciled for as long as the block runs."""
+        """Record the object as being reconciled while the block runs."""
         ...
 
     def count(self, kind: str) -> int:
-        """How many objects of a kind are left alone."""
+        """Return the number of quarantined objects of a kind."""
         ...
 
 
 class Unguarded:
-    """For an operator that nobody gave a place for its record."""
+    """A guard without a record, for an operator that has no directory for it."""
 
     def holds(self, one: Subject) -> bool:
         del one
@@ -90,7 +92,7 @@ UNGUARDED = Unguarded()
 
 @dataclass(frozen=True, slots=True)
 class _Deaths:
-    """How often a process died while this was being reconciled."""
+    """The number of process deaths during reconciles of an object in one state."""
 
     state: str
     count: int
@@ -98,7 +100,7 @@ class _Deaths:
 
 @dataclass(slots=True)
 class Record:
-    """The record of one process; made by `recorded`."""
+    """The record of one process; created by `recorded`."""
 
     _slots: mmap.mmap
     _file: Path
@@ -107,55 +109,58 @@ class Record:
     _one_suspect: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def holds(self, one: Subject) -> bool:
-        """Whether the object is left alone; one that was changed since is not, and has no past."""
-        known = self._deaths.get(one[:2])
-        if known is not None and known.state != one.state:
-            self._acquit(one)
+        """True if the object is quarantined. The count of an object that was changed since is dropped."""
+        deaths = self._deaths.get(one[:2])
+        if deaths is not None and deaths.state != one.state:
+            self._clear_deaths(one)
             return False
-        return known is not None and known.count >= DEADLY
+        return deaths is not None and deaths.count >= DEADLY
 
     @asynccontextmanager
     async def reconciling(self, one: Subject) -> AsyncGenerator[None]:
-        """Note that this is being reconciled; suspects wait for each other."""
+        """Record the object as being reconciled while the block runs. Suspects run one at a time."""
         if one[:2] not in self._deaths:
-            with self._noted(one):
+            with self._hold_slot(one):
                 yield
             return
-        async with self._alone():
-            with self._noted(one):
+        async with self._run_alone():
+            with self._hold_slot(one):
                 yield
-        self._acquit(one)
+        self._clear_deaths(one)
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncGenerator[None]:
-        """Be the one suspect that runs; a slow one has had its time to do harm and must not hold up the others."""
-        turn = self._one_suspect
-        await turn.acquire()
-        over = asyncio.Event()
+    async def _run_alone(self) -> AsyncGenerator[None]:
+        """Hold the lock for suspects, at most for `ALONE_SECONDS`: a slow run has had time to do harm and must not
+        block others."""
+        lock = self._one_suspect
+        await lock.acquire()
+        released = asyncio.Event()
 
-        def end() -> None:
-            if not over.is_set():
-                over.set()
-                turn.release()
+        def release() -> None:
+            if not released.is_set():
+                released.set()
+                lock.release()
 
-        timer = asyncio.get_running_loop().call_later(ALONE_SECONDS, end)
+        timer = asyncio.get_running_loop().call_later(ALONE_SECONDS, release)
         try:
             yield
         finally:
             timer.cancel()
-            end()
+            release()
 
     def count(self, kind: str) -> int:
-        return sum(known.count >= DEADLY for (of, _), known in self._deaths.items() if of == kind)
+        """Return the number of quarantined objects of a kind."""
+        return sum(deaths.count >= DEADLY for (dead_kind, _), deaths in self._deaths.items() if dead_kind == kind)
 
     @contextmanager
-    def _noted(self, one: Subject) -> Generator[None]:
+    def _hold_slot(self, subject: Subject) -> Generator[None]:
+        """Keep the subject in a slot while the block runs; without a free slot it is not recorded."""
         slot = self._free.pop() if self._free else None
         if slot is None:
             yield
             return
         begin = slot * SLOT_BYTES
-        text = orjson.dumps([one.kind, [*one.key], one.state])
+        text = orjson.dumps([subject.kind, [*subject.key], subject.state])
         self._slots[begin : begin + len(text)] = text
         try:
             yield
@@ -163,60 +168,69 @@ class Record:
             self._slots[begin : begin + SLOT_BYTES] = bytes(SLOT_BYTES)
             self._free.append(slot)
 
-    def _acquit(self, one: Subject) -> None:
-        if self._deaths.pop(one[:2], None) is not None:
+    def _clear_deaths(self, subject: Subject) -> None:
+        """Remove the deaths of a subject from the record."""
+        if self._deaths.pop(subject[:2], None) is not None:
             try:
-                _write(self._file, self._deaths)
-            except OSError as error:  # a full disk must not end what a record is there to keep up
+                _write_deaths(self._file, self._deaths)
+            except OSError as error:  # a full disk must not end the process that the record protects
                 log.warning("record of deaths not written", error=str(error))
 
 
 @contextmanager
 def recorded(folder: Path) -> Generator[Record]:
-    """The record in a folder, with what the process before has left there; raises OSError."""
+    """Open the record in a folder, and count the deaths that the previous process left there; raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     working, file = folder / "working", folder / "deaths"
-    deaths = _after_death(_read(file), _left(working))
-    _write(file, deaths)
+    deaths = _count_deaths(_read_deaths(file), _read_slots(working))
+    _write_deaths(file, deaths)
     with working.open("wb") as opened:
         opened.truncate(SLOTS * SLOT_BYTES)
     with working.open("r+b") as opened, mmap.mmap(opened.fileno(), SLOTS * SLOT_BYTES) as slots:
         yield Record(slots, file, deaths)
 
 
-def _after_death(known: Mapping[tuple[str, Key], _Deaths], left: list[Subject]) -> dict[tuple[str, Key], _Deaths]:
-    """The deaths, with those of the keys that the process before was reconciling when it died."""
-    deaths = dict(known)
-    for one in left:
-        before = deaths.get(one[:2])
-        again = before is not None and before.state == one.state
-        count = (before.count if before and again else 0) + 1
-        deaths[one[:2]] = _Deaths(one.state, count)
+def _count_deaths(
+    old_deaths: Mapping[tuple[str, Key], _Deaths], interrupted: list[Subject]
+) -> dict[tuple[str, Key], _Deaths]:
+    """Return the deaths with one added for each subject that the previous process was reconciling when it died."""
+    deaths = dict(old_deaths)
+    for item in interrupted:
+        old = deaths.get(item[:2])
+        is_unchanged = old is not None and old.state == item.state
+        count = (old.count if old and is_unchanged else 0) + 1
+        deaths[item[:2]] = _Deaths(item.state, count)
         log.warning(
-            "process died while reconciling", kind=one.kind, key=str(one.key), deaths=count, quarantined=count >= DEADLY
+            "process died while reconciling",
+            kind=item.kind,
+            key=str(item.key),
+            deaths=count,
+            quarantined=count >= DEADLY,
         )
     return deaths
 
 
-def _left(working: Path) -> list[Subject]:
-    """What the slots say; what is no slot, nobody died of."""
+def _read_slots(working: Path) -> list[Subject]:
+    """Return the subjects in the slots of the previous process; unreadable slots are skipped."""
     try:
         content = working.read_bytes()
     except FileNotFoundError:
         return []
     texts = (content[begin : begin + SLOT_BYTES].rstrip(b"\0") for begin in range(0, len(content), SLOT_BYTES))
-    return [one for one in map(_subject, filter(None, texts)) if one is not None]
+    return [subject for subject in map(_parse_slot, filter(None, texts)) if subject is not None]
 
 
-def _subject(text: bytes) -> Subject | None:
+def _parse_slot(text: bytes) -> Subject | None:
+    """Parse the content of a slot; None if it is not readable."""
     try:
         kind, (namespace, name), state = orjson.loads(text)
-    except (TypeError, ValueError):  # it died while it wrote that
+    except (TypeError, ValueError):  # the process died while it wrote the slot
         return None
     return Subject(str(kind), Key(str(namespace), str(name)), str(state))
 
 
-def _read(file: Path) -> dict[tuple[str, Key], _Deaths]:
+def _read_deaths(file: Path) -> dict[tuple[str, Key], _Deaths]:
+    """Read the deaths from the file; empty if there is none or it is not readable."""
     try:
         rows = orjson.loads(file.read_bytes())
         return {(row["kind"], Key(*row["key"])): _Deaths(row["state"], row["count"]) for row in rows}
@@ -227,8 +241,9 @@ def _read(file: Path) -> dict[tuple[str, Key], _Deaths]:
         return {}
 
 
-def _write(file: Path, deaths: Mapping[tuple[str, Key], _Deaths]) -> None:
-    rows = [{"kind": kind, "key": [*key], **asdict(known)} for (kind, key), known in deaths.items()]
+def _write_deaths(file: Path, deaths: Mapping[tuple[str, Key], _Deaths]) -> None:
+    """Replace the file of deaths atomically."""
+    rows = [{"kind": kind, "key": [*key], **asdict(counted)} for (kind, key), counted in deaths.items()]
     new = file.with_suffix(".new")
     new.write_bytes(orjson.dumps(rows))
     new.replace(file)

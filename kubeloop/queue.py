@@ -1,23 +1,24 @@
-"""Which key is reconciled next, and when: a state machine without a clock of its own.
+"""The work queue: which key is reconciled next, and when. A state machine without a clock of its own.
 
-A key is in the queue once, however often it is added, and runs once at a time. Those that are due take turns: namespace
-by namespace, and within one by concurrency key. So a namespace with a thousand keys does not hold up one with a single
-key, and a cluster that hangs holds up only what concerns it. `limit` keys of one concurrency key run at once, and as
-many as there are workers of those that have none. What somebody has just changed comes before what has heard of others,
-once for each namespace before others have a turn, and both before what is only looked at again, after a start or in a
-resync, which has one turn in `ROUTINE`. Of that `routine` run at once, of different concurrency keys: news find workers
-that are free, and a cluster that hangs does not hold up all the rest.
+A key is in the queue at most once, however often it is added, and never runs twice at the same time. Keys that are due
+take turns by namespace, and within a namespace by concurrency key. So a namespace with a thousand keys does not delay
+one with a single key, and a cluster that hangs delays only the keys that depend on it. At most `limit` keys of one
+concurrency key run at once; keys without one are limited by the number of workers only.
 
-What becomes of a key after its run:
+Priorities: edits of the object first, but not twice for one namespace before others have run; then events of
+dependants; then routine checks after a start or at a resync, which get one take in `ROUTINE`. At most `routine` routine
+runs are active, each of another concurrency key, so that events find free workers and a cluster that hangs does not
+delay all other checks.
 
-    it failed            it waits, twice as long after each failure in a row; news shorten that to `QueuePace.news`,
-                         unless a server has asked for a longer pause: only an edit of the object itself shortens that
-                         too; what has failed because a cluster was away, is forgiven when that is back
-    it was added while   it runs again, `QueuePace.rest` later, so that a burst of events is one run
-      it ran
-    it wants to          it waits as long as it asked for
-    else                 it waits for the slow resync
-    its object is gone   it is forgotten
+The next run of a key after the outcome of the last one:
+
+    failed               it waits twice as long after each failure in a row; an event shortens that to `QueuePace.news`,
+                         unless a server has asked for a longer pause, which only an edit of the object shortens;
+                         `forgive` resets the count when the unreachable cluster is back
+    added while it ran   it runs again after `QueuePace.rest`, so that a burst of events is one run
+    requeue_after        it waits that long
+    done                 it waits for the resync
+    object deleted       it is removed
 """
 
 from __future__ import annotations
@@ -39,23 +40,26 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All went through; the key wants another look after so many seconds, if it says so."""
+    """The reconcile succeeded. `requeue_after`: the seconds until the key asks to run again."""
 
     requeue_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It did not go through. `at_least`: the seconds that a server asked for, whatever the news but an edit."""
+    """The reconcile failed.
+
+    `at_least`: the seconds that a server asked to wait, which only an edit of the object shortens.
+    """
 
     at_least: float | None = None
     terminal: bool = False
-    """Only a change of something can help: nothing is gained by trying soon."""
+    """True if only a change of some object can help, so that an early retry is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The object is gone, and nothing is left to do for it."""
+    """The object is deleted, and nothing is left to do for it."""
 
 
 Outcome: TypeAlias = Done | Failed | Forgotten
@@ -63,12 +67,16 @@ Outcome: TypeAlias = Done | Failed | Forgotten
 
 @dataclass(frozen=True, slots=True)
 class QueuePace:
-    """How long keys wait."""
+    """The times, in seconds, that keys wait."""
 
     rest: float = 0.05
+    """The minimum time between two runs of a key."""
     news: float = 1.0
+    """The time after a failure until an event runs the key again."""
     terminal: float = 30.0
+    """The minimum time until the retry of a terminal failure."""
     resync: float = 3600.0
+    """The mean time until a key without events is checked again."""
     backoff: Backoff = Backoff(first=0.25, longest=300.0)  # noqa: RUF009 - frozen, and the same for all
 
 
@@ -79,7 +87,7 @@ class _State(Enum):
 
 
 class _Why(IntEnum):
-    """Why a key is to run; the least comes first."""
+    """The reason for which a key runs. The lowest value has priority."""
 
     EDITED = 0
     NEWS = 1
@@ -88,28 +96,33 @@ class _Why(IntEnum):
 
 @dataclass(slots=True)
 class _Item:
+    """The state of one key in the queue. Times are those that callers pass as `now`."""
+
     namespace: str
     concurrency_key: Hashable
     state: _State = _State.WAITING
     due: float = 0.0
+    """The time at which a waiting key becomes ready."""
     failures: int = 0
     rested: float = 0.0
-    """Not before this moment."""
+    """The time before which the key does not run, not even after an edit of its object."""
     free: float = 0.0
-    """Not before this moment, unless its object is edited: until then a server wants to be left alone."""
+    """The time before which only an edit of the object runs the key, because it failed or a server asked for a
+    pause."""
     dirty: bool = False
-    """Added while it ran."""
+    """True if the key was added while it ran."""
     edited: bool = False
-    """And that by an edit of its object."""
+    """True if the key was added while it ran because its object was edited."""
     why: _Why = _Why.ROUTINE
+    """The reason of the next or the current run."""
     ready_since: float = 0.0
 
 
 @dataclass(slots=True)
 class _FairQueue(Generic[K]):
-    """Keys that are due, by namespace and concurrency key, each of the three in the order of their turns."""
+    """The keys of one priority that are due, by namespace and concurrency key, each level in round-robin order."""
 
-    # Not plain dicts: to find the first of one costs more with each that was removed before it.
+    # Not plain dicts: finding the first key of a dict gets slower with each key that was removed from its front.
     _by_concurrency_key: OrderedDict[str, OrderedDict[Hashable, OrderedDict[K, None]]] = field(
         default_factory=OrderedDict[str, OrderedDict[Hashable, OrderedDict[K, None]]], init=False
     )
@@ -120,7 +133,10 @@ class _FairQueue(Generic[K]):
         ] = None
 
     def take(self, is_full: Callable[[Hashable], bool]) -> K | None:
-        """The next key whose concurrency key has room; that and its namespace have had their turn then."""
+        """Remove and return the next key whose concurrency key is not full.
+
+        It and its namespace then move to the end.
+        """
         for namespace, concurrency_keys in self._by_concurrency_key.items():
             for concurrency_key, keys in concurrency_keys.items():
                 if not is_full(concurrency_key):
@@ -143,7 +159,7 @@ class _FairQueue(Generic[K]):
 
     @property
     def namespace(self) -> str | None:
-        """Whose turn it is."""
+        """The namespace whose turn is next."""
         return next(iter(self._by_concurrency_key), None)
 
     def __len__(self) -> int:
@@ -152,7 +168,7 @@ class _FairQueue(Generic[K]):
         )
 
     def fronts(self) -> Iterator[K]:
-        """Of each concurrency key, the one that has waited longest."""
+        """Yield the key that has waited longest for each concurrency key."""
         return (
             next(iter(keys))
             for concurrency_keys in self._by_concurrency_key.values()
@@ -162,10 +178,11 @@ class _FairQueue(Generic[K]):
 
 @dataclass(slots=True)
 class Queue(Generic[K]):
-    """The keys of one kind. `place` tells a key's namespace and concurrency key, `chance` gives numbers from 0 to 1.
+    """The work queue of one kind.
 
-    So many `workers` run them, of which one concurrency key takes up to `limit`: one alone when half of them are taken,
-    or a few clusters that hang would have them all.
+    `place` returns the namespace and concurrency key of a key, and `chance` a random number from 0 to 1. There are
+    `workers` workers. Up to `limit` of them run keys of one concurrency key, and only one once half of the workers are
+    busy. Otherwise a few clusters that hang would occupy all of them.
     """
 
     place: Callable[[K], tuple[str, Hashable]]
@@ -178,15 +195,21 @@ class Queue(Generic[K]):
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
     _serial: int = field(default=0, init=False)
     _due: tuple[_FairQueue[K], ...] = field(default_factory=lambda: tuple(_FairQueue[K]() for _ in _Why), init=False)
+    """The keys that are due, one queue for each priority."""
     _asked: int = field(default=0, init=False)
+    """The number of calls of `take`."""
     _overtook: set[str] = field(default_factory=set[str], init=False)
-    """The namespaces of which something overtook others since these had a turn."""
+    """The namespaces whose edits have overtaken others since these had a turn."""
     _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
+    """The number of running keys by concurrency key."""
     _looking_again: int = field(default=0, init=False)
-    """How many of those that run are only looked at again."""
+    """The number of routine runs that are active."""
 
     def add(self, key: K, now: float, *, news: bool = True, edited: bool = False) -> None:
-        """There is news of this key; or there may be, for all we know. `edited`: somebody has changed the object."""
+        """Enqueue a key.
+
+        `news` is False for a routine check; `edited` is True if its object was edited by a person or client.
+        """
         item, why = self._items.get(key), (_Why.EDITED if edited else _Why.NEWS) if news else _Why.ROUTINE
         if item is None:
             item = self._items[key] = _Item(*self.place(key), why=why)
@@ -207,19 +230,19 @@ class Queue(Generic[K]):
             self._due[why].add(key, item.namespace, item.concurrency_key)
 
     def forgive(self, key: K) -> None:
-        """What this key has failed by is over: another failure is the first."""
+        """Reset the failure count of a key, because the cause of its failures is gone."""
         if item := self._items.get(key):
             item.failures = 0
 
     def take(self, now: float) -> K | None:
-        """The key whose turn it is, which then runs until `done`; None when none may run now."""
-        self._ripen(now)
+        """Return the next key, which counts as running until `done`; None if no key may run now."""
+        self._promote_due(now)
         self._asked += 1
         scarce = 2 * self.running >= self.workers
-        for why in self._turns():
+        for why in self._priorities():
             if why is _Why.ROUTINE and self._looking_again >= self.routine:
                 continue
-            is_full = self._is_taken if scarce or why is _Why.ROUTINE else self._is_full
+            is_full = self._has_running if scarce or why is _Why.ROUTINE else self._is_full
             if (key := self._due[why].take(is_full)) is not None:
                 item = self._items[key]
                 self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1
@@ -229,8 +252,8 @@ class Queue(Generic[K]):
                 return key
         return None
 
-    def _turns(self) -> Sequence[_Why]:
-        """Whose turn it is, and whose if there is nobody."""
+    def _priorities(self) -> Sequence[_Why]:
+        """Return the priorities in the order in which `take` tries them this time."""
         if self._asked % ROUTINE == 0:
             return _Why.ROUTINE, _Why.EDITED, _Why.NEWS
         if self._due[_Why.EDITED].namespace in self._overtook:
@@ -238,15 +261,15 @@ class Queue(Generic[K]):
         return _Why.EDITED, _Why.NEWS, _Why.ROUTINE
 
     def done(self, key: K, outcome: Outcome, now: float) -> None:
-        """A key that was taken has run."""
+        """Record the outcome of a key that has run, and schedule its next run."""
         item = self._items[key]
-        self._leave(item.concurrency_key)
+        self._release(item.concurrency_key)
         self._looking_again -= item.why is _Why.ROUTINE
         item.namespace, item.concurrency_key = self.place(key)
         dirty, item.dirty = item.dirty, False
         edited, item.edited = item.edited, False
-        again = dirty or not isinstance(outcome, Done) or outcome.requeue_after is not None
-        item.why = _Why.EDITED if edited else _Why.NEWS if again else _Why.ROUTINE
+        has_cause = dirty or not isinstance(outcome, Done) or outcome.requeue_after is not None
+        item.why = _Why.EDITED if edited else _Why.NEWS if has_cause else _Why.ROUTINE
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
             case Failed(at_least, terminal):
@@ -254,9 +277,9 @@ class Queue(Generic[K]):
                 delay = max(delay, self.pace.terminal) if terminal else delay
                 item.rested = now + min(delay, self.pace.news)
                 item.free = now + min(delay, max(self.pace.news, at_least or 0.0))
-            case Done(wanted):
-                resync = self.pace.resync * (0.75 + self.chance() / 2)  # else all that began together stay together
-                delay = min(resync, max(wanted, 0.0)) if wanted is not None else resync
+            case Done(requeue_after):
+                resync = self.pace.resync * (0.75 + self.chance() / 2)  # jitter separates keys that began together
+                delay = min(resync, max(requeue_after, 0.0)) if requeue_after is not None else resync
                 item.rested = item.free = now + self.pace.rest
             case Forgotten():
                 if not dirty:
@@ -269,7 +292,7 @@ class Queue(Generic[K]):
         self._wait(key, item, soonest if dirty else max(now + delay, soonest))
 
     def is_due(self, key: K, now: float) -> bool:
-        """Whether this key will run soon, and then with all that has happened until then."""
+        """True if the key will run soon anyway, and will then observe everything that has happened until then."""
         item = self._items.get(key)
         if item is None:
             return False
@@ -280,19 +303,19 @@ class Queue(Generic[K]):
         )
 
     def failures(self, key: K) -> int:
-        """How often in a row this key has failed."""
+        """Return how many times in a row the key has failed."""
         item = self._items.get(key)
         return item.failures if item else 0
 
     def next_due(self) -> float | None:
-        """When a waiting key is due next. Keys that wait for others of their concurrency key have no time."""
+        """Return the time at which the next waiting key is due. Keys that wait for their concurrency key have none."""
         while self._heap and not self._is_current(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     @property
     def depth(self) -> int:
-        """How many keys are due and do not run."""
+        """The number of keys that are due and not running."""
         return sum(map(len, self._due))
 
     @property
@@ -303,38 +326,48 @@ class Queue(Generic[K]):
         return len(self._items)
 
     def oldest(self, now: float) -> float:
-        """How many seconds the key that has waited longest for its turn has done so."""
+        """Return the seconds for which the longest waiting key has been due."""
         fronts = chain.from_iterable(due.fronts() for due in self._due)
         return max((now - self._items[key].ready_since for key in fronts), default=0.0)
 
     def _make_ready(self, key: K, item: _Item, now: float) -> None:
+        """Move a key to the queue of its priority."""
         item.state, item.ready_since = _State.READY, now
         self._due[item.why].add(key, item.namespace, item.concurrency_key)
 
     def _wait(self, key: K, item: _Item, due: float) -> None:
+        """Let a key wait until a time, and compact the heap when most of its entries are stale."""
         item.state, item.due = _State.WAITING, due
         self._serial += 1
         heapq.heappush(self._heap, (due, self._serial, key))
-        if len(self._heap) > 2 * len(self._items) + 64:  # entries that news have overtaken
+        if len(self._heap) > 2 * len(self._items) + 64:  # stale entries of keys that became ready earlier
             self._heap = [entry for entry in self._heap if self._is_current(entry)]
             heapq.heapify(self._heap)
 
     def _is_current(self, entry: tuple[float, int, K]) -> bool:
+        """True if an entry of the heap still says when its key is due.
+
+        Entries are not removed when a key is rescheduled.
+        """
         item = self._items.get(entry[2])
         return item is not None and item.state is _State.WAITING and item.due == entry[0]
 
-    def _ripen(self, now: float) -> None:
+    def _promote_due(self, now: float) -> None:
+        """Make the waiting keys ready whose time has come."""
         while (due := self.next_due()) is not None and due <= now:
             key = heapq.heappop(self._heap)[2]
             self._make_ready(key, self._items[key], now)
 
     def _is_full(self, concurrency_key: Hashable) -> bool:
+        """True if no further key of a concurrency key may run."""
         return bool(concurrency_key) and self._running.get(concurrency_key, 0) >= self.limit
 
-    def _is_taken(self, concurrency_key: Hashable) -> bool:
+    def _has_running(self, concurrency_key: Hashable) -> bool:
+        """True if any key of a concurrency key is running."""
         return bool(concurrency_key) and concurrency_key in self._running
 
-    def _leave(self, concurrency_key: Hashable) -> None:
+    def _release(self, concurrency_key: Hashable) -> None:
+        """Count a running key of a concurrency key as ended."""
         self._running[concurrency_key] -= 1
         if not self._running[concurrency_key]:
             del self._running[concurrency_key]

@@ -1,4 +1,4 @@
-"""Reading the store: a cluster as controllers reach it, and what several kinds' observations have in common."""
+"""Access to cached objects: the interface of a cluster as controllers use it, and lookups that several kinds share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Cluster(Protocol):
-    """A cluster, as controllers reach it."""
+    """A cluster as controllers use it: client, health and informers."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +33,7 @@ class Cluster(Protocol):
 
     @property
     def health(self) -> Health:
-        """Whether it answers."""
+        """Its reachability."""
         ...
 
     @property
@@ -43,45 +43,46 @@ class Cluster(Protocol):
 
     @property
     def unverified(self) -> str:
-        """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+        """The reason why the identity of the cluster cannot be verified; empty if it can."""
         ...
 
     @property
     def token(self) -> Token | None:
-        """The token that we have there, when it is one that ends."""
+        """Our token for the cluster, if it expires."""
         ...
 
     @property
     def synced(self) -> bool:
-        """Whether all that is watched has been seen once."""
+        """True if every watched type has been listed once."""
         ...
 
     def find(self, kind: ResourceType) -> Informer | None:
-        """What is watched of a type."""
+        """Return the informer of a type, or None if the type is not watched."""
         ...
 
     def failing(self, kind: ResourceType) -> ClientError | None:
-        """What is wrong at the moment with the watch of a type."""
+        """Return the current error of the watch of a type."""
         ...
 
 
 def unreadable(cluster: str, error: Exception, repeats: Repeats) -> Defect:
-    """What is told of a cluster that says what we fail on; where that was, the log has."""
+    """Return the error to report for a cluster whose data we fail to process, and log its origin."""
     if so_far := repeats.worth(("cluster unreadable", type(error), origin(error))):
         log.error("cluster unreadable", cluster=cluster, so_far=so_far, exc_info=error)
     return Defect.by(error)
 
 
 def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:
-    """An object of a type that is watched there."""
+    """Return an object from the cache; None if it is not there or its type is not watched."""
     informer = cluster.find(kind)
     return informer.get(key) if informer else None
 
 
 def children(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
-    """What carries the labels of an object's children, in the namespaces where its children are; "" is none.
+    """Yield the objects with the owner label of this uid that are in one of the given namespaces; "" means
+    cluster-scoped.
 
-    Elsewhere anybody may have written the labels: what they say is not enough to believe an object, or to delete it.
+    In other namespaces anyone may have written the labels, so they are no reason to trust or to delete an object.
     """
     for kind in kinds:
         if (informer := cluster.find(kind)) is not None:
@@ -89,7 +90,10 @@ def children(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: C
 
 
 def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
-    """Those of them that we applied. Controllers copy labels, ours too, to what they make themselves."""
+    """Yield those children that have fields applied by us.
+
+    Controllers copy our labels to the objects that they create.
+    """
     for kind in kinds:
         if (informer := cluster.find(kind)) is None:
             continue

@@ -1,8 +1,7 @@
-"""What is read of clusters because no watch tells it: one reader, with a deadline and an age.
+"""Reads from clusters of data that no watch covers, with a deadline and a short-lived cache.
 
-A reconcile that has written something observes once more, and news come in bursts: what was asked for a moment ago is
-not asked for again. So whoever asks says what the answer depends on, as far as that is seen: when that is another, so
-is the question.
+A reconcile that has written something observes a second time, and events come in bursts, so a recent result is reused.
+The key of a read therefore includes everything known that its result depends on.
 """
 
 from __future__ import annotations
@@ -17,22 +16,24 @@ from kubeloop.client.kube import Kube
 from kubeloop.errors import ClientError, Unreachable
 from kubeloop.reading import Cluster
 
-A_MOMENT: Final = timedelta(seconds=3)  # less than anybody waits until the next look
-LEAST: Final = 64  # answers that are kept before any is forgotten
-DEADLINE: Final = 30.0  # seconds for one question, however many pages its answer has
+A_MOMENT: Final = timedelta(seconds=3)  # shorter than any polling interval
+LEAST: Final = 64  # results that are cached before expired ones are removed
+DEADLINE: Final = 30.0  # seconds for one read, all pages of a list included
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Result:
+    """A cached result and the time at which it expires."""
+
     until: datetime
     value: Any
 
 
 @dataclass(slots=True)
-class _Asking:
-    """A question under way, and what it has failed by."""
+class _PendingRead:
+    """A read in progress, and the error of the last attempt."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     error: ClientError | None = None
@@ -40,13 +41,13 @@ class _Asking:
 
 @dataclass(slots=True)
 class Reads:
-    """What clusters have answered lately."""
+    """The recent results of reads from all clusters."""
 
     deadline: float = DEADLINE
-    _known: dict[Hashable, _Answer] = field(default_factory=dict[Hashable, _Answer], init=False)
+    _known: dict[Hashable, _Result] = field(default_factory=dict[Hashable, _Result], init=False)
     _most: int = field(default=LEAST, init=False)
-    """With how many of them those are forgotten that hold no longer."""
-    _asking: dict[Hashable, _Asking] = field(default_factory=dict[Hashable, _Asking], init=False)
+    """The number of cached results above which expired ones are removed."""
+    _asking: dict[Hashable, _PendingRead] = field(default_factory=dict[Hashable, _PendingRead], init=False)
 
     async def of(
         self,
@@ -58,46 +59,51 @@ class Reads:
         lasts: timedelta = A_MOMENT,
         nothing_lasts: timedelta | None = None,
     ) -> T:
-        """The answer to a question of a cluster; raises what the client does, to all that wait for it.
+        """Return the cached result of a read, or call `ask` and cache its result for `lasts`.
 
-        `question`: by what it is known, and what the answer depends on. `nothing_lasts`: how long an empty answer
-        holds, where that is another time.
+        Concurrent callers share one read; its ClientError is raised to all of them. `question` identifies the read, and
+        includes everything that the result depends on. `nothing_lasts` is the lifetime of an empty result, if it
+        differs.
         """
-        place = (cluster.name, cluster.server, *question)
-        asking = self._asking.setdefault(place, _Asking())
-        waits = asking.lock.locked()
+        cache_key = (cluster.name, cluster.server, *question)
+        pending = self._asking.setdefault(cache_key, _PendingRead())
+        is_waiting = pending.lock.locked()
         try:
-            async with asking.lock:  # many who ask at once are one question
-                if waits and asking.error:  # or the last of them would wait for as many deadlines as there are others
-                    raise asking.error.kept()
-                known = self._known.get(place)
-                if known is None or now >= known.until:
-                    value = await self._first(asking, cluster, ask)
-                    holds = lasts if value or nothing_lasts is None else nothing_lasts
-                    if len(self._known) > self._most:  # not each time: of a thousand clusters there are thousands
-                        self._known = {one: kept for one, kept in self._known.items() if now < kept.until}
+            async with pending.lock:  # concurrent callers share one read
+                if is_waiting and pending.error:  # else each waiting caller would add a deadline of its own
+                    raise pending.error.kept()
+                cached = self._known.get(cache_key)
+                if cached is None or now >= cached.until:
+                    value = await self._read_first(pending, cluster, ask)
+                    lifetime = lasts if value or nothing_lasts is None else nothing_lasts
+                    if len(self._known) > self._most:  # not each time, as there may be thousands of results
+                        self._known = {
+                            cached_key: result for cached_key, result in self._known.items() if now < result.until
+                        }
                         self._most = 2 * len(self._known) + LEAST
-                    known = self._known[place] = _Answer(now + holds, value)
-                return known.value
+                    cached = self._known[cache_key] = _Result(now + lifetime, value)
+                return cached.value
         finally:
-            if not asking.lock.locked():
-                self._asking.pop(place, None)
+            if not pending.lock.locked():
+                self._asking.pop(cache_key, None)
 
-    async def _first(self, asking: _Asking, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
-        asking.error = None
+    async def _read_first(self, pending: _PendingRead, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
+        """Read for all callers that wait, and remember a ClientError for them."""
+        pending.error = None
         try:
-            return await self._ask(cluster, ask)
+            return await self._read(cluster, ask)
         except ClientError as error:
-            asking.error = error
+            pending.error = error
             raise
 
-    async def _ask(self, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
+    async def _read(self, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
+        """Call `ask` with a deadline; raises Unreachable when it passes."""
         deadline = asyncio.timeout(self.deadline)
         try:
             async with deadline:
                 return await ask(cluster.kube)
         except TimeoutError as error:
             if deadline.expired():
-                words = f"Cluster {cluster.name or 'hub'} did not answer a question within {self.deadline:g} s"
-                raise Unreachable(words) from error
+                message = f"Cluster {cluster.name or 'hub'} did not answer a question within {self.deadline:g} s"
+                raise Unreachable(message) from error
             raise

@@ -1,8 +1,8 @@
-"""What a workload cluster says, in words of ours, for statuses that tenants read.
+"""Messages of workload clusters, reworded for statuses that tenants read.
 
-Its own words tell what is the platform team's (taints, labels, addresses, accounts), and may be anything. Of them a
-tenant learns the reason, which is one word, and what is known here of a message: numbers and names in it are held to
-what such names look like.
+The original text may contain information of the platform team (taints, labels, addresses, accounts), or anything else.
+Tenants get the reason, which is one word, and a translation of messages that are known here. Numbers and names in those
+must match the format of such names.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kubeloop.conditions import Condition
 from kubeloop.errors import ApiError, ClientError, InvalidName, KubeconfigError
 from kubeloop.words import counted, listed
 
-READ: Final = 2_000  # characters of a message
-MOST: Final = 4  # of what is known of one message
+READ: Final = 2_000  # characters of a message that are searched
+MOST: Final = 4  # translations of one message
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,98}[A-Za-z0-9])?"
 _COUNT: Final = r"(?<!\d)(?P<count>\d{1,5})"
 
-_KNOWN: Final = tuple(
+_TRANSLATIONS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), words)
     for pattern, words in (
         # schedulers
@@ -82,60 +82,61 @@ _KNOWN: Final = tuple(
 
 
 _DNS_NAME: Final = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_MOMENT: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
 _FORMS: Final = {
     **dict.fromkeys(("name", "namespace", "nodeName"), re.compile(_DNS_NAME)),
-    **dict.fromkeys(("startedAt", "lastTransitionTime"), re.compile(_MOMENT)),
+    **dict.fromkeys(("startedAt", "lastTransitionTime"), re.compile(_TIME)),
     "path": re.compile(r"/[A-Za-z0-9/._~%+:@,=-]{0,199}"),  # nothing that a shell obeys
     "port": re.compile(r"[a-z0-9-]{1,15}"),
 }
-"""Of fields whose texts are shown as they came, also in commands that somebody pastes."""
+"""The formats of fields whose text is shown unchanged, also in commands for people to paste."""
 
 
 def is_formed(field: str, said: object) -> bool:
-    """Return whether a field has what Kubernetes allows there; of fields that are not shown, anything but nothing."""
+    """True if the value has the format that Kubernetes allows for the field. For other fields, any value but None."""
     return bool(_FORMS[field].fullmatch(said)) if field in _FORMS and isinstance(said, str) else said is not None
 
 
 def meaning(said: str) -> str:
-    """Return what is known of a message of a cluster; empty for one of which nothing is."""
-    found = (
-        words.format(where=_where(match), **{name: text or "" for name, text in match.groupdict().items()})
-        for pattern, words in _KNOWN
+    """Return the translations of a cluster's message; empty if nothing in it is known."""
+    translations = (
+        template.format(where=_node_count(match), **{name: text or "" for name, text in match.groupdict().items()})
+        for pattern, template in _TRANSLATIONS
         if (match := pattern.search(said[:READ]))
     )
-    return ", ".join([*dict.fromkeys(found)][:MOST])
+    return ", ".join([*dict.fromkeys(translations)][:MOST])
 
 
-def _where(match: re.Match[str]) -> str:
+def _node_count(match: re.Match[str]) -> str:
+    """Return the number of nodes in a match, such as "3 nodes"."""
     count = match.groupdict().get("count")
     return counted(int(count), "node") if count else ""
 
 
 def worded(reason: object, message: object = "") -> str:
-    """Return a reason and what is known of its message; a reason that is not one word is none."""
+    """Return a reason with the translation of its message. A reason that is not one word is left out."""
     word = reason if isinstance(reason, str) and re.fullmatch("[A-Za-z]{1,63}", reason) else ""
     return ": ".join(filter(None, (word, meaning(message if isinstance(message, str) else ""))))
 
 
 def why(found: Condition) -> str:
-    """Return why a condition is as it is."""
+    """Return the reason of a condition and the translation of its message."""
     return worded(found.reason, found.message) or "no reason given"
 
 
 def refused(error: ClientError) -> str:
-    """Return why a cluster has not done something. What is no answer of an API server has our words already."""
+    """Return the message for a cluster's error. Errors that come from the operator already have its own words."""
     if isinstance(error, KubeconfigError):
         return "its kubeconfig cannot be used"
     if error.ours or not isinstance(error, ApiError) or isinstance(error, InvalidName):
         return str(error)
-    return "; ".join(filter(None, (worded(error.reason, str(error)), listed(_fields(error.details)))))
+    return "; ".join(filter(None, (worded(error.reason, str(error)), listed(_invalid_fields(error.details)))))
 
 
-def _fields(details: object) -> Iterator[str]:
-    """Yield which fields of an object an API server names as wrong."""
+def _invalid_fields(details: object) -> Iterator[str]:
+    """Yield the invalid fields that an API server names."""
     causes = cast(dict[str, object], details).get("causes") if isinstance(details, dict) else None
-    for one in cast(list[object], causes)[:MOST] if isinstance(causes, list) else ():
-        field = cast(dict[str, object], one).get("field") if isinstance(one, dict) else None
+    for cause in cast(list[object], causes)[:MOST] if isinstance(causes, list) else ():
+        field = cast(dict[str, object], cause).get("field") if isinstance(cause, dict) else None
         if isinstance(field, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9.\[\]-]{0,199}", field):
             yield field

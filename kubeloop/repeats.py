@@ -1,4 +1,4 @@
-"""How often a thing has happened, for a log that is to say so, and not to fill up with it."""
+"""Counts repetitions of log events, so that the log reports them without filling up."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-MOST = 1000  # things that are told apart
+MOST = 1000  # events that are counted separately
 
 
 @dataclass(slots=True)
 class Repeats:
-    """Counts, and says which times are worth a line: the first, the second, the fourth, and so on."""
+    """Counts events, and selects the first, second, fourth, eighth occurrence and so on for the log."""
 
     _counts: Counter[Hashable] = field(default_factory=Counter[Hashable], init=False)
 
     def worth(self, what: Hashable) -> int | None:
-        """How often it has happened, when that is worth telling."""
+        """Count an event and return the count if it should be logged, else None."""
         if what not in self._counts and len(self._counts) >= MOST:
             self._counts.clear()
         self._counts[what] += 1
@@ -25,4 +25,5 @@ class Repeats:
 
 
 def is_power_of_two(number: int) -> bool:
+    """True for powers of two, and for 0."""
     return number & (number - 1) == 0

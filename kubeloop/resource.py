@@ -1,4 +1,4 @@
-"""A resource: an object of one of our kinds, and the facts a CustomResourceDefinition needs about its kind."""
+"""The base of our kinds: typed objects, and the definition of a kind for its CustomResourceDefinition."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Column:
     path: str
     type: Literal["string", "integer", "date"] = "string"
     wide: bool = field(default=False)
-    """Whether only `-o wide` shows it."""
+    """True if the column is shown with `-o wide` only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where `kubectl scale` and autoscalers read and write."""
+    """The paths that `kubectl scale` and autoscalers read and write."""
 
     replicas: str
     observed: str
@@ -72,7 +72,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a CustomResourceDefinition says beside the schema."""
+    """The parts of a CustomResourceDefinition besides the schema."""
 
     kind: str
     group: str
@@ -97,37 +97,38 @@ class Definition:
         return f"{self.plural}.{self.group}"
 
 
-_BOUNDS = frozenset({"min_length", "max_length", "pattern", "ge", "le"})
+_BOUND_KEYWORDS = frozenset({"min_length", "max_length", "pattern", "ge", "le"})
 
 
 def parse_stored(model: type[M], value: Mapping[str, Any]) -> M:
-    """Read an object, or a part of one, as the API server stores it, be it from before the bounds of today."""
-    return cast(M, _unbounded(model).validate_python(value))
+    """Parse an object or a part of one without checking bounds, since it may be older than the current bounds."""
+    return cast(M, _lenient_validator(model).validate_python(value))
 
 
 @cache
-def _unbounded(model: type[Model]) -> SchemaValidator:
-    """A validator of a model that holds no value to a bound."""
-    # The models within would otherwise be read by their own validators, which know the bounds.
+def _lenient_validator(model: type[Model]) -> SchemaValidator:
+    """Return a validator for a model that checks no bounds."""
+    # Prebuilt validators of nested models would check the bounds.
     return SchemaValidator(_without_bounds(model.__pydantic_core_schema__), _use_prebuilt=False)
 
 
 def _without_bounds(schema: Any) -> Any:
+    """Return a core schema without its bounds."""
     match schema:
         case {"type": str(), **rest}:
             return {"type": schema["type"]} | {
-                name: _without_bounds(part) for name, part in rest.items() if name not in _BOUNDS
+                name: _without_bounds(subschema) for name, subschema in rest.items() if name not in _BOUND_KEYWORDS
             }
         case dict():
-            return {name: _without_bounds(part) for name, part in cast(dict[str, Any], schema).items()}
+            return {name: _without_bounds(subschema) for name, subschema in cast(dict[str, Any], schema).items()}
         case list():
-            return [_without_bounds(part) for part in cast(list[Any], schema)]
+            return [_without_bounds(subschema) for subschema in cast(list[Any], schema)]
         case _:
             return schema
 
 
 class WrongKindError(ValueError):
-    """An object of another kind was given to be read as this one."""
+    """An object of another kind was passed to be parsed as this one."""
 
 
 class Status(Model):
@@ -159,24 +160,24 @@ class Resource(Model, Generic[Spec_co, Status_co]):
     @model_validator(mode="before")
     @classmethod
     def _without_type(cls, given: Any) -> Any:
-        """The type is the class: check it, and keep it out of the fields."""
+        """Check and remove apiVersion and kind, which the class stands for."""
         if not isinstance(given, Mapping):
-            return given  # pydantic says what is wrong with it
+            return given  # pydantic reports the error
         manifest: dict[str, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]
-        wanted = (cls.definition.api_version, cls.definition.kind)
-        found = (manifest.pop("apiVersion", wanted[0]), manifest.pop("kind", wanted[1]))
-        if found != wanted:
-            raise WrongKindError(f"this is {found[0]} {found[1]}, not {wanted[0]} {wanted[1]}")
+        expected = (cls.definition.api_version, cls.definition.kind)
+        given_type = (manifest.pop("apiVersion", expected[0]), manifest.pop("kind", expected[1]))
+        if given_type != expected:
+            raise WrongKindError(f"this is {given_type[0]} {given_type[1]}, not {expected[0]} {expected[1]}")
         return manifest
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read an object as the API server stores it, be it from before the bounds of today: else it could not go."""
+        """Parse a stored object without checking bounds, which may be newer: else it could not even be deleted."""
         return parse_stored(cls, manifest)
 
     @classmethod
     def admitted(cls, manifest: Manifest) -> Self:
-        """Read an object that keeps to the bounds of its kind; raises ValidationError."""
+        """Parse an object that must be within the bounds of its kind; raises ValidationError."""
         return cls.model_validate(manifest)
 
     @property
@@ -192,6 +193,6 @@ class Resource(Model, Generic[Spec_co, Status_co]):
 
 
 def of(kind: type[Resource[Any, Any]]) -> ResourceType:
-    """Return the type of the objects that a model describes."""
-    known = kind.definition
-    return ResourceType(known.api_version, known.kind, known.plural, known.scope == "Namespaced")
+    """Return the resource type of the objects that a model describes."""
+    definition = kind.definition
+    return ResourceType(definition.api_version, definition.kind, definition.plural, definition.scope == "Namespaced")

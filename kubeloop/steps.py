@@ -1,4 +1,4 @@
-"""How each step is done that is a write on an API server."""
+"""The executor of the steps that write to an API server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from kubeloop.types import HUB, SECRET, type_of
 
 
 class KubeExecutor:
-    """Writes are waited for: each has a deadline of its own."""
+    """Carries out writes to API servers, and waits for each of them: every request has a deadline."""
 
     async def begin(self, step: KubeStep, turn: Turn) -> None:
+        """Carry out a step; raises ClientError."""
         match step:
             case Apply(manifest, cluster):
                 await _apply(turn, turn.cluster(cluster), manifest)
@@ -48,46 +49,53 @@ class KubeExecutor:
 
 
 KUBE: Final[Executors] = dict.fromkeys(get_args(KubeStep), KubeExecutor())
+"""The executor for all steps of API servers."""
 
 
 async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
-    wanted = marked(manifest)
+    """Apply a manifest to an object that is missing or owned by the same owner, unless it matches already.
+
+    Raises Foreign or Terminating if the existing object is not ours or is being deleted.
+    """
+    desired = marked(manifest)
     kind, key = type_of(manifest), key_of(manifest)
-    seen = cluster.find(kind)
-    live = seen.entry(key) if seen else None
-    if seen and live is None:
-        # Most likely there is none. But a watch sees only what carries our labels, and not at once: an object of
-        # somebody else must not become ours by being applied to, and be deleted as ours some day.
-        seen.expect()
+    informer = cluster.find(kind)
+    live = informer.entry(key) if informer else None
+    if informer and live is None:
+        # The object probably does not exist. But a watch shows only objects with our labels, and with a delay, so a
+        # foreign object may have the name. Applying to it would make it ours, and we would delete it one day.
+        informer.expect()
         turn.may_write()
         with suppress(Conflict):
-            _note(seen, await cluster.kube.apply(wanted, new=True))
+            _remember(informer, await cluster.kube.apply(desired, new=True))
             return
     if live is None:
-        found = await cluster.kube.find(kind, key)
-        live = Entry(found, 0, owned_fields(found)) if found else None
+        existing = await cluster.kube.find(kind, key)
+        live = Entry(existing, 0, owned_fields(existing)) if existing else None
     if live is not None:
-        _refuse_strangers(live.manifest, owner_uid(manifest))
-        if is_current(live.manifest, live.owned, wanted):
+        _reject_foreign(live.manifest, owner_uid(manifest))
+        if is_current(live.manifest, live.owned, desired):
             if live.version == 0:
-                _note(seen, live.manifest)
+                _remember(informer, live.manifest)
             return
     turn.may_write()
-    _note(seen, await cluster.kube.apply(wanted))
+    _remember(informer, await cluster.kube.apply(desired))
 
 
 async def _create(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
+    """Create an object, and put it into the cache."""
     turn.may_write()
-    _note(cluster.find(type_of(manifest)), await cluster.kube.create(manifest))
+    _remember(cluster.find(type_of(manifest)), await cluster.kube.create(manifest))
 
 
 async def _replace(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
+    """Replace an object at its resourceVersion, and put it into the cache."""
     turn.may_write()
-    _note(cluster.find(type_of(manifest)), await cluster.kube.replace(manifest))
+    _remember(cluster.find(type_of(manifest)), await cluster.kube.replace(manifest))
 
 
 async def _issue(step: Issue, turn: Turn) -> None:
-    """Make the key here, as late as can be."""
+    """Generate a key and certificate, and store them in a Secret. The key is made here, so that no plan contains it."""
     turn.may_write()
     signer = step.certificate.signer
     authority = await turn.cluster(HUB).kube.get(SECRET, signer) if signer else None
@@ -103,57 +111,63 @@ async def _issue(step: Issue, turn: Turn) -> None:
 
 
 async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
-    seen = cluster.find(step.type)
-    live = seen.get(step.key) if seen else None
+    """Delete an object if its uid is still the same and it is not terminating.
+
+    Raises Foreign if it has another owner.
+    """
+    informer = cluster.find(step.type)
+    live = informer.get(step.key) if informer else None
     if live is None:
         live = await cluster.kube.find(step.type, step.key)
     if live is None or live["metadata"]["uid"] != step.uid or is_terminating(live):
-        return  # it is gone, or terminating; what has its name now is another object, and another decision
-    _refuse_strangers(live, step.owner)
+        return  # it is deleted or terminating; an object with the same name and another uid is left to a later plan
+    _reject_foreign(live, step.owner)
     turn.may_write()
     try:
-        left = await cluster.kube.delete(step.type, step.key, uid=step.uid, propagation=step.propagation)
+        remaining = await cluster.kube.delete(step.type, step.key, uid=step.uid, propagation=step.propagation)
     except NotFound:
-        left = None
-    if seen and left is None:
-        seen.gone(step.key, step.uid)
-    elif left is not None:
-        _note(seen, left)
+        remaining = None
+    if informer and remaining is None:
+        informer.gone(step.key, step.uid)
+    elif remaining is not None:
+        _remember(informer, remaining)
 
 
 async def _mark_failed(turn: Turn, cluster: Cluster, step: MarkFailed) -> None:
+    """Mark a revision of a Helm release as failed, unless its record has changed since it was observed."""
     secret = await cluster.kube.find(SECRET, step.secret)
     if secret is None or (secret["metadata"]["uid"], secret["metadata"]["resourceVersion"]) != (
         step.uid,
         step.version,
     ):
-        return  # somebody is at work on it after all
+        return  # another process works on it after all
     turn.may_write()
     stored = await cluster.kube.replace(await asyncio.to_thread(marked_failed, secret))
-    seen = cluster.find(SECRET)
-    if seen and seen.bare:  # else that watch is for other Secrets than Helm's
-        seen.written(stored)
+    informer = cluster.find(SECRET)
+    if informer and informer.bare:  # else the watch of Secrets is not the one for Helm's records
+        informer.written(stored)
 
 
 async def _renew_token(turn: Turn, step: RenewToken) -> None:
+    """Request a new token for our ServiceAccount, and replace it in the kubeconfig Secret of the cluster."""
     hub, kube = turn.cluster(HUB), turn.cluster(step.cluster).kube
-    used = kube.access.token
+    old_token = kube.access.token
     turn.may_write()
     token = await kube.request_token(step.account, step.seconds)
     secret = await hub.kube.get(SECRET, step.secret)
-    text = base64.b64decode(section(secret, "data").get(step.key, "")).decode(errors="replace")
-    renewed = base64.b64encode(with_token(text, used, token).encode()).decode()
+    kubeconfig = base64.b64decode(section(secret, "data").get(step.key, "")).decode(errors="replace")
+    new_kubeconfig = base64.b64encode(with_token(kubeconfig, old_token, token).encode()).decode()
     turn.may_write()
     version = secret["metadata"]["resourceVersion"]
-    _note(hub.find(SECRET), await hub.kube.set_data(SECRET, step.secret, {step.key: renewed}, version))
+    _remember(hub.find(SECRET), await hub.kube.set_data(SECRET, step.secret, {step.key: new_kubeconfig}, version))
 
 
 async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
-    """Raises Terminating when it is too late for one."""
+    """Add or remove our finalizer; raises Terminating if the object is being deleted and takes no new finalizer."""
     kind, key, present = step.type or turn.subject, step.key or turn.key, step.present
     hub = turn.cluster(HUB)
-    seen = hub.find(kind)
-    live = seen.get(key) if seen else await hub.kube.find(kind, key)
+    informer = hub.find(kind)
+    live = informer.get(key) if informer else await hub.kube.find(kind, key)
     if live is None:
         return
     metadata = live["metadata"]
@@ -162,29 +176,31 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
         return
     if present and is_terminating(live):
         raise Terminating("it is being deleted: nothing new is made for it")
-    wanted = [name for name in finalizers if name != names().finalizer] + [names().finalizer] * present
+    desired = [name for name in finalizers if name != names().finalizer] + [names().finalizer] * present
     turn.may_write()
     try:
-        left = await hub.kube.set_finalizers(kind, key, wanted, metadata["resourceVersion"])
+        remaining = await hub.kube.set_finalizers(kind, key, desired, metadata["resourceVersion"])
     except NotFound:
         if present:
             raise
-        left = None
-    if seen and (left is None or (is_terminating(live) and not wanted)):
-        seen.gone(key, metadata["uid"])
-    elif left is not None:
-        _note(seen, left)
+        remaining = None
+    if informer and (remaining is None or (is_terminating(live) and not desired)):
+        informer.gone(key, metadata["uid"])
+    elif remaining is not None:
+        _remember(informer, remaining)
 
 
-def _refuse_strangers(live: Manifest, owner: str | None) -> None:
-    theirs = owner_uid(live)
-    if theirs != owner:
-        whose = "another owner's" if theirs else "nobody's that we know"
-        raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {whose}; it is left alone")
+def _reject_foreign(live: Manifest, owner: str | None) -> None:
+    """Raise Foreign if the object has another owner, or Terminating if it is being deleted."""
+    live_owner = owner_uid(live)
+    if live_owner != owner:
+        described = "another owner's" if live_owner else "nobody's that we know"
+        raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {described}; it is left alone")
     if is_terminating(live):
         raise Terminating(f"{live.get('kind')} {key_of(live)} is still being deleted")
 
 
-def _note(seen: Informer | None, manifest: Manifest) -> None:
-    if seen:
-        seen.written(manifest)
+def _remember(informer: Informer | None, manifest: Manifest) -> None:
+    """Put the response to a write into the cache, if the type is watched."""
+    if informer:
+        informer.written(manifest)

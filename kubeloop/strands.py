@@ -1,6 +1,7 @@
-"""Act: carry out the steps of a plan in the order that `plan.py` tells; those to siblings at once.
+"""Carry out the steps of a plan in the order that `plan.py` defines, with siblings at the same time.
 
-A strand that fails, or whose cluster hangs, ends alone. How a step is done is for the executor of its type to know.
+A strand that fails, or whose cluster hangs, stops no other strand. The executor of a type of steps knows how they are
+done.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from kubeloop.queue import Failed
 from kubeloop.reading import Cluster, find
 from kubeloop.types import HUB, ResourceType, type_of
 
-AT_ONCE = 8  # writes for one object on one cluster
-OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
-A_LOOK = 20.0  # seconds for what a reconcile asks one of its clusters, while it asks the others
+AT_ONCE = 8  # concurrent writes for one object on one cluster
+OF_A_CLUSTER = 120.0  # seconds for one reconcile that depends on a workload cluster, for all of its requests together
+A_LOOK = 20.0  # seconds for the reads from one cluster in a reconcile that reads from several
 SLOW = f"The cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """For which object steps are carried out, and by what. `may_write` raises NotLeading when the lease is lost."""
+    """The object for which steps are carried out, and the clusters.
+
+    `may_write` raises NotLeading when the lease is lost.
+    """
 
     subject: ResourceType
     key: Key
@@ -39,50 +43,54 @@ class Executor(Protocol):
     """Carries out the steps of some types."""
 
     async def begin(self, step: Any, turn: Turn) -> None:
-        """Do it; raises ClientError.
+        """Carry the step out; raises ClientError.
 
-        What takes longer than requests do is only begun, in a task of the executor's own: no reconcile waits for it,
-        and none that is ended ends it. How it went, the next look observes.
+        Work that takes longer than API requests is only started, in a task of the executor's own. It outlives the
+        reconcile, and the next observation shows its result.
         """
         ...
 
 
 Executors = Mapping[type[Any], Executor]
-"""Who carries out the steps of each type."""
+"""The executor of each type of steps."""
 
 
 def told(failures: Iterable[Failure], *, to_tenants: bool = False) -> str:
-    """What is said of all of them: first what somebody has to mend, last what is likely to pass by itself."""
-    by_telling = sorted(failures, key=lambda one: (one.error.retry, isinstance(one.error, Unreachable | Conflict)))
-    return "; ".join(one.in_our_words() if to_tenants else str(one) for one in by_telling)
+    """Return one message for all failures, ordered from those that a person has to fix to those that pass by
+    themselves."""
+    by_telling = sorted(
+        failures, key=lambda failure: (failure.error.retry, isinstance(failure.error, Unreachable | Conflict))
+    )
+    return "; ".join(failure.in_our_words() if to_tenants else str(failure) for failure in by_telling)
 
 
 def outcome(failures: Sequence[Failure]) -> Failed:
-    """When to try again: as late as the most patient of servers asks, and soon if that may help any of them."""
-    pauses = [one.error.retry_after for one in failures if one.error.retry_after is not None]
-    return Failed(at_least=max(pauses, default=None), terminal=not any(one.error.retry for one in failures))
+    """Return when to retry: not before the longest Retry-After, and soon unless every failure is permanent."""
+    pauses = [failure.error.retry_after for failure in failures if failure.error.retry_after is not None]
+    return Failed(at_least=max(pauses, default=None), terminal=not any(failure.error.retry for failure in failures))
 
 
 @asynccontextmanager
 async def ended_by(end: float | None, why: str = SLOW) -> AsyncGenerator[None]:
-    """Raises Unreachable when something is not over at that moment of the loop's clock."""
+    """Raise Unreachable if the block has not ended at this time of the event loop's clock. None sets no deadline."""
     deadline = asyncio.timeout_at(end)
     try:
         async with deadline:
             yield
     except TimeoutError as error:
         if deadline.expired():
-            slow = Unreachable(why)
-            slow.ours = True
-            raise slow from error
+            timeout = Unreachable(why)
+            timeout.ours = True
+            raise timeout from error
         raise
 
 
 @asynccontextmanager
 async def a_look() -> AsyncGenerator[None]:
-    """Raises Unreachable when one cluster of several has not answered so soon that the others can wait for it."""
-    end = asyncio.get_running_loop().time() + A_LOOK
-    async with ended_by(end, f"The cluster did not answer within {A_LOOK:g} s"):
+    """Raise Unreachable if one of several clusters does not answer within `A_LOOK`, so that the others need not wait
+    for it."""
+    deadline = asyncio.get_running_loop().time() + A_LOOK
+    async with ended_by(deadline, f"The cluster did not answer within {A_LOOK:g} s"):
         yield
 
 
@@ -93,37 +101,40 @@ class Actor:
     turn: Turn
     executors: Executors
     end: float | None = None
-    """When every strand is to be over, by the loop's clock."""
+    """The deadline of all strands, by the event loop's clock."""
 
     async def act(self, steps: Iterable[Step]) -> tuple[Failure, ...]:
-        """Carry out the steps of a plan; answers what failed."""
+        """Carry out the steps of a plan and return the failures. A row with a failure is the last that runs."""
         for row in strands(steps):
-            failed = [one for strand in await asyncio.gather(*map(self._carry_out, row)) for one in strand]
-            if failed:
-                return tuple(failed)
+            failures = [failure for strand in await asyncio.gather(*map(self._carry_out, row)) for failure in strand]
+            if failures:
+                return tuple(failures)
         return ()
 
     async def _carry_out(self, strand: Sequence[Step]) -> Sequence[Failure]:
-        """Raises nothing: no strand is to end another."""
-        failed: list[Failure] = []
+        """Carry out the steps of one strand and return its failures.
+
+        Raises nothing, so that no strand stops another.
+        """
+        failures: list[Failure] = []
         confirmed = False
-        for siblings in _siblings(strand):
+        for siblings in _group_siblings(strand):
             try:
                 async with ended_by(self.end):
-                    if not confirmed and any(map(self._makes_again, siblings)):
-                        await self._confirm()
+                    if not confirmed and any(map(self._is_recreation, siblings)):
+                        await self._confirm_subject()
                         confirmed = True
-                    failure = await self._take_all(siblings)
+                    failure = await self._take_siblings(siblings)
             except Exception as error:  # noqa: BLE001 - a defect in one strand is that strand's failure
-                failure = Failure(siblings[0], _as_ours(error))
+                failure = Failure(siblings[0], _as_client_error(error))
             if failure:
-                failed.append(failure)
+                failures.append(failure)
                 if not siblings[0].only_begins:
                     break
-        return failed
+        return failures
 
-    async def _take_all(self, steps: Sequence[Step]) -> Failure | None:
-        """Carry them out at once, and all whatever becomes of the others; answers the first that failed."""
+    async def _take_siblings(self, steps: Sequence[Step]) -> Failure | None:
+        """Carry out sibling steps concurrently, each to its end, and return the first failure."""
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def take(step: Step) -> None:
@@ -132,48 +143,57 @@ class Actor:
 
         for step, error in zip(steps, await asyncio.gather(*map(take, steps), return_exceptions=True), strict=True):
             if isinstance(error, Exception):
-                return Failure(step, _as_ours(error))
+                return Failure(step, _as_client_error(error))
             if error is not None:
                 raise error
         return None
 
-    def _makes_again(self, step: Step) -> bool:
-        """Whether it makes what was there a short while ago, or another of what we have told of before."""
+    def _is_recreation(self, step: Step) -> bool:
+        """True if the step creates an object that was deleted recently, or one for a subject that already has a
+        status."""
         match step:
             case Apply(manifest, cluster):
-                seen = self.turn.cluster(cluster).find(type_of(manifest))
-                return seen is not None and seen.lost(key_of(manifest))
+                informer = self.turn.cluster(cluster).find(type_of(manifest))
+                return informer is not None and informer.lost(key_of(manifest))
             case Create():
-                return bool((self._known() or {}).get("status"))
+                return bool((self._find_cached_subject() or {}).get("status"))
             case _:
                 return False
 
-    async def _confirm(self) -> None:
-        """See for ourselves that the object is still there; raises Conflict when it is terminating and nobody told us.
+    async def _confirm_subject(self) -> None:
+        """Read the object itself from the API server.
 
-        What was made for it goes with it, and while our watch lags we would make that again as often as it is deleted.
+        Raises Conflict if it was deleted or is terminating, unlike in the cache.
+
+        Its children are deleted with it. While the watch lags, we would otherwise recreate them as often as they are
+        deleted.
         """
-        hub, known = self.turn.cluster(HUB), self._known()
+        hub, cached = self.turn.cluster(HUB), self._find_cached_subject()
         subjects, live = hub.find(self.turn.subject), await hub.kube.find(self.turn.subject, self.turn.key)
         if subjects and live:
             subjects.written(live)
-        elif subjects and known:
-            subjects.gone(self.turn.key, known["metadata"]["uid"])
-        if _life(live) != _life(known):
+        elif subjects and cached:
+            subjects.gone(self.turn.key, cached["metadata"]["uid"])
+        if _identity(live) != _identity(cached):
             raise Conflict(f"{self.turn.subject.kind} {self.turn.key} is gone, or terminating")
 
-    def _known(self) -> Manifest | None:
+    def _find_cached_subject(self) -> Manifest | None:
+        """Return the object that the steps are for, from the cache."""
         return find(self.turn.cluster(HUB), self.turn.subject, self.turn.key)
 
     async def _begin(self, step: Step) -> None:
+        """Hand the step to the executor of its type; raises ClientError if there is none."""
         executor = self.executors.get(type(step))
         if executor is None:
             raise ClientError("this operator runs nothing that does such a thing")
         await executor.begin(step, self.turn)
 
 
-def _as_ours(error: Exception) -> ClientError:
-    """A defect is told without the words of its cause, which is for the log."""
+def _as_client_error(error: Exception) -> ClientError:
+    """Return the error as a ClientError.
+
+    The text of an internal error is left out of the message and kept for the log.
+    """
     if isinstance(error, ClientError):
         return error
     defect = Defect.by(error)
@@ -181,12 +201,12 @@ def _as_ours(error: Exception) -> ClientError:
     return defect
 
 
-def _siblings(steps: Iterable[Step]) -> Iterator[Sequence[Step]]:
-    """Steps that follow each other and do the same to objects of one type: none of them waits for another."""
+def _group_siblings(steps: Iterable[Step]) -> Iterator[Sequence[Step]]:
+    """Group consecutive steps that do the same to objects of one type, so that each group can run concurrently."""
     for _, siblings in groupby(steps, lambda step: step.siblings):
         yield tuple(siblings)
 
 
-def _life(manifest: Manifest | None) -> object:
-    """Which object it is, and whether it is terminating; None when there is none."""
+def _identity(manifest: Manifest | None) -> object:
+    """Return the uid and whether the object is terminating; None if there is no object."""
     return manifest and (manifest["metadata"]["uid"], "deletionTimestamp" in manifest["metadata"])

@@ -1,4 +1,4 @@
-"""The token of a service account, as far as it tells of itself."""
+"""Service account tokens as their claims describe them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a service account's token says of itself. Nobody has checked its signature but the server that takes it."""
+    """The claims of a service account token. Only the server that accepts it has verified the signature."""
 
     namespace: str
     account: str
     since: datetime
+    """The time at which it was issued."""
     until: datetime
+    """The time at which it expires."""
 
     @property
     def lasts(self) -> timedelta:
+        """The lifetime of the token."""
         return self.until - self.since

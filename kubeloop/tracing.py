@@ -1,12 +1,11 @@
-"""What reconciles are made of, as spans: each with the requests and processes that it takes as children.
+"""Tracing: a span for each reconcile, with its requests and processes as children.
 
-Off unless somebody asks for it. Then nothing is made and nothing imported; what there is costs a question each time.
-Who makes spans and where they go is `otlp.py`'s.
+Off by default. Then nothing is created or imported, and each call costs one check. `otlp.py` creates and exports spans.
 
-A request counts to the reconcile in whose tasks it is made, until that ends: what goes on beside reconciles (watches,
-probes, the lease) makes no spans, though a reconcile may have begun it. Attributes are names and numbers, by
-OpenTelemetry's conventions: no query of a URL, no body, no word of an error. Of an object that something is done for or
-to they begin with `modelplane.`: by these conventions `k8s.` says where whoever tells it runs.
+A request belongs to the reconcile in whose tasks it is made, until the reconcile ends. Background work (watches,
+probes, the lease) makes no spans, even if a reconcile has started it. Attributes are names and numbers by
+OpenTelemetry's conventions, without queries of URLs, bodies or texts of errors. Attributes of the reconciled or
+requested object begin with `modelplane.`, because `k8s.` describes the place where the reporting process runs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ log = structlog.get_logger()
 
 
 class Service(NamedTuple):
-    """The program that spans are of, as OpenTelemetry names it."""
+    """The program that spans belong to, by OpenTelemetry's names."""
 
     name: str
     version: str
@@ -41,34 +40,41 @@ class Service(NamedTuple):
 
 
 class Span(Protocol):
-    """One span, as whoever is in it sees it."""
+    """A span, as the code within it uses it."""
 
-    def tell(self, attribute: str, value: str | int) -> None: ...
+    def tell(self, attribute: str, value: str | int) -> None:
+        """Set an attribute."""
+        ...
 
     def fail(self, error: str) -> None:
-        """`error`: a name of few."""
+        """Mark the span as failed. `error`: one of few names."""
         ...
 
 
 class Recorded(Span, Protocol):
+    """A span that its creator ends."""
+
     def end(self) -> None: ...
 
     @property
     def reference(self) -> Any:
-        """What a child needs to know of it."""
+        """The reference that a child needs as its parent."""
         ...
 
 
 class Tracer(Protocol):
-    """Makes spans; may neither wait nor raise."""
+    """Creates spans; must neither wait nor raise."""
 
     def begin(self, name: str, attributes: Attributes, *, parent: Any, remote: bool) -> Recorded:
-        """`parent`: the reference of another one, or None; `remote`: whether it is a request to somebody else."""
+        """Start a span.
+
+        `parent`: the reference of another span, or None; `remote`: True for a request to another process.
+        """
         ...
 
 
 class Unrecorded:
-    """Where nobody wants to know."""
+    """A span that records nothing, for when tracing is off."""
 
     def tell(self, attribute: str, value: str | int) -> None:
         pass
@@ -79,7 +85,7 @@ class Unrecorded:
 
 @dataclass(slots=True)
 class Scope:
-    """What counts to a span. Tasks that it began may outlive it, and then hold nothing but its reference."""
+    """The context of a span. Tasks that outlive the span keep only its reference."""
 
     reference: Any
     open: bool = True
@@ -92,53 +98,55 @@ _scope: ContextVar[Scope | None] = ContextVar("scope", default=None)
 
 
 def reconcile(kind: str, key: Key) -> AbstractContextManager[Span]:
-    """The span of one reconcile, which has no parent."""
+    """Return the span of a reconcile, which has no parent."""
     if _tracer is None:
         return _OFF
     attributes = {"modelplane.kind": kind, "modelplane.name": key.name}
     attributes |= {"modelplane.namespace": key.namespace} if key.namespace else {}
-    return _within(_tracer, f"reconcile {kind}", attributes, None)
+    return _open_scope(_tracer, f"reconcile {kind}", attributes, None)
 
 
 def begun(name: str, attributes: Attributes) -> AbstractContextManager[Span]:
-    """The span of what a reconcile has begun and does not wait for."""
+    """Return the span of work that a reconcile starts and does not wait for."""
     scope = _scope.get()
     if _tracer is None or scope is None:
         return _OFF
-    return _within(_tracer, name, attributes, scope.reference)
+    return _open_scope(_tracer, name, attributes, scope.reference)
 
 
 def call(name: str, attributes: Callable[[], Attributes]) -> AbstractContextManager[Span]:
-    """The span of a request to somebody else, if anything is under way that it counts to."""
+    """Return the span of a request to another process, if it is made within a reconcile."""
     scope = _scope.get()
     if _tracer is None or scope is None or not scope.open:
         return _OFF
-    return _recorded(_tracer.begin(name, attributes(), parent=scope.reference, remote=True))
+    return _end_span(_tracer.begin(name, attributes(), parent=scope.reference, remote=True))
 
 
 def by_http(method: str, url: URL) -> Attributes:
-    """What is told of a request by HTTP."""
-    found: dict[str, str | int] = {"http.request.method": method, "server.address": url.host or ""}
+    """Return the attributes of an HTTP request."""
+    attributes: dict[str, str | int] = {"http.request.method": method, "server.address": url.host or ""}
     if url.port is not None:
-        found["server.port"] = url.port
-    return {**found, "url.full": str(url.with_user(None).with_query(None).with_fragment(None))}
+        attributes["server.port"] = url.port
+    return {**attributes, "url.full": str(url.with_user(None).with_query(None).with_fragment(None))}
 
 
 @contextmanager
-def _within(tracer: Tracer, name: str, attributes: Attributes, parent: Any) -> Generator[Span]:
-    made = tracer.begin(name, attributes, parent=parent, remote=False)
-    scope = Scope(made.reference)
+def _open_scope(tracer: Tracer, name: str, attributes: Attributes, parent: Any) -> Generator[Span]:
+    """Run a block within a span, to which the requests of the block belong."""
+    span = tracer.begin(name, attributes, parent=parent, remote=False)
+    scope = Scope(span.reference)
     token = _scope.set(scope)
     try:
-        with _recorded(made):
-            yield made
+        with _end_span(span):
+            yield span
     finally:
         scope.open = False
         _scope.reset(token)
 
 
 @contextmanager
-def _recorded(span: Recorded) -> Generator[Span]:
+def _end_span(span: Recorded) -> Generator[Span]:
+    """End a span after the block, and mark it as failed if the block raises."""
     try:
         yield span
     except BaseException as error:
@@ -150,10 +158,12 @@ def _recorded(span: Recorded) -> Generator[Span]:
 
 @contextmanager
 def exporting(endpoint: str | None, service: Service, grpc: str = "") -> Generator[None]:
-    """Have spans made while the block runs. `endpoint`: where they go; empty: as the environment says; None: none are.
-    `grpc`: the variable that asks for gRPC.
+    """Export spans while the block runs.
 
-    What keeps it from that is one line in the log: the operator does without.
+    `endpoint`: the collector; empty to use the environment; None turns tracing off.
+
+    `grpc`: the environment variable that asks for gRPC, which is not supported. Every problem is one line in the log:
+    the operator works without traces.
     """
     global _tracer  # noqa: PLW0603 - of the whole process, as contexts are
     if endpoint is not None and grpc:
@@ -162,14 +172,14 @@ def exporting(endpoint: str | None, service: Service, grpc: str = "") -> Generat
         yield
         return
     try:
-        made, end = import_module("kubeloop.otlp").exporter(endpoint, service)
+        tracer, end = import_module("kubeloop.otlp").exporter(endpoint, service)
     except ImportError as error:
         log.warning("traces are off", why=f"there is no {error.name}", remedy=EXTRA)
-        made, end = None, lambda: None
+        tracer, end = None, lambda: None
     except Exception as error:  # noqa: BLE001 - of whatever the environment says to the SDK
         log.warning("traces are off", why=f"{type(error).__name__}: look at the variables OTEL_...")
-        made, end = None, lambda: None
-    _tracer = made
+        tracer, end = None, lambda: None
+    _tracer = tracer
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""The types of objects, and where an API server keeps objects of a type.
+"""The types of objects, and the paths at which API servers serve them.
 
-A type that a manifest names has a row here, or is registered by whoever defines it: so a plan can name it without
+Every type that a manifest may have is listed here, or registered by its owner, so that a plan can name it without
 asking a server.
 """
 
@@ -15,16 +15,16 @@ from kubeloop.errors import InvalidName
 from kubeloop.objects import Manifest
 
 HUB: Final = ""
-"""The name of the cluster that we run on, where a cluster has to be named."""
+"""The name of the cluster on which the operator runs, where a cluster has to be named."""
 
 
 # Some kinds of Kubernetes allow more (any character but / and %), but none that we read or write needs it.
 _NAME: Final = re.compile(r"[-._:a-zA-Z0-9]{1,253}")
-_SHOWN: Final = 80  # characters of a name that is refused
+_SHOWN: Final = 80  # characters of an invalid name that are shown
 
 
 class ResourceType(NamedTuple):
-    """A type of objects."""
+    """A type of objects: apiVersion, kind and plural."""
 
     api_version: str
     kind: str
@@ -36,18 +36,18 @@ class ResourceType(NamedTuple):
         return self.api_version.rpartition("/")[0]
 
     def path(self, namespace: str = "", name: str | None = None, subresource: str = "") -> str:
-        """Where these objects are; one of them with a name. Raises InvalidName.
+        """Return the path of all objects, of those of a namespace, or of one object. Raises InvalidName.
 
-        Users write names. One that is put into a path as it is leads to whatever it says: `../../team-b/secrets/key`.
+        Names come from users, and an unchecked one could escape from the path: `../../team-b/secrets/key`.
         """
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
         if self.namespaced and (namespace or name is not None):
-            root += f"/namespaces/{self._segment(namespace)}"
-        named = () if name is None else (self._segment(name),)
-        return "/".join(filter(None, (root, self.plural, *named, subresource)))
+            root += f"/namespaces/{self._path_segment(namespace)}"
+        name_segments = () if name is None else (self._path_segment(name),)
+        return "/".join(filter(None, (root, self.plural, *name_segments, subresource)))
 
-    def _segment(self, name: str) -> str:
-        """A name as one segment of a path."""
+    def _path_segment(self, name: str) -> str:
+        """Return a name as one segment of a path; raises InvalidName."""
         if name in {".", ".."} or not _NAME.fullmatch(name):
             raise InvalidName(f"{name[:_SHOWN]!r} cannot be the name or namespace of a {self.kind}")
         return quote(name, safe="")
@@ -111,7 +111,7 @@ BACKEND_TRAFFIC_POLICY: Final = ResourceType(
     "gateway.envoyproxy.io/v1alpha1", "BackendTrafficPolicy", "backendtrafficpolicies"
 )
 POLICIES: Final = (CLIENT_TRAFFIC_POLICY, BACKEND_TRAFFIC_POLICY)
-"""How Envoy Gateway treats the connections of a Gateway."""
+"""The policies for connections of a Gateway of Envoy Gateway."""
 BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
 ENVOY_EXTENSION_POLICY: Final = ResourceType(
     "gateway.envoyproxy.io/v1alpha1", "EnvoyExtensionPolicy", "envoyextensionpolicies"
@@ -185,17 +185,18 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         L2_ADVERTISEMENT,
     )
 }
+"""The types of Kubernetes and its extensions that are used, by apiVersion and kind."""
 
 _REGISTERED: dict[tuple[str, str], ResourceType] = {**TYPES}
 
 
 class UnknownTypeError(LookupError):
-    """A manifest of a type that has no row here and that nobody has registered."""
+    """The type of a manifest is neither listed here nor registered."""
 
 
 def register(*types: ResourceType) -> None:
-    """Let `type_of` know the types of an operator's own kinds."""
-    _REGISTERED.update({(one.api_version, one.kind): one for one in types})
+    """Register the types of an operator's own kinds for `type_of`."""
+    _REGISTERED.update({(resource_type.api_version, resource_type.kind): resource_type for resource_type in types})
 
 
 def type_of(manifest: Manifest) -> ResourceType:

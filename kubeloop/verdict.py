@@ -1,28 +1,28 @@
-"""What the webhook answers about one object."""
+"""The result of the admission webhook for one object."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-MOST: Final = 5  # of each list: an API server passes on 4 KiB of warnings, and a person reads fewer
+MOST: Final = 5  # of each list, since an API server passes on only 4 KiB of warnings
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An object with refusals is not stored. What was stored before never has any for what has not changed."""
+    """The result of a review. An object with refusals is not stored. Unchanged parts of a stored object cause none."""
 
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Told whenever the object is written."""
+    """Warnings to return at every write."""
     forecast: tuple[str, ...] = ()
-    """What would come of it although nothing is wrong: told in a dry run alone, which asks for it."""
+    """Warnings to return in a dry run only, about consequences of a valid object."""
 
     def told(self, *, dry_run: bool) -> tuple[str, ...]:
-        """The warnings of the answer."""
-        found = (*(self.forecast if dry_run else ()), *self.warnings)
-        more = (f"{len(found) - MOST} more warnings",) if len(found) > MOST else ()
-        return (*found[:MOST], *more)
+        """Return the warnings to send, shortened to MOST."""
+        warnings = (*(self.forecast if dry_run else ()), *self.warnings)
+        remainder = (f"{len(warnings) - MOST} more warnings",) if len(warnings) > MOST else ()
+        return (*warnings[:MOST], *remainder)
 
 
 NOTHING: Final = Verdict()

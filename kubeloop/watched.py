@@ -1,8 +1,9 @@
-"""What is watched, put together from what controllers declare; the order of the controllers changes nothing.
+"""Collects the watches and indexes that controllers declare. Their order does not matter.
 
-Every type that wakes a controller is watched. On the hub, our own kinds and Namespaces are watched whole, and the
-Secrets of our own namespace; of every other type, and on workload clusters, what carries our owner label. There it is
-taken to be made by us alone, and is not watched while there is none, unless a controller declares something else.
+Every type that has a mapper is watched. On the hub, our own kinds and Namespaces are watched completely, and the
+Secrets of our own namespace; every other type, and all types on workload clusters, only with our owner label. On
+workload clusters we assume that only we create such objects, and do not watch a type while none of it exists, unless a
+controller declares otherwise.
 """
 
 from __future__ import annotations
@@ -27,63 +28,76 @@ Controllers = tuple[Controller[Any, Any], ...]
 def watched(
     controllers: Controllers, ours: frozenset[ResourceType], system_namespace: str
 ) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """Return what to watch on the hub, `ours` among it, and on workload clusters.
+    """Return the watches of the hub, including `ours`, and those of workload clusters.
 
-    Raises ValueError when controllers contradict each other.
+    Raises ValueError when two controllers declare different watches for one type.
     """
-    hub = {kind: Watched(kind) for one in controllers for kind in one.watches}
-    hub |= _agreed(
-        ((one, told.type, told) for one in controllers for told in one.watched),
+    hub = {kind: Watched(kind) for item in controllers for kind in item.watches}
+    hub |= _merge_declarations(
+        ((item, watch.type, watch) for item in controllers for watch in item.watched),
         lambda kind: f"how {kind.kind}s are watched on the hub",
     )
     hub |= {kind: Watched(kind, None, keeping=without_crossplane) for kind in ours}
     hub |= {NAMESPACE: Watched(NAMESPACE, None), SECRET: Watched(SECRET, None, namespace=system_namespace)}
-    remote = {kind: Watched(kind, ours=True) for one in controllers for kind in one.remote_watches}
-    remote |= {told.type: Watched(told.type, ours=True) for one in controllers for told in one.watched_remotely}
-    remote |= _agreed(
-        ((one, told.type, told) for one in controllers for told in one.watched_remotely if told != remote[told.type]),
+    remote = {kind: Watched(kind, ours=True) for item in controllers for kind in item.remote_watches}
+    remote |= {watch.type: Watched(watch.type, ours=True) for item in controllers for watch in item.watched_remotely}
+    remote |= _merge_declarations(
+        (
+            (item, watch.type, watch)
+            for item in controllers
+            for watch in item.watched_remotely
+            if watch != remote[watch.type]
+        ),
         lambda kind: f"how {kind.kind}s are watched on workload clusters",
     )
-    found = indexes(controllers)
-    near, far = (
-        tuple(replace(one, indexes=found.get(kind, {})) for kind, one in sorted(types.items()))
+    all_indexes = indexes(controllers)
+    hub_watches, remote_watches = (
+        tuple(replace(item, indexes=all_indexes.get(kind, {})) for kind, item in sorted(types.items()))
         for types in (hub, remote)
     )
-    return near, far
+    return hub_watches, remote_watches
 
 
 def indexes(controllers: Controllers) -> Indexes:
-    """How objects are found; raises ValueError when two controllers mean different things by one index."""
-    agreed = _agreed(
+    """Return all declared indexes by type and name.
+
+    Raises ValueError when two controllers declare one name differently.
+    """
+    agreed = _merge_declarations(
         (
-            (one, (kind, name), index)
-            for one in controllers
-            for kind, named in one.indexes.items()
-            for name, index in named.items()
+            (controller, (kind, name), index)
+            for controller in controllers
+            for kind, by_name in controller.indexes.items()
+            for name, index in by_name.items()
         ),
-        lambda place: f"the index {place[1]} of {place[0].kind}s",
+        lambda index_key: f"the index {index_key[1]} of {index_key[0].kind}s",
     )
-    found: defaultdict[ResourceType, dict[str, Index]] = defaultdict(dict)
+    by_type: defaultdict[ResourceType, dict[str, Index]] = defaultdict(dict)
     for (kind, name), index in agreed.items():
-        found[kind][name] = index
-    return found
+        by_type[kind][name] = index
+    return by_type
 
 
-def _agreed(declared: Iterable[tuple[Controller[Any, Any], K, V]], words: Callable[[K], str]) -> Mapping[K, V]:
-    """What is declared, each once."""
+def _merge_declarations(
+    declared: Iterable[tuple[Controller[Any, Any], K, V]], describe: Callable[[K], str]
+) -> Mapping[K, V]:
+    """Return the declared values by key.
+
+    Raises ValueError, worded by `describe`, if two controllers declare different ones.
+    """
     agreed: dict[K, tuple[str, V]] = {}
     for controller, key, value in declared:
         kind = controller.type.kind
-        first, known = agreed.setdefault(key, (kind, value))
-        if known != value:
-            raise ValueError(f"The controllers of {first} and {kind} declare {words(key)} differently")
+        first_kind, first_value = agreed.setdefault(key, (kind, value))
+        if first_value != value:
+            raise ValueError(f"The controllers of {first_kind} and {kind} declare {describe(key)} differently")
     return {key: value for key, (_, value) in agreed.items()}
 
 
 def without_crossplane(manifest: Manifest) -> Manifest:
-    """One of our objects without what is there for Crossplane: nobody here reads it, and it may have hundreds of KB.
+    """Return one of our objects without `spec.crossplane`, which nothing here reads and which can have hundreds of KB.
 
-    Objects that are written back whole, ModelReplicas, never have it.
+    Kinds that are written back in full, ModelReplicas, never have that field.
     """
     spec = section(manifest, "spec")
     if "crossplane" not in spec:

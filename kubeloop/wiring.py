@@ -1,4 +1,5 @@
-"""Who is woken by what: changes that the watches see, turned into keys in queues, and the workers that run them."""
+"""The wiring of controllers: mappers turn changes from informers into keys in queues, and workers reconcile the
+keys."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from kubeloop.throttle import Throttle
 from kubeloop.types import HUB, ResourceType
 from kubeloop.workers import Serial, Workers
 
-WORKERS = 16  # of a kind whose objects do not wait for each other
+WORKERS = 16  # of each kind; those of a serial kind reconcile one object at a time
 PER_CONCURRENCY_KEY = 4
 
 T = TypeVar("T")
@@ -36,67 +37,73 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 OnReconciled = Callable[[str, Outcome, float], None]
-"""Told the kind, what became of it, and the seconds that took, for metrics."""
+"""Called with the kind, the outcome and the duration in seconds, for metrics."""
 
 
 def owner_of_kind(kind: str) -> Mapper:
-    """Wakes the owner that the labels name, when it is of that kind."""
+    """Return a mapper to the owner that the owner labels name, if it is of this kind."""
 
-    def owner(change: Change, _: Cluster) -> Iterable[Key]:
+    def map_to_owner(change: Change, _: Cluster) -> Iterable[Key]:
         for manifest in filter(None, change):
-            named = labels_of(manifest)
-            if named.get(names().owner_kind) == kind:
-                yield Key(named.get(names().owner_namespace, ""), named.get(names().owner_name, ""))
+            labels = labels_of(manifest)
+            if labels.get(names().owner_kind) == kind:
+                yield Key(labels.get(names().owner_namespace, ""), labels.get(names().owner_name, ""))
 
-    return owner
+    return map_to_owner
 
 
 def everyone(kind: ResourceType) -> Mapper:
-    """Wakes all objects of a type on the hub."""
+    """Return a mapper to all objects of a type on the hub."""
 
-    def all_of_them(_: Change, hub: Cluster) -> Iterable[Key]:
+    def map_to_all(_: Change, hub: Cluster) -> Iterable[Key]:
         informer = hub.find(kind)
         return informer.keys() if informer else ()
 
-    return all_of_them
+    return map_to_all
 
 
 def begins(index: Index) -> Mapper:
-    """Wakes an object that an index begins to find, as for what its status has come to say: who looked there while that
-    status was on its way has passed it over."""
+    """Return a mapper to an object that an index begins to find.
 
-    def began(change: Change, _: Cluster) -> Iterable[Key]:
-        before, after = (bool(one and [*index(one)]) for one in change)
-        return (key_of(change.latest),) if after and not before else ()
+    A reader of that index that ran before the change arrived has missed the object, so the object itself is reconciled.
+    """
 
-    return began
+    def map_new_match(change: Change, _: Cluster) -> Iterable[Key]:
+        old_match, new_match = (bool(manifest and [*index(manifest)]) for manifest in change)
+        return (key_of(change.latest),) if new_match and not old_match else ()
+
+    return map_new_match
 
 
 def concerns(old: Manifest | None, new: Manifest | None) -> bool:
-    """Whether a change of an object concerns its own controller: its status is written by that very controller."""
+    """True if a change concerns the object's own controller. Changes of the status do not: the controller writes it."""
     if old is None or new is None:
         return True
-    return _named(old, _OF_INTEREST) != _named(new, _OF_INTEREST)
+    return _select_fields(old, _RELEVANT_FIELDS) != _select_fields(new, _RELEVANT_FIELDS)
 
 
 def edits(old: Manifest | None, new: Manifest | None) -> bool:
-    """Whether somebody has changed what an object asks for: no pause that a server asked for holds that up."""
-    return old is None or new is None or _named(old, _EDITED) != _named(new, _EDITED)
+    """True if a person or another client has changed the object, which ends any pause that a server asked for."""
+    return old is None or new is None or _select_fields(old, _EDITED_FIELDS) != _select_fields(new, _EDITED_FIELDS)
 
 
-# What somebody else changes of an object, and what we do.
-_EDITED = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
-_OF_INTEREST = (*_EDITED, "finalizers")
+# Metadata that other clients change, and what matters to the object's own controller besides.
+_EDITED_FIELDS = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
+_RELEVANT_FIELDS = (*_EDITED_FIELDS, "finalizers")
 
 
-def _named(manifest: Manifest, fields: Iterable[str]) -> tuple[Any, ...]:
+def _select_fields(manifest: Manifest, fields: Iterable[str]) -> tuple[Any, ...]:
+    """Return these fields of an object's metadata."""
     metadata = manifest["metadata"]
     return tuple(metadata.get(name) for name in fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """One controller at work. What is heard before that is not followed: then all objects are looked at anyway."""
+    """One controller with its queue and workers.
+
+    Events before the workers start are ignored: all objects are enqueued then.
+    """
 
     controller: Controller[Any, Any]
     clients: Clients
@@ -104,43 +111,53 @@ class Runner:
     throttle: Throttle[Key]
 
     def listen(self, informer: Informer) -> None:
-        """Be woken by what concerns this controller in an informer."""
-        hub = informer.cluster == HUB
-        mappers = self.controller.watches if hub else self.controller.remote_watches
-        if hub and informer.type == self.controller.type:
-            informer.subscribe(self._own)
+        """Subscribe to the changes in an informer that concern this controller."""
+        is_hub = informer.cluster == HUB
+        mappers = self.controller.watches if is_hub else self.controller.remote_watches
+        if is_hub and informer.type == self.controller.type:
+            informer.subscribe(self._on_own_change)
             informer.on_trouble(self.workers.add)
         if mapper := mappers.get(informer.type):
-            informer.subscribe(self._other(mapper, informer.cluster))
+            informer.subscribe(self._map_change(mapper, informer.cluster))
 
     def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
-        """A workload cluster ceases to answer, or another way leads to it; `returned`: it answers again."""
+        """Enqueue the objects that depend on a workload cluster whose connection changed.
+
+        `returned`: it is reachable again.
+        """
         if not self.workers.at_work:
             return
         try:
             for key in self.controller.on_connection(cluster, self.clients.hub):
-                self._wake(key, cluster, forgiven=returned)
-        except Exception as error:  # an object of the hub on which this fails is no trouble of the connection's
+                self._enqueue(key, cluster, forgiven=returned)
+        except Exception as error:  # a mapper that fails must not end the connection
             kind = self.controller.type.kind
             if so_far := self.clients.repeats.worth(("nobody woken", kind, type(error), origin(error))):
                 log.error("nobody woken", kind=kind, cluster=cluster, so_far=so_far, exc_info=error)
 
-    def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+    def _on_own_change(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+        """Enqueue an object of this kind that has changed."""
         if self.workers.at_work and concerns(old, new):
             self.workers.add(key, edited=edits(old, new))
 
-    def _other(self, mapper: Mapper, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
-        def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
+    def _map_change(self, mapper: Mapper, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
+        """Return a listener that enqueues the objects to which a mapper maps a change."""
+
+        def enqueue_mapped(_: Key, old: Manifest | None, new: Manifest | None) -> None:
             if self.workers.at_work:
                 for key in mapper(Change(old, new, cluster), self.clients.hub):
-                    self._wake(key, cluster)
+                    self._enqueue(key, cluster)
 
-        return heard
+        return enqueue_mapped
 
-    def _wake(self, key: Key, cluster: str, *, forgiven: bool = False) -> None:
+    def _enqueue(self, key: Key, cluster: str, *, forgiven: bool = False) -> None:
+        """Enqueue a key, at a limited rate if the event comes from a workload cluster.
+
+        `forgiven` resets its failure count.
+        """
         if cluster == HUB:
             self.workers.add(key)
-        elif find(self.clients.hub, self.controller.type, key):  # else labels there name what was never here
+        elif find(self.clients.hub, self.controller.type, key):  # labels on clusters may name missing objects
             self.throttle.wake(key, cluster, forgiven=forgiven)
 
 
@@ -154,9 +171,10 @@ def runner(
     workers: int = WORKERS,
     guard: Guard = UNGUARDED,
 ) -> Runner:
-    """A controller with its queue and its workers."""
+    """Create the queue and the workers of a controller."""
 
-    def place(key: Key) -> tuple[str, str]:
+    def locate(key: Key) -> tuple[str, str]:
+        """Return the namespace and the concurrency key of a key."""
         informer = clients.hub.find(controller.type)
         manifest = informer.get(key) if informer else None
         try:
@@ -166,32 +184,35 @@ def runner(
 
     routine = max(1, workers - PER_CONCURRENCY_KEY)
     queue = Queue[Key](
-        place, chance, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or QueuePace(), routine=routine
+        locate, chance, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or QueuePace(), routine=routine
     )
     serial = Serial() if controller.serial else None
 
-    async def run(key: Key) -> Outcome:
+    async def run_key(key: Key) -> Outcome:
+        """Reconcile one key, traced and measured, and recorded for the quarantine."""
         informer = clients.hub.find(controller.type)
         manifest = informer.latest(key) if informer else None
-        began, kind = time.monotonic(), controller.type.kind
-        one = subject(kind, key, manifest or {"metadata": {}})
-        held, failures = guard.holds(one), queue.failures(key)
+        started_at, kind = time.monotonic(), controller.type.kind
+        quarantine_subject = subject(kind, key, manifest or {"metadata": {}})
+        quarantined, failures = guard.holds(quarantine_subject), queue.failures(key)
         with tracing.reconcile(kind, key) as span:
-            async with nullcontext() if held else guard.reconciling(one):
-                outcome = await reconcile(controller, key, clients, failures=failures, lock=serial, quarantined=held)
+            async with nullcontext() if quarantined else guard.reconciling(quarantine_subject):
+                outcome = await reconcile(
+                    controller, key, clients, failures=failures, lock=serial, quarantined=quarantined
+                )
             span.tell("modelplane.outcome", type(outcome).__name__)
             if isinstance(outcome, Failed):
                 span.fail(Failed.__name__)
-        on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
+        on_reconciled(controller.type.kind, outcome, time.monotonic() - started_at)
         return outcome
 
-    known = Workers(queue, run, workers, serial)
-    return Runner(controller, clients, known, Throttle(known))
+    pool = Workers(queue, run_key, workers, serial)
+    return Runner(controller, clients, pool, Throttle(pool))
 
 
 @dataclass(slots=True)
 class Runners:
-    """All controllers at work. It is there before they are: then what it is told concerns nobody."""
+    """The runners of all controllers. Empty until they are added, so that earlier events concern no controller."""
 
     _all: list[Runner] = field(default_factory=list[Runner], init=False)
 
@@ -202,61 +223,68 @@ class Runners:
         return len(self._all)
 
     def add(self, one: Runner) -> None:
+        """Add the runner of a controller."""
         self._all.append(one)
 
     def listen(self, connection: Connection) -> None:
-        """Follow all that is watched of a cluster; of the hub, what is kept beside the store comes first."""
-        listeners = self._declared(lambda one: one.listeners) if connection.name == HUB else ()
+        """Subscribe all controllers to the informers of a cluster.
+
+        On the hub, the controllers' `listeners` are called first.
+        """
+        hub_listeners = self._collect(lambda item: item.listeners) if connection.name == HUB else ()
         for informer in connection.informers:
-            for listen in listeners:
+            for listen in hub_listeners:
                 listen(informer)
-            for one in self:
-                one.listen(informer)
+            for item in self:
+                item.listen(informer)
 
     def look_at_all(self, hub: Cluster) -> None:
-        """Begin with all objects of all kinds."""
-        for one in self:
-            informer = hub.find(one.controller.type)
-            one.workers.look_at(informer.keys() if informer else ())
+        """Enqueue all objects of all kinds."""
+        for runner in self:
+            informer = hub.find(runner.controller.type)
+            runner.workers.look_at(informer.keys() if informer else ())
 
     def wake(self, kind: ResourceType, key: Key) -> None:
-        """There is news of an object that no watch tells."""
-        for one in self:
-            if one.controller.type == kind:
-                one.workers.add(key)
+        """Enqueue an object after an event that no watch delivers."""
+        for runner in self:
+            if runner.controller.type == kind:
+                runner.workers.add(key)
 
     def health_changed(self, cluster: str, health: Health) -> None:
-        """A workload cluster begins or ceases to answer, or to serve a type that is watched."""
-        for told in self._declared(lambda one: one.on_health):
-            told(cluster, health)
-        if not health.renewing:  # or all that is woken fails once more
+        """Report the new health of a workload cluster to the controllers, and enqueue the objects that depend on it."""
+        for on_health in self._collect(lambda controller: controller.on_health):
+            on_health(cluster, health)
+        if not health.renewing:  # else every enqueued object would fail once more
             self.connection_changed(cluster)
 
     def unauthorized(self, cluster: str) -> None:
-        """A workload cluster does not accept our credentials."""
-        for told in self._declared(lambda one: one.on_unauthorized):
-            told(cluster)
+        """Report to the controllers that a workload cluster rejects our credentials."""
+        for on_unauthorized in self._collect(lambda controller: controller.on_unauthorized):
+            on_unauthorized(cluster)
 
     def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
-        """There is other news of the way to a workload cluster; `returned`: it answers again."""
-        for one in self:
-            one.connection_changed(cluster, returned=returned)
+        """Enqueue the objects that depend on a workload cluster whose connection changed.
+
+        `returned`: it is reachable again.
+        """
+        for runner in self:
+            runner.connection_changed(cluster, returned=returned)
 
     @property
     def while_leading(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        """What controllers have run beside reconciles."""
-        return self._declared(lambda one: one.while_leading)
+        """The background tasks of all controllers."""
+        return self._collect(lambda controller: controller.while_leading)
 
     async def work(self) -> None:
-        """Reconcile until told to stop, and run meanwhile what is to run beside."""
+        """Reconcile until the workers are stopped, and run the background tasks meanwhile."""
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(one()) for one in self.while_leading]
+            background = [group.create_task(item()) for item in self.while_leading]
             async with asyncio.TaskGroup() as reconciles:
-                for one in self:
-                    reconciles.create_task(one.workers.run(), name=one.controller.type.kind)
-            for task in beside:
+                for item in self:
+                    reconciles.create_task(item.workers.run(), name=item.controller.type.kind)
+            for task in background:
                 task.cancel()
 
-    def _declared(self, of: Callable[[Controller[Any, Any]], Iterable[T]]) -> tuple[T, ...]:
-        """What controllers declare, each once: several may share it."""
-        return tuple(dict.fromkeys(each for one in self for each in of(one.controller)))
+    def _collect(self, declared_by: Callable[[Controller[Any, Any]], Iterable[T]]) -> tuple[T, ...]:
+        """Return what the controllers declare, each item once, since several controllers may share it."""
+        return tuple(dict.fromkeys(item for runner in self for item in declared_by(runner.controller)))

@@ -1,8 +1,8 @@
-"""How messages are worded, whoever writes them.
+"""Helpers for wording messages.
 
-A message is a sentence that names its subject. Its clauses are written as they would stand in the middle of one, so
-that they can be put together in any order, and whatever makes the message of them puts a capital in front. So no
-message begins with a name, which would then be another one: `chart metallb is not installed`.
+A message is a sentence that names its subject. Clauses are written as they would stand in the middle of a sentence, so
+that they can be combined in any order; `sentence` capitalizes the first letter. So no clause may begin with a name,
+which would be changed by that: write `chart metallb is not installed`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-NAMED: Final = 5  # of many; the others are counted
+NAMED: Final = 5  # names that are listed; the others are counted
 
 
 def sentence(*clauses: str) -> str:
-    """Those clauses that say something, as one sentence; empty without any."""
-    words = "; ".join(filter(None, clauses))
-    return f"{words[:1].upper()}{words[1:]}"
+    """Join the non-empty clauses to one capitalized sentence; empty without any."""
+    text = "; ".join(filter(None, clauses))
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number of things, in the singular where it is one."""
+    """Return a number with its noun, in the singular for 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def listed(names: Iterable[str], at_most: int = NAMED) -> str:
-    """The first names of many, and how many more there are."""
-    known = tuple(names)
-    more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
-    return f"{', '.join(known[:at_most])}{more}"
+    """Return the first names of many, and the number of the others."""
+    all_names = tuple(names)
+    more = f" and {len(all_names) - at_most} more" if len(all_names) > at_most else ""
+    return f"{', '.join(all_names[:at_most])}{more}"
 
 
-_OBEYED = dict.fromkeys(
+_CONTROL_CHARACTERS = dict.fromkeys(
     {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\n"), ord("\t")},
     "\N{REPLACEMENT CHARACTER}",
 )
-"""What a terminal obeys and does not show: control characters, and those that turn the direction of a text."""
+"""Characters that control a terminal instead of being shown, including those that change the direction of text."""
 
 
 def legible(text: str) -> str:
-    """The text as it may be shown on a terminal: pods, and whole clusters, have others say what they like."""
-    return text.translate(_OBEYED)
+    """Return a text that is safe to show on a terminal. Pods and clusters control the texts that they report."""
+    return text.translate(_CONTROL_CHARACTERS)

@@ -1,4 +1,4 @@
-"""What runs the keys of a queue: so many at once, each in a task of its own that nobody else has to look after."""
+"""The workers of one kind: they run the keys of its queue, a limited number at once, each in its own task."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from kubeloop.queue import Failed, Outcome, Queue
 K = TypeVar("K", bound=Hashable)
 
 
-def _nobody() -> None:
-    """Nobody is told."""
+def _do_nothing() -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class Serial:
-    """A lock for what runs take turns at; `on_free` is told when somebody has had it."""
+    """A lock for reconciles that run one at a time. `on_free` is called whenever it is released."""
 
     waiting: int = field(default=0, init=False)
-    on_free: Callable[[], None] = field(default=_nobody, init=False)
+    """The number of tasks that wait for the lock."""
+    on_free: Callable[[], None] = field(default=_do_nothing, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def __aenter__(self) -> None:
@@ -39,9 +40,9 @@ class Serial:
 
 @dataclass(slots=True)
 class Workers(Generic[K]):
-    """Runs `reconcile` for the keys of a queue, `count` at once. It must not raise: it answers `Failed`.
+    """Runs `reconcile` for the keys of a queue, `count` at once. It must not raise, but return `Failed`.
 
-    Where runs take turns, one waits; the others are still in the queue, where what comes before them overtakes them.
+    With a `serial` lock, at most one run waits for it. The other keys stay in the queue, where priorities still apply.
     """
 
     queue: Queue[K]
@@ -49,9 +50,11 @@ class Workers(Generic[K]):
     count: int
     serial: Serial | None = None
     _began: dict[K, float] = field(default_factory=dict[K, float], init=False)
+    """The start times of the running keys."""
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when there may be a key to run."""
     at_work: bool = field(default=False, init=False)
-    """Whether there is somebody to run them."""
+    """True once the keys are run, so that later additions count as events."""
     _stopping: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -59,9 +62,9 @@ class Workers(Generic[K]):
             self.serial.on_free = self._news.set
 
     def add(self, key: K, *, edited: bool = False, forgiven: bool = False) -> None:
-        """There is news of this key; what there was before the work began, only has to be looked at again.
+        """Enqueue a key. Before the work begins, it only counts as a routine check.
 
-        `forgiven`: what it has failed by is over.
+        `forgiven` resets the key's failure count, because the cause of its failures is gone.
         """
         if forgiven:
             self.queue.forgive(key)
@@ -69,22 +72,22 @@ class Workers(Generic[K]):
         self._news.set()
 
     def look_at(self, keys: Iterable[K]) -> None:
-        """All that there is, is to be looked at, and news count from now on."""
+        """Enqueue all keys for a routine check. Keys that are added later count as events."""
         for key in keys:
             self.add(key)
         self.at_work = True
 
     def stop(self) -> None:
-        """Begin no more runs; `run` ends after those that are under way."""
+        """Start no more runs. `run` returns when the current ones have ended."""
         self._stopping = True
         self._news.set()
 
     def longest(self, now: float) -> float:
-        """For how many seconds the run that has taken longest so far goes on."""
+        """Return the seconds for which the longest current run has lasted."""
         return now - min(self._began.values(), default=now)
 
     async def run(self) -> None:
-        """Go on until stopped; cancelled, it cancels what is under way."""
+        """Run keys until stopped. A cancellation cancels the current runs."""
         self.at_work = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -93,7 +96,7 @@ class Workers(Generic[K]):
                     if self._has_room() and (key := self.queue.take(_now())) is not None:
                         self._began[key] = _now()
                         group.create_task(self._run(key), name=f"reconcile {key}")
-                        await asyncio.sleep(0)  # kinds take turns: one whose keys run one at a time is not left behind
+                        await asyncio.sleep(0)  # yield to the workers of other kinds, so that serial kinds get a turn
                         continue
                     with suppress(TimeoutError):
                         due = self.queue.next_due() if self._has_room() else None
@@ -101,13 +104,15 @@ class Workers(Generic[K]):
                             await self._news.wait()
         finally:
             self.at_work = False
-            for key in tuple(self._began):  # cancelled before they began: whoever runs them next tries again
+            for key in tuple(self._began):  # tasks cancelled before their first step: the keys stay queued for a retry
                 self._finish(key, Failed())
 
     def _has_room(self) -> bool:
+        """True if another run may start."""
         return self.queue.running < self.count and not (self.serial and self.serial.waiting)
 
     async def _run(self, key: K) -> None:
+        """Reconcile one key, and mark it as done in every case: a key that is not done would never run again."""
         outcome: Outcome = Failed()
         try:
             outcome = await self.reconcile(key)
@@ -116,6 +121,7 @@ class Workers(Generic[K]):
             self._news.set()
 
     def _finish(self, key: K, outcome: Outcome) -> None:
+        """Record that a run has ended."""
         del self._began[key]
         self.queue.done(key, outcome, _now())
 

@@ -1,10 +1,10 @@
-"""The connection to one cluster: its client and its watches, one life after the other.
+"""The connection to one cluster: a client with watches, which is replaced when it no longer works.
 
-It is rebuilt when the way to the cluster or the user changes, after a 401, and when a cluster answers again that did
-not: connections that lived through that may be dead without knowing it. What the watches have seen is kept meanwhile,
-and they resume where they were.
+A new client is made when the address or the user changes, after a 401, and when a cluster becomes reachable again,
+because connections that survived an outage may be dead. The informers are kept meanwhile, and watches resume.
 
-A cluster that says what no API server says (`limits.py`) is not asked again for minutes, and longer each time.
+A cluster that sends more than its limits allow, or other things than an API server sends (`limits.py`), is not used for
+minutes, and longer each time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from kubeloop.types import ResourceType
 log = structlog.get_logger()
 
 OnReturn = Callable[[str], None]
+"""Called with the name of a cluster that is reachable again."""
 OnUnauthorized = Callable[[str], None]
+"""Called with the name of a cluster that rejects our credentials."""
 
 
 class Connection:
-    """One cluster. Somebody has to `run` it."""
+    """The connection to one cluster. It works while `run` runs."""
 
     def __init__(
         self,
@@ -59,11 +61,12 @@ class Connection:
         share: Share | None = None,
         opens: OpenChannel = open_channel,
     ) -> None:
-        """`slots`: how many have their initial sync at once; the clusters of a fleet share them.
+        """Set the connection up. `slots` limits the concurrent initial syncs of a fleet.
 
-        `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
+        `on_health` is called first when the cluster is reachable again, and `on_return` once there is a client for it.
 
-        `limits` and `share`: how much the cluster may say, and take of the loop; `opens`: what carries requests there.
+        `limits` and `share` bound what the cluster may send, and its share of the event loop; `opens` opens the channel
+        that carries requests.
         """
         self.name = name
         self._access = access
@@ -79,11 +82,12 @@ class Connection:
         self.watch(watched)
 
     def watch(self, watched: Sequence[Watched]) -> None:
-        """Watch these types, too; to be called before it runs."""
+        """Watch these types as well; to be called before `run`."""
         self._watches.add(watched)
 
     @property
     def health(self) -> Health:
+        """The reachability of the cluster."""
         return self._prober.health
 
     @property
@@ -93,17 +97,17 @@ class Connection:
 
     @property
     def unverified(self) -> str:
-        """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+        """The reason why the identity of the cluster cannot be verified; empty if it can."""
         return self._access.unverified
 
     @property
     def token(self) -> Token | None:
-        """The token that we have there, when it is one that ends."""
+        """Our token for the cluster, if it expires."""
         return read_token(self._access.token)
 
     @property
     def kube(self) -> Kube:
-        """The client; raises at once while the cluster does not answer, so that nobody waits for it."""
+        """The client; raises Unreachable or the last error at once while the cluster does not answer."""
         if self.health.error is not None:
             raise self.health.error.kept()
         if self._kube is None:
@@ -111,54 +115,56 @@ class Connection:
         return self._kube
 
     def find(self, kind: ResourceType) -> Informer | None:
-        """What is watched of a type."""
+        """Return the informer of a type, or None if the type is not watched."""
         return self._watches.informers.get(kind)
 
     def failing(self, kind: ResourceType) -> ClientError | None:
-        """What is wrong at the moment with the watch of a type."""
+        """Return the current error of the watch of a type."""
         return self._watches.failing(kind)
 
     @property
     def informers(self) -> Sequence[Informer]:
+        """The informers of all watched types."""
         return tuple(self._watches.informers.values())
 
     @property
     def synced(self) -> bool:
-        """Whether all that is watched has been seen once."""
+        """True if every watched type has been listed once."""
         return self._watches.synced
 
     @property
     def watches(self) -> Sequence[Reflector]:
+        """The reflectors of all watched types."""
         return self._watches.reflectors
 
     def invalidate(self) -> None:
-        """Another process like this one may have written there since we last looked at what we do not watch.
+        """Sync again the types that are not watched: another process of this operator may have written them.
 
-        Until the cluster's turn comes, it counts as not seen.
+        Until the next initial sync of the cluster they count as not synced.
         """
         for watch in self.watches:
             watch.invalidate()
         self._initial_sync.ask()
 
     def update(self, access: Access) -> None:
-        """Reach the cluster this way from now on. A renewed token disturbs nothing."""
-        before, self._access = self._access, access
-        if access == before:
+        """Use this access from now on. A renewed token keeps the client, everything else replaces it."""
+        old, self._access = self._access, access
+        if access == old:
             return
-        if self._kube is not None and access.without_token() == before.without_token() and self.health.error is None:
+        if self._kube is not None and access.without_token() == old.without_token() and self.health.error is None:
             self._kube.renew(access)
             return
-        if (access.server, access.authority) != (before.server, before.authority):
+        if (access.server, access.authority) != (old.server, old.authority):
             self._watches.distrust()
         self._changed.set()
 
     async def run(self) -> None:
-        """Stay connected until cancelled; closes all it opened."""
+        """Stay connected until cancelled; closes everything that it opened."""
         failures = 0
         while True:
             self._changed.clear()
             contact = self.health.last_contact
-            error = await self._connected()
+            error = await self._run_client()
             failures = 1 if self.health.last_contact != contact else failures + 1
             if error is None:
                 continue
@@ -178,20 +184,21 @@ class Connection:
             except TimeoutError:
                 continue
 
-    async def _connected(self) -> ClientError | None:
-        """One client's life; answers what ended it, None when it is to be followed by another at once."""
+    async def _run_client(self) -> ClientError | None:
+        """Run one client until it ends. Return its error, or None if another client should follow at once."""
         ended: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
         tasks: list[asyncio.Task[None]] = []
         try:
             async with AsyncExitStack() as client, asyncio.TaskGroup() as group:
 
                 def start(part: Awaitable[object]) -> None:
-                    # No part raises in the group: one that is aborted by an error forgets, before Python 3.13, that it
-                    # was cancelled at the same moment.
-                    tasks.append(group.create_task(self._reported(part, ended)))
+                    """Start a task whose end ends the client."""
+                    # No part raises in the group: before Python 3.13, a group that is aborted by an error forgets that
+                    # it was cancelled at the same moment.
+                    tasks.append(group.create_task(self._report_end(part, ended)))
 
                 start(self._changed.wait())
-                start(self._initial_sync.run(partial(self._begin, client, start), self._resync))
+                start(self._initial_sync.run(partial(self._start_client, client, start), self._resync))
                 error = await ended
                 for task in tasks:
                     task.cancel()
@@ -199,8 +206,8 @@ class Connection:
         finally:
             self._kube = None
 
-    async def _begin(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
-        """Make a client, and go on with it."""
+    async def _start_client(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
+        """Open a client, and start its prober and watches."""
         kube = self._kube = await client.enter_async_context(
             connect(
                 self._access,
@@ -218,12 +225,13 @@ class Connection:
         start(follow(self._watches.on(kube)))
 
     def _resync(self) -> None:
+        """Probe the cluster at once, and list the types that are not watched."""
         self._prober.suspected.set()
         for watch in self.watches:
             watch.list_unwatched()
 
-    async def _reported(self, part: Awaitable[object], ended: asyncio.Future[ClientError | None]) -> None:
-        """Run one part of a connection; its end is the connection's."""
+    async def _report_end(self, part: Awaitable[object], ended: asyncio.Future[ClientError | None]) -> None:
+        """Run one part of a connection, and report its end as the end of the connection."""
         error: ClientError | None = None
         try:
             await part

@@ -1,4 +1,7 @@
-"""JSON values of which there are many alike, kept once: objects of a fleet differ in names, versions and times."""
+"""Deduplication of JSON values: equal parts of cached objects are kept in memory once.
+
+Objects of a fleet mostly differ in names, versions and times only.
+"""
 
 from __future__ import annotations
 
@@ -9,77 +12,86 @@ import orjson
 
 from kubeloop.objects import Manifest
 
-MOST: Final = 2 * 2**20  # bytes of what is remembered, about
-OVERHEAD: Final = 200  # bytes of what is remembered of a value, beside its JSON
-LARGEST: Final = 4096  # of a text, or bytes of JSON, that are looked for as a whole; of what is larger, only the parts
-WORK: Final = 2**18  # for one object, of which a value is one and so much JSON another: some 0.2 s at the very most
-JSON: Final = 128
+MOST: Final = 2 * 2**20  # approximate bytes of remembered values
+OVERHEAD: Final = 200  # bytes of a remembered value besides its JSON
+LARGEST: Final = (
+    4096  # characters or bytes of JSON up to which a value is remembered; of larger ones only the parts are
+)
+WORK: Final = 2**18  # units for one object: one for each value, and one for each `JSON` bytes; 0.2 s at most
+JSON: Final = 128  # bytes
 NESTED: Final = frozenset({dict, list})
 
 COMMON: Final = frozenset({"namespace", "labels", "annotations", "ownerReferences", "finalizers", "creationTimestamp"})
-"""Of metadata, what several objects have alike."""
+"""Fields of metadata that several objects may have in common."""
 
 
 class Alike:
-    """Makes objects of parts that others have already; so nobody may change them, whoever has them.
+    """Builds objects from parts of other objects, so no reader may modify them.
 
-    What came by lately is remembered by its JSON, in two generations as in `kube.remembering`: what comes often stays.
+    Recent values are remembered by their JSON in two generations, as in `memo.py`, so that frequent ones stay.
     """
 
     def __init__(self, most: int = MOST) -> None:
-        self._most, self._left = most, 0
+        self._max_size, self._budget = most, 0
         self.clear()
 
     def clear(self) -> None:
-        """Remember nothing any more. What has parts in common keeps them so."""
+        """Forget the remembered values. Objects that share parts go on sharing them."""
         self._new: dict[str | bytes, Any] = {}
         self._old: dict[str | bytes, Any] = {}
         self._size = 0
 
     def manifest(self, manifest: Manifest, before: Manifest) -> Manifest:
-        """The same object, made of what it was before and of parts of others."""
-        self._left = WORK
+        """Return an equal object that shares parts with its old version and with other objects."""
+        self._budget = WORK
         metadata: Manifest = manifest["metadata"]
-        known: Manifest = before.get("metadata") or {}
-        common = {name: self._of(value, known.get(name)) for name, value in metadata.items() if name in COMMON}
-        parts = {name: self._of(value, before.get(name)) for name, value in manifest.items() if name != "metadata"}
-        return {**parts, "metadata": {**metadata, **common}}
+        old_metadata: Manifest = before.get("metadata") or {}
+        common = {
+            name: self._share(value, old_metadata.get(name)) for name, value in metadata.items() if name in COMMON
+        }
+        fields = {name: self._share(value, before.get(name)) for name, value in manifest.items() if name != "metadata"}
+        return {**fields, "metadata": {**metadata, **common}}
 
     def of(self, value: Any, like: Any = None) -> Any:
-        """The same value; `like`: another that probably has much in common with it."""
-        self._left = WORK
-        return self._of(value, like)
+        """Return an equal value that shares parts with others.
 
-    def _of(self, value: Any, like: Any) -> Any:
+        `like` is one that probably has much in common with it.
+        """
+        self._budget = WORK
+        return self._share(value, like)
+
+    def _share(self, value: Any, like: Any) -> Any:
+        """Return an equal value from the remembered ones, or build it from shared parts and remember it."""
         key: str | bytes
         if value.__class__ is str:
             if value == like:
                 return like
             key = value
-        elif value.__class__ in NESTED and self._left > 0:
-            key = orjson.dumps(value)  # and not ==, to which 1 is True
-            self._left -= len(value) + len(key) // JSON
+        elif value.__class__ in NESTED and self._budget > 0:
+            key = orjson.dumps(value)  # compares types too, unlike ==, by which 1 equals True
+            self._budget -= len(value) + len(key) // JSON
             if like.__class__ in NESTED:
-                before = orjson.dumps(like)
-                self._left -= len(before) // JSON
-                if before == key:
+                like_key = orjson.dumps(like)
+                self._budget -= len(like_key) // JSON
+                if like_key == key:
                     return like
         else:
             return value
-        if (known := self._new.get(key)) is not None:
-            return known
-        if (known := self._old.get(key)) is None:
-            known = value if value.__class__ is str else self._parts(value, like)
+        if (shared := self._new.get(key)) is not None:
+            return shared
+        if (shared := self._old.get(key)) is None:
+            shared = value if value.__class__ is str else self._share_parts(value, like)
         if len(key) <= LARGEST:
-            self._new[key] = known
+            self._new[key] = shared
             self._size += len(key) + OVERHEAD
-            if self._size > self._most // 2:
+            if self._size > self._max_size // 2:
                 self._old, self._new, self._size = self._new, {}, 0
-        return known
+        return shared
 
-    def _parts(self, value: Any, like: Any) -> Any:
+    def _share_parts(self, value: Any, like: Any) -> Any:
+        """Rebuild a dict or list from shared parts."""
         if isinstance(value, dict):
             others = cast(Manifest, like) if isinstance(like, dict) else {}
-            return {name: self._of(item, others.get(name)) for name, item in cast(Manifest, value).items()}
-        items, known = cast(list[Any], value), cast(list[Any], like) if isinstance(like, list) else []
-        return [self._of(item, other) for item, other in zip_longest(items, known[: len(items)])]
+            return {name: self._share(item, others.get(name)) for name, item in cast(Manifest, value).items()}
+        items, other_items = cast(list[Any], value), cast(list[Any], like) if isinstance(like, list) else []
+        return [self._share(item, other) for item, other in zip_longest(items, other_items[: len(items)])]

@@ -1,4 +1,4 @@
-"""One object as an informer keeps it: read and checked."""
+"""The values that an informer keeps of an object, and the checks when it is taken in."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import orjson
 
 from kubeloop.objects import Key, Manifest
 
-SIZE_OF_A_TOMBSTONE = 300
-LONGEST_NAME = 253
+SIZE_OF_A_TOMBSTONE = 300  # bytes, about
+LONGEST_NAME = 253  # characters
 Stage = Literal["read", "index", "listener"]
-"""Where an object can fail on its way in."""
+"""A stage of taking an object in, at which it can fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object as last seen, and which of its fields we own."""
+    """A cached object, and the fields of it that we own."""
 
     manifest: Manifest
     version: int
     owned: str
     size: int = 0
-    """Of the manifest, as JSON."""
+    """The size of the manifest as JSON, in bytes."""
 
     @property
     def uid(self) -> str:
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Weight:
-    """The bytes that are kept of entries, as JSON: what they say of our fields counts once where it is the same."""
+    """The total size of entries as JSON, in bytes. A set of owned fields that several entries share counts once."""
 
     size: int = 0
     _owned: Counter[str] = field(default_factory=Counter[str], init=False)
@@ -51,36 +51,41 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What an object has failed in, in words that quote nothing of it."""
+    """A problem of an object, described without quoting the object."""
 
     why: str
+    """The description of the problem."""
     rest: Manifest | None = None
-    """What can be used of the object all the same, when it cannot be read: its metadata and, mostly, its status."""
+    """The usable part of an object that cannot be parsed: its metadata and mostly its status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
+    """The memory of a deletion: the version, the uid if known, and the time."""
+
     version: int
     uid: str | None
     dug: float
 
     def holds(self, entry: Entry) -> bool:
+        """True if the entry is no newer than the deletion, or has the deleted uid."""
         return entry.version <= self.version or entry.uid == self.uid
 
 
 def name_of(manifest: Any) -> Key | None:
-    """Which object it is; None when it does not say so."""
+    """Return the key of an object that may be malformed; None if it has no valid name, uid and version."""
     try:
         metadata = manifest["metadata"]
-        named = metadata.get("namespace") or "", metadata["name"], metadata["uid"]
+        identity = metadata.get("namespace") or "", metadata["name"], metadata["uid"]
         int(metadata["resourceVersion"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return Key(named[0], named[1]) if all(map(_is_name, named)) else None
+    return Key(identity[0], identity[1]) if all(map(_is_name, identity)) else None
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_NAME  # tombstones keep it
+    """True if the value is a string of at most 253 characters."""
+    return isinstance(value, str) and len(value) <= LONGEST_NAME  # a limit, because tombstones keep names
 
 
 def version_of(manifest: Manifest) -> int:
@@ -88,27 +93,27 @@ def version_of(manifest: Manifest) -> int:
 
 
 def shallow(value: Any) -> Manifest:
-    """Metadata or a status without what cannot be kept: managedFields are nested as deep as what they are about."""
+    """Return metadata or a status without managedFields; empty if it is still nested too deep to serialize."""
     fields = cast(Manifest, value) if isinstance(value, dict) else {}
-    kept = {name: one for name, one in fields.items() if name != "managedFields"}
+    retained = {name: item for name, item in fields.items() if name != "managedFields"}
     try:
-        orjson.dumps(kept)
+        orjson.dumps(retained)
     except orjson.JSONEncodeError:
         return {}
-    return kept
+    return retained
 
 
 def kind_of_error(error: Exception) -> str:
-    return type(error).__name__  # its text may quote what nobody should read
+    return type(error).__name__  # the text may quote secrets
 
 
 def check_metadata(metadata: Manifest) -> None:
-    """Raise ValueError when what objects are found and told apart by is not what it is in Kubernetes."""
+    """Raise ValueError if uid, name, namespace, labels or annotations are not what Kubernetes allows."""
     if not all(metadata.get(name) and _is_name(metadata[name]) for name in ("uid", "name")):
         raise ValueError("no uid or no name")
     if not _is_name(metadata.get("namespace") or ""):
         raise ValueError("its namespace is no name")
     for name in ("labels", "annotations"):
-        known: Any = metadata.get(name) or {}
-        if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):
+        values: Any = metadata.get(name) or {}
+        if not (isinstance(values, dict) and all(isinstance(value, str) for value in cast(Manifest, values).values())):
             raise ValueError(f"its {name} are no strings by name")

@@ -1,6 +1,6 @@
-"""The fleet: one connection for each workload cluster, each with a task of its own.
+"""The fleet: a connection with its own task for each workload cluster.
 
-A cluster that does not answer, refuses us or sends nonsense costs its own connection's time, and nobody else's.
+A cluster that does not answer, rejects us or sends garbage delays only its own connection.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from kubeloop.tokens import Token
 
 @dataclass(slots=True)
 class Fleet:
-    """The workload clusters by name. `open` makes a connection; who asks to be told of it makes it complete."""
+    """The connections of workload clusters by name. `open` creates one, and callbacks of `on_open` complete it."""
 
     store: Store
+    """The informers of all clusters."""
     open: Callable[[str, Access], Connection]
     awaits: Callable[[str], bool] = lambda _: False
-    """Whether somebody is making the credentials for a cluster to which there is no connection, and will call `set`."""
+    """True if credentials are being created for a cluster without a connection, and `set` will follow."""
     _ways: dict[str, Access] = field(default_factory=dict[str, Access], init=False)
+    """The access by cluster."""
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
     _opened: list[Callable[[Connection], None]] = field(default_factory=list[Callable[[Connection], None]], init=False)
@@ -44,26 +46,27 @@ class Fleet:
                 self._tasks.clear()
 
     def on_open(self, opened: Callable[[Connection], None]) -> None:
-        """Have each new connection told before it runs."""
+        """Call this with each new connection, before it runs."""
         self._opened.append(opened)
 
     def set(self, name: str, access: Access) -> bool:
-        """Reach a cluster this way; nothing happens when that is how it is reached already.
+        """Connect to a cluster with this access, or update its connection. The same access changes nothing.
 
-        Answers whether that is news to others: a renewed token is none, unless it says how long it lasts.
+        Return True if the change matters to others than the connection: a renewed token does only if its lifetime is
+        readable.
         """
-        before, self._ways[name] = self._ways.get(name), access
-        if (known := self._connections.get(name)) is not None:
-            known.update(access)
+        old, self._ways[name] = self._ways.get(name), access
+        if (existing := self._connections.get(name)) is not None:
+            existing.update(access)
         else:
             connection = self._connections[name] = self.open(name, access)
             for opened in self._opened:
                 opened(connection)
             self._start(connection)
-        return before is None or _told(before) != _told(access)
+        return old is None or _public_access(old) != _public_access(access)
 
     def remove(self, name: str) -> None:
-        """Close the connection to a cluster and forget what was seen there."""
+        """Close the connection to a cluster and drop its informers."""
         self._ways.pop(name, None)
         if self._connections.pop(name, None) is not None:
             if task := self._tasks.pop(name, None):
@@ -71,29 +74,38 @@ class Fleet:
             self.store.close(name)
 
     def beside(self, other: Fleet) -> None:
-        """Have `cluster` find those of another, too, which are none of the fleet: no models are placed on them."""
+        """Let `cluster` find the clusters of another fleet too.
+
+        They are not part of this one: no models are placed on them.
+        """
         self._beside.append(other)
 
     def find(self, name: str) -> Connection | None:
         return self._connections.get(name)
 
     def cluster(self, name: str) -> Connection:
-        """The connection to a cluster; raises Unreachable when there is none, and Connecting when there is none yet."""
-        known = self._connections.get(name) or next(filter(None, (one.find(name) for one in self._beside)), None)
-        if known is None and self.awaits(name):
+        """Return the connection to a cluster.
+
+        Raises Connecting while its credentials are created, and else Unreachable.
+        """
+        connection = self._connections.get(name) or next(
+            filter(None, (fleet.find(name) for fleet in self._beside)), None
+        )
+        if connection is None and self.awaits(name):
             raise Connecting(f"cluster {name}: the credentials for it are being made")
-        if known is None:
+        if connection is None:
             raise Unreachable(f"cluster {name}: there is no connection to it")
-        return known
+        return connection
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._connections.values()))
 
     def _start(self, connection: Connection) -> None:
+        """Start the task of a connection, if the fleet runs."""
         if self._group is not None:
             self._tasks[connection.name] = self._group.create_task(connection.run(), name=f"cluster {connection.name}")
 
 
-def _told(access: Access) -> tuple[Access, Token | None]:
-    """What others than the connection know of a way."""
+def _public_access(access: Access) -> tuple[Access, Token | None]:
+    """Return the part of an access that matters to others than its connection."""
     return access.without_token(), read_token(access.token)

@@ -1,4 +1,4 @@
-"""The indexes of an informer: by which values its objects are found."""
+"""The indexes of an informer: lookups of its objects by computed values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from kubeloop.objects import Key, Manifest, labels_of
 from kubeloop.types import ResourceType
 
 Index = Callable[[Manifest], Iterable[Hashable]]
+"""Returns the values by which an object is found."""
 
 
 def by_label(name: str) -> Index:
-    """Finds objects by the value of a label."""
+    """Return an index of objects by the value of a label."""
     return lambda manifest: (value,) if (value := labels_of(manifest).get(name)) is not None else ()
 
 
 OWNER: Mapping[str, Index] = {"owner": lambda child: (uid,) if (uid := owner_uid(child)) is not None else ()}
-"""The index that every informer has: the uid of the owner."""
+"""The index by owner uid, which every informer has."""
 
 
 class Indexed:
-    """The keys of objects, by the values that indexes find them for."""
+    """The keys of objects by index and value."""
 
     def __init__(self, kind: ResourceType, indexes: Mapping[str, Index]) -> None:
         self._kind = kind
@@ -31,45 +32,47 @@ class Indexed:
         """By index. For most values there is one object, which needs no dict of its own."""
 
     def keys(self, index: str, value: Hashable) -> AbstractSet[Key]:
-        """In no order, which costs nothing however many they are."""
-        found = self._of(index).get(value, {})
-        return found.keys() if isinstance(found, dict) else {found: None}.keys()
+        """Return the keys for a value, unordered, without copying them."""
+        keys = self._get_index(index).get(value, {})
+        return keys.keys() if isinstance(keys, dict) else {keys: None}.keys()
 
     def values(self, index: str) -> AbstractSet[Hashable]:
-        """All values for which an index finds something."""
-        return self._of(index).keys()
+        """Return all values for which an index finds objects."""
+        return self._get_index(index).keys()
 
     def add(self, key: Key, manifest: Manifest) -> Mapping[str, Exception]:
-        """Have an object found; answers the indexes that failed on it: there it is not."""
-        places, failed = self._places(manifest)
-        for index, value in places:
-            known = self._keys.setdefault(index, {}).setdefault(value, key)
-            if isinstance(known, dict):
-                known[key] = None
-            elif known != key:
-                self._keys[index][value] = {known: None, key: None}
+        """Add an object to all indexes. Return the errors of those indexes that failed on it and do not have it."""
+        index_values, failed = self._index_values(manifest)
+        for index, value in index_values:
+            existing = self._keys.setdefault(index, {}).setdefault(value, key)
+            if isinstance(existing, dict):
+                existing[key] = None
+            elif existing != key:
+                self._keys[index][value] = {existing: None, key: None}
         return failed
 
     def remove(self, key: Key, manifest: Manifest) -> None:
-        """Have it found no more, by the content that it was added with."""
-        for index, value in self._places(manifest)[0]:
-            known = self._keys[index][value]
-            if isinstance(known, dict):
-                del known[key]
-            if known in ({}, key):
+        """Remove an object; the content must be that with which it was added."""
+        for index, value in self._index_values(manifest)[0]:
+            existing = self._keys[index][value]
+            if isinstance(existing, dict):
+                del existing[key]
+            if existing in ({}, key):
                 del self._keys[index][value]
 
-    def _of(self, index: str) -> Mapping[Hashable, Key | dict[Key, None]]:
-        if index not in self._indexes:  # else what was never indexed would look like what is not there
+    def _get_index(self, index: str) -> Mapping[Hashable, Key | dict[Key, None]]:
+        """Return one index; raises LookupError if the type has no index of this name."""
+        if index not in self._indexes:  # an undeclared index must not look like an empty one
             raise LookupError(f"{self._kind} has no index {index!r}")
         return self._keys.get(index, {})
 
-    def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
-        places: dict[tuple[str, Hashable], None] = {}
+    def _index_values(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
+        """Return the pairs of index and value of an object, and the errors of indexes that failed."""
+        index_values: dict[tuple[str, Hashable], None] = {}
         failed: dict[str, Exception] = {}
         for name, index in self._indexes.items():
             try:
-                places.update(dict.fromkeys([(name, value) for value in index(manifest)]))
+                index_values.update(dict.fromkeys([(name, value) for value in index(manifest)]))
             except Exception as error:  # noqa: BLE001 - one index must not keep the object out of the others
                 failed[name] = error
-        return places, failed
+        return index_values, failed

@@ -1,15 +1,14 @@
-"""An informer: what lists, watches and our own writes have told about the objects of one type on one cluster.
+"""An informer: a cache of the objects of one type on one cluster.
 
-Three sources fill it, in any order: lists, watch events, and the answers to our own writes, which are taken
-in at once, so that whatever is decided next already counts with them. Of one object the newest version wins: the API
-server's resourceVersions of one type are integers that grow. What is deleted is remembered for a while, so that an
-answer or an event that comes late does not bring it back.
+It is fed, in any order, by lists, by watch events and by the responses to our own writes. Responses are taken in at
+once, so that the next plan sees them. The newest version of an object wins; resourceVersions of one type are growing
+integers. Deletions are remembered for a while, so that a late response or event does not restore a deleted object.
 
-Objects are shared by all readers and never changed. They are kept without `managedFields`, which are half of many an
-object; what those say about our own fields is kept aside, as `ownership.is_current` needs it.
+Cached objects are shared by all readers and never modified. They are stored without `managedFields`, which are half of
+many an object; the set of our own fields is stored separately, for `ownership.is_current`.
 
-An object that cannot be read, or that an index or a listener fails on, is that object's trouble and nobody else's: it
-is counted, and kept for whoever reconciles the object to tell. What was last read of it stands.
+An object that cannot be parsed, or on which an index or listener fails, affects no other object. The failure is counted
+and remembered, and the object's reconcile reports it. The last version that could be parsed stays in the cache.
 """
 
 from __future__ import annotations
@@ -47,27 +46,30 @@ from kubeloop.ownership import owned_fields
 from kubeloop.repeats import is_power_of_two
 from kubeloop.types import HUB, ResourceType
 
-# Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
+# A watch delivers within SILENCE or is given up, and calls have deadlines, so no event or response is older than this.
 REMEMBER_SECONDS = 600.0
-UNSERVED_SECONDS = 30.0  # until somebody who would use a type has it looked for again
-EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
+UNSERVED_SECONDS = 30.0  # minimum time between two checks for a type that the server lacked
+EXPECT_SECONDS = 120.0  # a response to a write arrives long before that, or never
 
 Keep = Callable[[Manifest], Manifest]
+"""Returns the part of an object that the cache keeps."""
 Listener = Callable[[Key, Manifest | None, Manifest | None], None]
-"""Told the key, what was there before, and what is there now."""
+"""Called with the key, the old object and the new one; None means that there is none."""
 
 log = structlog.get_logger()
 
 
-def _nobody() -> None:
-    """Nobody is told."""
+def _do_nothing() -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class Informer:
-    """The objects of one type on one cluster. `selecting`: only those with that label, as the watch selects them.
+    """The cached objects of one type on one cluster.
 
-    `bare`: no more than their metadata is wanted, and kept. `keeping`: what is kept of an object that we only read.
+    `selecting`: only objects with this label, as the watch selects them.
+
+    `bare`: only metadata is requested and kept. `keeping`: returns the part to keep of an object that we only read.
     """
 
     type: ResourceType
@@ -78,28 +80,38 @@ class Informer:
     keeping: Keep | None = None
     cluster: str = HUB
     alike: Alike = field(default_factory=Alike)
-    """Keeps once what its objects have in common; other informers may share it."""
+    """Shares equal parts between objects, also with those of other informers."""
     synced: bool = field(default=False, init=False)
-    """Whether all of it has been seen once. Before that, what is not here may well be there."""
+    """True once all objects were listed. Before that, an object that is not cached may still exist."""
     served: bool = field(default=True, init=False)
-    """Whether the cluster has this type at all, as far as we know."""
+    """False if the cluster's last response said that it does not have this type."""
     heard: float | None = field(default=None, init=False)
-    """When the watch last said anything, a bookmark included."""
+    """The time of the last list, event or bookmark, or of a response that the type does not exist."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
+    """The current objects."""
     _tombstones: dict[Key, Tombstone] = field(default_factory=dict[Key, Tombstone], init=False)
+    """The recent deletions, oldest first."""
     _indexed: Indexed = field(init=False)
+    """The keys by index and value."""
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
+    """Called with every change."""
     _weight: Weight = field(default_factory=Weight, init=False)
     failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
-    """How often an object has failed on its way in."""
+    """The number of failures to take in an object, by stage."""
     _troubles: dict[Key, Trouble] = field(default_factory=dict[Key, Trouble], init=False)
+    """The current problems of objects of the hub."""
     _on_trouble: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
+    """Called with the key of an object that gets a problem or loses it."""
     _progress: int = field(default=0, init=False)
+    """The newest resourceVersion that the server has sent in a list or watch."""
     _complete: int = field(default=0, init=False)
+    """The resourceVersion of the last list. Objects up to it that the list did not have are deleted."""
     woken: bool = field(default=False, init=False)
-    """Whether there is something to look at, as somebody said; whoever looks takes it back."""
-    on_wake: Callable[[], None] = field(default=_nobody, init=False)
+    """True if the type should be listed or watched again soon. The reflector clears it when it does."""
+    on_wake: Callable[[], None] = field(default=_do_nothing, init=False)
+    """Called when `woken` is set."""
     _expecting_until: float = field(default=0.0, init=False)
+    """The time until which one of our writes may create an object, so that the type is watched although it is empty."""
 
     def __post_init__(self) -> None:
         self._indexed = Indexed(self.type, self.indexes)
@@ -107,281 +119,309 @@ class Informer:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def get(self, key: Key) -> Manifest | None:
+        """Return the object, or None."""
         entry = self._entries.get(key)
         return entry and entry.manifest
 
     def entry(self, key: Key) -> Entry | None:
+        """Return the object with the set of our fields, or None."""
         return self._entries.get(key)
 
     def keys(self) -> Sequence[Key]:
+        """Return the keys of all objects, as a copy."""
         return tuple(self._entries)
 
     def trouble(self, key: Key) -> Trouble | None:
-        """What that object, as it is now, has failed in."""
+        """Return the problem of the current version of an object."""
         return self._troubles.get(key)
 
     def latest(self, key: Key) -> Manifest | None:
-        """The object as it is now, or as much of it as can be used."""
+        """Return the current version of the object. If it cannot be parsed, return the usable part of it."""
         trouble = self._troubles.get(key)
         return trouble.rest if trouble and trouble.rest else self.get(key)
 
     def lost(self, key: Key) -> bool:
-        """Whether there was one of that name a short while ago, and there is none now."""
+        """True if an object of this key was deleted recently and does not exist now."""
         return key in self._tombstones and key not in self._entries
 
     def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
-        """The objects that an index finds for a value, in the order of their keys."""
-        return self._still_there(sorted(self.keys_by(index, value)))
+        """Yield the objects that an index finds for a value, sorted by key."""
+        return self._iterate_existing(sorted(self.keys_by(index, value)))
 
     def keys_by(self, index: str, value: Hashable) -> AbstractSet[Key]:
-        """Their keys, in no order, which costs nothing however many they are."""
+        """Return their keys, unordered, without copying them."""
         return self._indexed.keys(index, value)
 
     def values(self, index: str) -> AbstractSet[Hashable]:
-        """All values for which an index finds something."""
+        """Return all values for which an index finds objects."""
         return self._indexed.values(index)
 
     def owned_by(self, uid: str) -> Iterator[Manifest]:
-        """The children of an object."""
+        """Yield the children of the object with this uid."""
         return self.by("owner", uid)
 
     def __iter__(self) -> Iterator[Manifest]:
-        return self._still_there(self.keys())
+        return self._iterate_existing(self.keys())
 
-    def _still_there(self, keys: Iterable[Key]) -> Iterator[Manifest]:
-        """Whoever waits between two of them misses what goes meanwhile."""
+    def _iterate_existing(self, keys: Iterable[Key]) -> Iterator[Manifest]:
+        """Yield the objects of these keys that still exist when their turn comes."""
         return (entry.manifest for key in keys if (entry := self._entries.get(key)) is not None)
 
     @property
     def count(self) -> int:
+        """The number of cached objects."""
         return len(self._entries)
 
     @property
     def size(self) -> int:
-        """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
+        """The size of the cache in bytes: objects as JSON, and tombstones."""
         return self._weight.size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
 
     def subscribe(self, listener: Listener) -> None:
-        """Tell a listener of every change from now on."""
+        """Call a listener on every change from now on."""
         self._listeners.append(listener)
 
     def on_trouble(self, listener: Callable[[Key], None]) -> None:
-        """Tell a listener of every object that gets into trouble, or out of it."""
+        """Call a listener whenever an object gets a problem or loses it."""
         self._on_trouble.append(listener)
 
-    # Whether there is anything to watch ------------------------------------------------------------------------------
+    # Empty and missing types -----------------------------------------------------------------------------------------
 
     @property
     def vacant(self) -> bool:
-        """Whether nothing is there, and nothing of ours is on its way."""
+        """True if there is no object, and none is about to be written by us."""
         return not self._entries and self.now() >= self._expecting_until
 
     def expect(self) -> None:
-        """Something of ours is about to be written, or may have been."""
+        """Note that we are about to write an object, or may have written one, so that the type is watched."""
         self._expecting_until = self.now() + EXPECT_SECONDS
         if self.served:
             self.wake()
-        else:  # or a cluster that has the type and then has not would be asked as fast as it answers
+        else:  # rate-limited, in case the cluster alternates between having the type and lacking it
             self.look_for_type()
 
     def wake(self) -> None:
-        """Wake whoever waits for something to look at."""
+        """Ask the reflector to list or watch the type soon."""
         self.woken = True
         self.on_wake()
 
     def serves(self) -> bool:
-        """Whether the cluster has the type, which somebody would use; where it had not, it is asked again.
+        """True if the cluster has the type. If it lacked the type, this also starts another check.
 
-        One whose objects we have seen has it, whatever it says at the moment.
+        A cached object proves that the type exists, whatever the server says at the moment.
         """
         self.look_for_type()
         return self.served or self.count > 0
 
     def look_for_type(self) -> None:
-        """Somebody would use the type that the cluster did not have when it was last asked."""
+        """Start another check for a type that the cluster lacked, unless the last one was a moment ago."""
         if not self.served and self.heard is not None and self.now() - self.heard > UNSERVED_SECONDS:
             self.wake()
 
-    # What comes in ---------------------------------------------------------------------------------------------------
+    # Input -----------------------------------------------------------------------------------------------------------
 
     def reader(self) -> Callable[[Manifest], Entry | Key | None]:
-        """Makes of the objects of one list, one after the other, what is kept of them; `listed` takes them in.
+        """Return a function that parses one object of a list into the entry that `listed` takes.
 
-        Of an object that cannot be read that is its key, if it says that much.
+        If an object cannot be parsed it returns the key, or None if there is not even that.
         """
-        return lambda manifest: self._read(manifest) or name_of(manifest)
+        return lambda manifest: self._parse(manifest) or name_of(manifest)
 
     def listed(self, listing: Listing[Entry | Key | None]) -> None:
-        """Take in all objects of one moment. What is not among them is gone, unless we wrote it since."""
-        moment = int(listing.version)
-        began_again = moment < self._progress  # restored from a backup, or another server: what we knew counts no more
-        if began_again:
+        """Take in a complete list.
+
+        Cached objects that are not in it are dropped, except those that we have written since.
+        """
+        list_version = int(listing.version)
+        is_reset = list_version < self._progress  # restored from a backup, or another server: the cache is void
+        if is_reset:
             self._tombstones.clear()
         present: set[Key] = set()
-        nameless = 0
+        unidentified = 0
         for entry in listing.items:
             if not isinstance(entry, Entry):
                 present.update(filter(None, [entry]))
-                nameless += entry is None
+                unidentified += entry is None
                 continue
             key = key_of(entry.manifest)
             present.add(key)
-            known, tombstone = self._entries.get(key), self._tombstones.get(key)
-            if began_again or (
-                (known is None or known.version <= moment) and (tombstone is None or not tombstone.holds(entry))
+            cached, tombstone = self._entries.get(key), self._tombstones.get(key)
+            if is_reset or (
+                (cached is None or cached.version <= list_version) and (tombstone is None or not tombstone.holds(entry))
             ):
-                self._put(key, entry, anew=began_again)
-        if not nameless:  # else one of those we miss may be the one that we cannot read
+                self._put(key, entry, anew=is_reset)
+        if not unidentified:  # else a cached object that is missing may be one that cannot be parsed
             for key, entry in tuple(self._entries.items()):
-                if key not in present and (began_again or entry.version <= moment):
-                    self._drop(key, moment)
+                if key not in present and (is_reset or entry.version <= list_version):
+                    self._drop(key, list_version)
             for key in [key for key in self._troubles if key not in present and key not in self._entries]:
-                self._drop(key, moment)
-        self._progress = self._complete = moment
+                self._drop(key, list_version)
+        self._progress = self._complete = list_version
         self.synced, self.served, self.heard = True, True, self.now()
 
     def unserved(self) -> None:
-        """Take in that the cluster does not have this type. What we know of stays: a wrong answer looks the same."""
+        """Note that the cluster does not have this type. Cached objects stay, since the response may be wrong."""
         self.synced, self.served, self.heard = True, False, self.now()
 
     def seen(self, event: Event) -> None:
-        """Take in what a watch said."""
+        """Take in a watch event."""
         self.heard = self.now()
         if event.type == "BOOKMARK":
             self._progress = max(self._progress, int(event.manifest["metadata"]["resourceVersion"]))
-        elif (entry := self._read(event.manifest)) is not None:
+        elif (entry := self._parse(event.manifest)) is not None:
             self._progress = max(self._progress, entry.version)
             if event.type == "DELETED":
-                self._seen_gone(entry)
+                self._observe_deletion(entry)
             else:
-                self._seen(entry)
+                self._observe(entry)
         elif event.type == "DELETED" and (key := name_of(event.manifest)):
             self._drop(key, self._entries[key].version if key in self._entries else 0)
 
     def written(self, manifest: Manifest) -> None:
-        """Take in the answer to a write of ours."""
-        if (entry := self._read(manifest)) is not None:
-            self._seen(entry)
-            if not self.served:  # it has the type by now
+        """Take in the response to one of our writes."""
+        if (entry := self._parse(manifest)) is not None:
+            self._observe(entry)
+            if not self.served:  # the write succeeded, so the server has the type now
                 self.wake()
 
     def gone(self, key: Key, uid: str) -> None:
-        """Take in that a delete of ours left nothing of that object."""
+        """Take in that one of our deletes has removed the object with this uid."""
         entry = self._entries.get(key)
         if entry is None or entry.uid == uid:
             self._drop(key, entry.version if entry else 0, uid=uid)
 
     def distrust(self) -> None:
-        """What we know may be of another server: the next list replaces it all."""
+        """Let the next list replace everything: the cache may be of another server."""
         self.synced, self._progress, self._complete = False, sys.maxsize, 0
         self._tombstones.clear()
 
-    def _seen(self, entry: Entry) -> None:
+    def _observe(self, entry: Entry) -> None:
+        """Store an object that is newer than the cached one, unless it is known to be deleted."""
         if self.selecting and self.selecting not in labels_of(entry.manifest):
-            return  # the watch would never tell of it again
+            return  # the watch does not select it, so no later event would update or delete it
         key = key_of(entry.manifest)
-        known, tombstone = self._entries.get(key), self._tombstones.get(key)
-        newest = known.version if known else self._complete  # a list that lacks it has told that it is gone
+        cached, tombstone = self._entries.get(key), self._tombstones.get(key)
+        newest = cached.version if cached else self._complete  # a later list without it means deleted
         if entry.version > newest and (tombstone is None or not tombstone.holds(entry)):
             self._put(key, entry)
 
-    def _seen_gone(self, entry: Entry) -> None:
+    def _observe_deletion(self, entry: Entry) -> None:
+        """Drop an object after a DELETED event, unless the cached one is newer."""
         key = key_of(entry.manifest)
-        known = self._entries.get(key)
-        if known is None or entry.version >= known.version:
-            # By version and not by uid: an object that lost the label we select by is told as deleted, and may return.
+        cached = self._entries.get(key)
+        if cached is None or entry.version >= cached.version:
+            # Compare versions, not uids: an object that loses the selected label is sent as DELETED, and may return.
             self._drop(key, entry.version)
 
-    def _read(self, manifest: Manifest) -> Entry | None:
-        """The object as it is kept; None when it is not one, or not of this informer: then it is in trouble."""
+    def _parse(self, manifest: Manifest) -> Entry | None:
+        """Return the entry to cache for an object. If it is invalid, record that as a problem and return None."""
         try:
             metadata: Manifest = manifest["metadata"]
             version = int(metadata["resourceVersion"])
             check_metadata(metadata)
             owned = owned_fields(manifest)
             manifest = self.keeping(manifest) if self.keeping else manifest
-            kept = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
-            identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
-            whole = identity if self.bare else {**manifest, **identity}
-            size = len(orjson.dumps(whole))  # refuses what is nested so deep that nothing here could go through it
-            known = self._entries.get(Key(kept.get("namespace") or "", kept["name"]))
-            return Entry(self.alike.manifest(whole, known.manifest if known else {}), version, owned, size)
+            metadata_kept = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+            identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": metadata_kept}
+            content = identity if self.bare else {**manifest, **identity}
+            size = len(orjson.dumps(content))  # raises for objects that are nested too deep to process
+            cached = self._entries.get(Key(metadata_kept.get("namespace") or "", metadata_kept["name"]))
+            return Entry(self.alike.manifest(content, cached.manifest if cached else {}), version, owned, size)
         except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
-            self._unreadable(manifest, error)
+            self._record_unreadable(manifest, error)
             return None
 
-    def _unreadable(self, manifest: Any, error: Exception) -> None:
-        """Remember what is left of an object that cannot be read; what was read of it before stands."""
+    def _record_unreadable(self, manifest: Any, error: Exception) -> None:
+        """Record that an object cannot be parsed, and keep the usable part of it.
+
+        The last parsed version stays in the cache.
+        """
         key = name_of(manifest)
-        known, tombstone = (self._entries.get(key), self._tombstones.get(key)) if key else (None, None)
-        if key is None or max(known.version if known else 0, tombstone.version if tombstone else 0) > version_of(
+        cached, tombstone = (self._entries.get(key), self._tombstones.get(key)) if key else (None, None)
+        if key is None or max(cached.version if cached else 0, tombstone.version if tombstone else 0) > version_of(
             manifest
         ):
-            self._failed(key, "read", error, None)
+            self._record_failure(key, "read", error, None)
             return
         identity = {"apiVersion": self.type.api_version, "kind": self.type.kind}
-        parts = {name: shallow(manifest[name]) for name in ("metadata", "status") if name in manifest}
+        usable = {name: shallow(manifest[name]) for name in ("metadata", "status") if name in manifest}
         too_deep = isinstance(error, orjson.JSONEncodeError | RecursionError)
-        words = "it is nested too deep; make it flatter" if too_deep else kind_of_error(error)
-        self._failed(key, "read", error, Trouble(f"the object cannot be read: {words}", {**identity, **parts}))
+        reason = "it is nested too deep; make it flatter" if too_deep else kind_of_error(error)
+        self._record_failure(
+            key, "read", error, Trouble(f"the object cannot be read: {reason}", {**identity, **usable})
+        )
 
-    def _failed(self, key: Key | None, stage: Stage, error: Exception, trouble: Trouble | None) -> None:
-        """Count a failure, and say where in our code it arose, but nothing of what the object or the error says.
+    def _record_failure(self, key: Key | None, stage: Stage, error: Exception, trouble: Trouble | None) -> None:
+        """Count a failure and log where in our code it arose, without any text of the object or the error.
 
-        Of a workload cluster's object that is all: nobody reconciles it, and a hostile one may send any number of them.
+        Problems are kept for objects of the hub only. Objects of workload clusters are not reconciled, and a hostile
+        cluster may send any number of broken ones.
         """
         self.failures[stage] += 1
         if key is not None and trouble is not None and self.cluster == HUB and self._troubles.get(key) != trouble:
             self._troubles[key] = trouble
-            self._tell_trouble(key)
+            self._notify_trouble(key)
         elif not is_power_of_two(self.failures[stage]):
-            return  # it is in the log already, or there is no end of them
-        told = {"stage": stage, "error": kind_of_error(error), "at": origin(error), "so_far": self.failures[stage]}
-        log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **told)
+            return  # it is in the log already
+        log_fields = {
+            "stage": stage,
+            "error": kind_of_error(error),
+            "at": origin(error),
+            "so_far": self.failures[stage],
+        }
+        log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **log_fields)
 
-    # What changes ----------------------------------------------------------------------------------------------------
+    # Changes ---------------------------------------------------------------------------------------------------------
 
     def _put(self, key: Key, entry: Entry, *, anew: bool = False) -> None:
-        """`anew`: a version that was seen before may be of another object now."""
-        before = self._entries.get(key)
-        if before is not None and (before.version, before.uid) == (entry.version, entry.uid) and not anew:
+        """Store an object, update indexes and call listeners.
+
+        `anew`: the same version may be another object, as after a restore.
+        """
+        old = self._entries.get(key)
+        if old is not None and (old.version, old.uid) == (entry.version, entry.uid) and not anew:
             return
-        relieved = self._troubles.pop(key, None)
-        if before is not None:
-            self._indexed.remove(key, before.manifest)
-            self._weight.remove(before)
+        had_problem = self._troubles.pop(key, None)
+        if old is not None:
+            self._indexed.remove(key, old.manifest)
+            self._weight.remove(old)
         self._entries[key] = entry
         self._weight.add(entry)
         for name, error in self._indexed.add(key, entry.manifest).items():
-            self._failed(key, "index", error, Trouble(f"internal error (index {name}: {kind_of_error(error)})"))
-        self._tell(key, before and before.manifest, entry.manifest)
-        if relieved and key not in self._troubles:
-            self._tell_trouble(key)
+            self._record_failure(key, "index", error, Trouble(f"internal error (index {name}: {kind_of_error(error)})"))
+        self._notify(key, old and old.manifest, entry.manifest)
+        if had_problem and key not in self._troubles:
+            self._notify_trouble(key)
 
     def _drop(self, key: Key, version: int, *, uid: str | None = None) -> None:
+        """Remove an object, remember the deletion, and call listeners."""
         now = self.now()
         tombstone = self._tombstones.pop(key, None)
         while self._tombstones and next(iter(self._tombstones.values())).dug < now - REMEMBER_SECONDS:
             del self._tombstones[next(iter(self._tombstones))]
         newest = max(version, tombstone.version if tombstone else 0)
         self._tombstones[key] = Tombstone(newest, uid or (tombstone and tombstone.uid), now)
-        before = self._entries.pop(key, None)
-        relieved = self._troubles.pop(key, None)
-        if before is not None:
-            self._weight.remove(before)
-            self._indexed.remove(key, before.manifest)
-            self._tell(key, before.manifest, None)
-            self._troubles.pop(key, None)  # nobody is left to tell it
-        if relieved:
-            self._tell_trouble(key)
+        old = self._entries.pop(key, None)
+        had_problem = self._troubles.pop(key, None)
+        if old is not None:
+            self._weight.remove(old)
+            self._indexed.remove(key, old.manifest)
+            self._notify(key, old.manifest, None)
+            self._troubles.pop(key, None)  # a deleted object is not reconciled, so nothing would report it
+        if had_problem:
+            self._notify_trouble(key)
 
-    def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
+    def _notify(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+        """Call the listeners with a change."""
         for listener in self._listeners:
             try:
-                listener(key, before, after)
+                listener(key, old, new)
             except Exception as error:  # noqa: BLE001 - one listener must not keep the news from the others
-                self._failed(key, "listener", error, Trouble(f"internal error (its change: {kind_of_error(error)})"))
+                self._record_failure(
+                    key, "listener", error, Trouble(f"internal error (its change: {kind_of_error(error)})")
+                )
 
-    def _tell_trouble(self, key: Key) -> None:
+    def _notify_trouble(self, key: Key) -> None:
+        """Call the listeners for problems."""
         for listener in self._on_trouble:
             listener(key)

@@ -1,4 +1,4 @@
-"""The initial sync of a cluster: when its turn has come, and again whenever somebody else may have written there."""
+"""The initial sync of a cluster, in a turn that its fleet grants, and later syncs on request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from kubeloop.cache.prober import Prober
 from kubeloop.cache.watches import Watches
 
-INITIAL_SYNCS = 16  # clusters that one process lists at once: a thousand would all run into their deadlines
-INITIAL_SYNC_SECONDS = 10.0  # then the next one's turn begins, whatever this one still has to say
+INITIAL_SYNCS = 16  # clusters that one process lists at once; a thousand at once would all exceed their deadlines
+INITIAL_SYNC_SECONDS = 10.0  # until the turn passes to the next cluster, even if this one is not synced
 POLL_INTERVAL = 0.05
 
 
 @dataclass(slots=True)
 class InitialSync:
-    """The turns of one cluster; those of a fleet share the `slots`."""
+    """The syncs of one cluster. `slots` is shared by the clusters of a fleet and limits concurrent syncs."""
 
     slots: asyncio.Semaphore
     prober: Prober
@@ -25,29 +25,32 @@ class InitialSync:
     _asked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def ask(self) -> None:
-        """Have it synced once more."""
+        """Request another sync."""
         self._asked.set()
 
     async def run(self, begin: Callable[[], Awaitable[None]], resync: Callable[[], None]) -> None:
-        """Begin in the first turn, and look again in each that is asked for, until cancelled."""
+        """Call `begin` in the first turn and `resync` in each requested one, until cancelled."""
         async with self.slots:
             self._asked.clear()
             await begin()
-            await self._known()
+            await self._wait_until_synced()
         while True:
             await self._asked.wait()
             async with self.slots:
                 self._asked.clear()
                 resync()
-                await self._known()
+                await self._wait_until_synced()
 
-    async def _known(self) -> None:
-        """Wait until the cluster has answered and all was seen there, or that is not to be expected in this turn."""
-        prober, began = self.prober, self.prober.now()
+    async def _wait_until_synced(self) -> None:
+        """Wait until the cluster has answered and is synced.
+
+        Gives up on an error, another request, or after the turn's time.
+        """
+        prober, started_at = self.prober, self.prober.now()
         with suppress(TimeoutError):
             async with asyncio.timeout(INITIAL_SYNC_SECONDS):
                 while prober.health.error is None and not self._asked.is_set():
                     contact = prober.health.last_contact
-                    if self.watches.synced and contact is not None and contact >= began:
+                    if self.watches.synced and contact is not None and contact >= started_at:
                         return
                     await asyncio.sleep(POLL_INTERVAL)

@@ -1,6 +1,7 @@
-"""Whether a cluster answers: how it is asked, and what is known of it at the moment.
+"""Probes whether a cluster answers, and keeps the result as its health.
 
-It is asked twice before it counts as away. One that has misbehaved has to behave for a while before it counts as there.
+A cluster counts as unreachable after two failed probes. After an offence it has to behave for a while before it counts
+as reachable again.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from kubeloop.cache.reflector import WatchPace
 from kubeloop.client.kube import Kube
 from kubeloop.errors import ClientError, Forbidden, Unauthorized
 
-STEADY = 3  # so many answers tell how far away a cluster is
+STEADY = 3  # responses from which the latency is taken
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of a cluster at the moment. Times are of the process's own clock, which only moves forward."""
+    """The health of a cluster. Times are of the process's monotonic clock."""
 
     error: ClientError | None = None
-    """Why it is taken not to be there; None while it is, or was never asked."""
+    """The reason why the cluster counts as unreachable; None if it is reachable or was not probed yet."""
     last_contact: float | None = None
-    """When it last answered."""
+    """The time of the last response."""
     latency: float | None = None
-    """The seconds that took, or one of the last answers before it: a busy moment is no distance."""
+    """The lowest of the last response times, in seconds, since the latest may include a busy moment."""
     misses: int = 0
-    """How often in a row it has not answered."""
+    """The number of consecutive probes without a response."""
     renewing: bool = False
-    """Whether it answers again, and the client that may be asked is only being made."""
+    """True if the cluster is reachable again and the new client for it is not ready yet."""
 
     @property
     def answers(self) -> bool:
@@ -45,25 +46,26 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPace:
-    """How often a cluster is asked whether it is there, and how long it may take."""
+    """The times of probes and reconnects, in seconds."""
 
-    probe_interval: float = 30.0  # between two questions without cause; a watch that breaks off asks at once
+    probe_interval: float = 30.0  # between routine probes; a watch that breaks triggers one at once
     deadline: float = 3.0
-    misses: int = 2  # one lost answer is no outage; the second attempt follows after `retry`
+    misses: int = 2  # failed probes until the cluster counts as unreachable; `retry` seconds apart
     retry: float = 1.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=15.0))
     rebuild: Backoff = field(default_factory=lambda: Backoff(first=0.5, longest=60.0))
-    pause: Backoff = field(default_factory=lambda: Backoff(first=120.0, longest=1800.0))  # of who misbehaves
-    probation: float = 20.0  # after that it has to behave for so long
+    pause: Backoff = field(default_factory=lambda: Backoff(first=120.0, longest=1800.0))  # after an offence
+    probation: float = 20.0  # after that pause, until the cluster counts as reachable
     watch: WatchPace = field(default_factory=WatchPace)
 
 
 OnHealth = Callable[[str, Health], None]
+"""Called with the name and the health of a cluster."""
 
 
 @dataclass(slots=True)
 class Prober:
-    """Probes one cluster, with one client after the other. `chance` gives numbers from 0 to 1."""
+    """Probes one cluster with its current client. `chance` returns random numbers from 0 to 1."""
 
     cluster: str
     pace: ConnectionPace
@@ -72,44 +74,45 @@ class Prober:
     on_health: OnHealth
     health: Health = field(default_factory=Health, init=False)
     suspected: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """To be set by whoever has cause to doubt that the cluster is there: it is asked at once."""
+    """An event to set when the cluster may be unreachable: it is then probed at once."""
     offences: int = field(default=0, init=False)
-    """How often it has misbehaved, until it has behaved for long."""
+    """The number of offences since the cluster last behaved for long."""
     _sound_since: float = field(init=False)
+    """The time since which the cluster has been reachable."""
 
     def __post_init__(self) -> None:
         self._sound_since = self.now()
 
     def tell(self) -> None:
-        """Tell how the cluster is, as that, or what of it can be seen, is news."""
+        """Report the health to `on_health`."""
         self.on_health(self.cluster, self.health)
 
     def lose(self, error: ClientError) -> None:
-        """Take the cluster not to be there, as a client of it has ended by this error."""
-        self._set(replace(self.health, error=error, misses=self.health.misses + 1, renewing=False))
+        """Mark the cluster as unreachable, because a client has ended with this error."""
+        self._set_health(replace(self.health, error=error, misses=self.health.misses + 1, renewing=False))
 
     def renewed(self) -> bool:
-        """There is a new client. Whether that ends an outage."""
-        was, self.health = self.health, replace(self.health, renewing=False)
-        return was.renewing
+        """Note that there is a new client; return True if that ends an outage."""
+        old, self.health = self.health, replace(self.health, renewing=False)
+        return old.renewing
 
     async def run(self, kube: Kube) -> None:
-        """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""
-        pace, lately = self.pace, deque[float](maxlen=STEADY)
+        """Probe the cluster until it is reachable again after an outage; raises Unauthorized."""
+        pace, latencies = self.pace, deque[float](maxlen=STEADY)
         while True:
             self.suspected.clear()
             try:
-                lately.append(await kube.ping(deadline=pace.deadline))
-                while len(lately) < STEADY:  # the first answer took the time of connecting, too
-                    lately.append(await kube.ping(deadline=pace.deadline))
-                latency = min(lately)
+                latencies.append(await kube.ping(deadline=pace.deadline))
+                while len(latencies) < STEADY:  # the first response includes the time to connect
+                    latencies.append(await kube.ping(deadline=pace.deadline))
+                latency = min(latencies)
             except Unauthorized:
                 raise
             except Forbidden:
-                latency = None  # it is there, and knows who we are
+                latency = None  # reachable and authenticated
             except ClientError as error:
                 misses = self.health.misses + 1
-                self._set(
+                self._set_health(
                     replace(self.health, misses=misses, error=error if misses >= pace.misses else self.health.error)
                 )
                 wait = pace.retry if misses < pace.misses else pace.backoff.delay(misses - 1, self.chance())
@@ -121,24 +124,26 @@ class Prober:
                     await asyncio.sleep(pace.probation)
             elif self.now() - self._sound_since > pace.pause.longest:
                 self.offences = 0
-            self._set(Health(last_contact=self.now(), latency=latency, renewing=was_away))
+            self._set_health(Health(last_contact=self.now(), latency=latency, renewing=was_away))
             if was_away:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(pace.probe_interval * (0.75 + self.chance() / 2)):
                     await self.suspected.wait()
 
-    def _set(self, health: Health) -> None:
+    def _set_health(self, health: Health) -> None:
+        """Set the health, and log and report it if it changed."""
         if health.error:
             health.error.kept()
-        before, self.health = self.health, health
-        turned = (before.answers, before.error is None) != (health.answers, health.error is None)
-        if turned or _words(before) != _words(health):
-            # Of one outage, each attempt may say something else: the log has the first, the condition the latest.
-            tell = log.info if turned else log.debug
-            tell("cluster health", cluster=self.cluster, answers=health.answers, error=_words(health))
+        old, self.health = self.health, health
+        answers_changed = (old.answers, old.error is None) != (health.answers, health.error is None)
+        if answers_changed or _error_text(old) != _error_text(health):
+            # Attempts during one outage may fail differently: the first is logged at info, later ones at debug.
+            log_at_level = log.info if answers_changed else log.debug
+            log_at_level("cluster health", cluster=self.cluster, answers=health.answers, error=_error_text(health))
             self.tell()
 
 
-def _words(health: Health) -> str:
+def _error_text(health: Health) -> str:
+    """Return the text of the error, or an empty string."""
     return str(health.error or "")

@@ -1,8 +1,8 @@
-"""What users' Secrets and ConfigMaps say, read one by one.
+"""Reads the Secrets and ConfigMaps that users reference, one by one.
 
-The operator may get them by name and neither list nor watch them: it must not hold every Secret of the hub. So they are
-read again after a while, and no sooner. What is missing is read again every few seconds, once for all that wait for it,
-and they are woken when it is there.
+The operator may get them by name, but neither list nor watch them, because it must not hold every Secret of the hub. A
+read is reused for a while. Missing objects are read again every few seconds, once for all objects that wait for them,
+and those are enqueued when the missing object exists.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ from kubeloop.errors import ClientError
 from kubeloop.objects import Key, Manifest
 from kubeloop.types import ResourceType
 
-MOST: Final = 64 * MIB  # of what is kept
+MOST: Final = 64 * MIB  # of cached data
 KEPT: Final = ("apiVersion", "kind", "type")
 DATA: Final = ("data", "binaryData")
 
-RETRY_AFTER: Final = 5.0  # seconds until what is missing is read again
-ROUND: Final = 1.0
-IN_A_ROUND: Final = 20  # reads: a tenant may name thousands of Secrets that are not there
-WAITED_FOR: Final = 1200.0  # whoever has not asked for so long waits no more
+RETRY_AFTER: Final = 5.0  # seconds between two reads of a missing object
+ROUND: Final = 1.0  # seconds between two rounds of such reads
+IN_A_ROUND: Final = 20  # reads: a tenant may reference thousands of Secrets that do not exist
+WAITED_FOR: Final = 1200.0  # seconds after which an object that has not asked again no longer waits
 
 Place = tuple[ResourceType, Key, frozenset[str] | None]
+"""The type, the key and the entries (None for all) that a read is cached by."""
 Subject = tuple[ResourceType, Key]
-"""An object of the hub that names the referenced one."""
+"""An object of the hub that references another one."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class _Reading:
+    """A cached read: when it began, the object or None, and the size of its data in bytes."""
+
     began: float
     manifest: Manifest | None
     size: int
@@ -46,7 +49,8 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Missing:
-    """Who waits for what is missing, when each has asked for it last, and what of its data each needs."""
+    """A missing object: the time of its last read, and for each waiting object the time of its request and its
+    entries."""
 
     looked: float
     asked: dict[Subject, tuple[float, frozenset[str]]] = field(
@@ -55,14 +59,16 @@ class _Missing:
 
 
 def unawaited(_: ResourceType, __: Key) -> None:
-    """For whoever asks again by themselves."""
+    """Ignore that a missing object exists now: the caller asks again by itself."""
 
 
 @dataclass(slots=True)
 class ReferencedObjects:
-    """The objects that users name. Whoever looks again every `recheck` seconds learns of a change within `lifetime`.
+    """The objects that users reference.
 
-    `wake` is told of an object that waited for something missing, when it is there; `run` looks for it.
+    A caller that asks every `recheck` seconds learns of a change within `lifetime`.
+
+    `run` looks for missing objects, and calls `wake` with each object that waited for one that exists now.
     """
 
     kube_of: Callable[[], Kube]
@@ -72,11 +78,14 @@ class ReferencedObjects:
     _known: dict[Place, _Reading] = field(default_factory=dict[Place, _Reading], init=False)
     _asking: dict[Place, asyncio.Lock] = field(default_factory=dict[Place, asyncio.Lock], init=False)
     _missing: dict[Place, _Missing] = field(default_factory=dict[Place, _Missing], init=False)
-    """Those that have waited longest for another look come first."""
+    """The missing objects, ordered by the time of the last read."""
 
     @property
     def recheck(self) -> float:
-        """How long a reading serves. It may have been made just before: two of them are the lifetime."""
+        """The seconds for which a read is reused.
+
+        Two of these are the lifetime, as a read may be that old when it is reused.
+        """
         return self.lifetime / 2
 
     async def find(
@@ -88,100 +97,114 @@ class ReferencedObjects:
         waiting: Subject | None = None,
         needed: frozenset[str] = frozenset(),
     ) -> Manifest | None:
-        """The object, or None when the server says that there is none; raises what else it says.
+        """Return the object, or None if the server says that it does not exist.
 
-        Of its data these entries, or all. Nothing else of it is kept, and of all objects no more than MOST. `waiting`:
-        who is woken when it comes to be there with all of the `needed` entries.
+        Raises ClientError for any other response.
+
+        Only the requested entries of its data are kept (None for all), and at most MOST bytes of all objects. `waiting`
+        is enqueued when the object exists with all of the `needed` entries.
         """
-        place = (kind, key, entries)
-        async with self._asking.setdefault(place, asyncio.Lock()):  # many who ask at once are one question
-            known = self._known.get(place)
-            if known is None or self.now() - known.began >= self.recheck:
-                self._forget()
-                known = await self._read(place)
+        cache_key = (kind, key, entries)
+        async with self._asking.setdefault(cache_key, asyncio.Lock()):  # concurrent callers share one read
+            cached = self._known.get(cache_key)
+            if cached is None or self.now() - cached.began >= self.recheck:
+                self._evict_expired()
+                cached = await self._read(cache_key)
         if waiting is not None:
-            self._await(place, known, waiting, needed)
-        return known.manifest
+            self._update_waiting(cache_key, cached, waiting, needed)
+        return cached.manifest
 
     async def run(self) -> None:
-        """Look for what is missing, until cancelled."""
+        """Look for missing objects until cancelled."""
         while True:
             await asyncio.sleep(ROUND)
             await self.look()
 
     async def look(self) -> None:
-        """Read again what is missing and was not looked for lately, and wake whoever waited for what is there now."""
+        """Read missing objects again, each every `RETRY_AFTER` seconds at most, and enqueue those that waited for an
+        existing one."""
         now = self.now()
-        for place, one in list(self._missing.items()):
-            one.asked = {who: asked for who, asked in one.asked.items() if asked[0] > now - WAITED_FOR}
-            if not one.asked:
-                del self._missing[place]
-        due = [place for place, one in self._missing.items() if now - one.looked >= RETRY_AFTER]
-        for place in _in_turn(due)[:IN_A_ROUND]:
-            one = self._missing.pop(place)
-            one.looked, self._missing[place] = now, one  # at the end
+        for cache_key, missing in list(self._missing.items()):
+            missing.asked = {
+                subject: request for subject, request in missing.asked.items() if request[0] > now - WAITED_FOR
+            }
+            if not missing.asked:
+                del self._missing[cache_key]
+        due = [cache_key for cache_key, missing in self._missing.items() if now - missing.looked >= RETRY_AFTER]
+        for cache_key in _round_robin(due)[:IN_A_ROUND]:
+            missing = self._missing.pop(cache_key)
+            missing.looked, self._missing[cache_key] = now, missing  # at the end
             try:
-                async with self._asking.setdefault(place, asyncio.Lock()):
-                    known = await self._read(place)
+                async with self._asking.setdefault(cache_key, asyncio.Lock()):
+                    reading = await self._read(cache_key)
             except ClientError as error:
-                log.debug("referenced object not read", resource=str(place[0]), error=error.reason)
+                log.debug("referenced object not read", resource=str(cache_key[0]), error=error.reason)
                 continue
-            there = [who for who, (_, needed) in one.asked.items() if not _lacks(known.manifest, needed)]
-            for who in there:
-                del one.asked[who]
-                self.wake(*who)
+            satisfied = [
+                subject for subject, (_, needed) in missing.asked.items() if not _is_missing(reading.manifest, needed)
+            ]
+            for subject in satisfied:
+                del missing.asked[subject]
+                self.wake(*subject)
 
-    async def _read(self, place: Place) -> _Reading:
-        kind, key, entries = place
-        began, found = self.now(), await self.kube_of().find(kind, key)
-        kept = _kept(found, entries) if found else None
-        reading = self._known[place] = _Reading(began, kept, _size(kept) if kept else 0)
-        self._bound()
+    async def _read(self, cache_key: Place) -> _Reading:
+        """Read an object from the server and cache the needed part of it."""
+        kind, key, entries = cache_key
+        started_at, existing = self.now(), await self.kube_of().find(kind, key)
+        data = _select_data(existing, entries) if existing else None
+        reading = self._known[cache_key] = _Reading(started_at, data, _data_size(data) if data else 0)
+        self._evict_oldest()
         return reading
 
-    def _await(self, place: Place, known: _Reading, who: Subject, needed: frozenset[str]) -> None:
-        if _lacks(known.manifest, needed):
-            self._missing.setdefault(place, _Missing(known.began)).asked[who] = (self.now(), needed)
-        elif one := self._missing.get(place):
-            one.asked.pop(who, None)
+    def _update_waiting(self, cache_key: Place, reading: _Reading, subject: Subject, needed: frozenset[str]) -> None:
+        """Remember that an object waits for a missing one, or that it no longer does."""
+        if _is_missing(reading.manifest, needed):
+            self._missing.setdefault(cache_key, _Missing(reading.began)).asked[subject] = (self.now(), needed)
+        elif missing := self._missing.get(cache_key):
+            missing.asked.pop(subject, None)
 
-    def _bound(self) -> None:
-        """Let go of the oldest readings when they are too many: whoever needs them reads again."""
-        size = sum(one.size for one in self._known.values())
+    def _evict_oldest(self) -> None:
+        """Drop the oldest reads while they exceed MOST; they are repeated when needed."""
+        size = sum(reading.size for reading in self._known.values())
         while size > MOST and len(self._known) > 1:
-            oldest = min(self._known, key=lambda place: self._known[place].began)
+            oldest = min(self._known, key=lambda cache_key: self._known[cache_key].began)
             size -= self._known.pop(oldest).size
 
-    def _forget(self) -> None:
-        """Let go of what nobody has asked for lately."""
+    def _evict_expired(self) -> None:
+        """Drop reads that are too old to be reused."""
         oldest = self.now() - self.recheck
-        self._known = {place: one for place, one in self._known.items() if one.began > oldest}
-        self._asking = {place: lock for place, lock in self._asking.items() if place in self._known or lock.locked()}
+        self._known = {cache_key: reading for cache_key, reading in self._known.items() if reading.began > oldest}
+        self._asking = {
+            cache_key: lock for cache_key, lock in self._asking.items() if cache_key in self._known or lock.locked()
+        }
 
 
-def _in_turn(places: Iterable[Place]) -> list[Place]:
-    """The first of each namespace, then the second of each: one that lacks thousands holds up no other."""
-    turns, ranked = Counter[str](), list[tuple[int, Place]]()
-    for place in places:
-        namespace = place[1].namespace
-        ranked.append((turns[namespace], place))
-        turns[namespace] += 1
-    return [place for _, place in sorted(ranked, key=lambda one: one[0])]
+def _round_robin(cache_keys: Iterable[Place]) -> list[Place]:
+    """Order by round robin over namespaces, so that one with thousands of missing objects delays no other."""
+    counts, ranked = Counter[str](), list[tuple[int, Place]]()
+    for cache_key in cache_keys:
+        namespace = cache_key[1].namespace
+        ranked.append((counts[namespace], cache_key))
+        counts[namespace] += 1
+    return [cache_key for _, cache_key in sorted(ranked, key=lambda item: item[0])]
 
 
-def _lacks(manifest: Manifest | None, needed: frozenset[str]) -> bool:
+def _is_missing(manifest: Manifest | None, needed: frozenset[str]) -> bool:
+    """True if the object does not exist or lacks needed entries."""
     return manifest is None or not needed <= {name for field in DATA for name in manifest.get(field, {})}
 
 
-def _kept(found: Manifest, entries: frozenset[str] | None) -> Manifest:
-    metadata = {name: found["metadata"].get(name) for name in ("name", "namespace", "uid")}
+def _select_data(existing: Manifest, entries: frozenset[str] | None) -> Manifest:
+    """Return the identity of an object and the requested entries of its data."""
+    metadata = {name: existing["metadata"].get(name) for name in ("name", "namespace", "uid")}
     data = {
-        field: {name: value for name, value in found[field].items() if entries is None or name in entries}
+        field: {name: value for name, value in existing[field].items() if entries is None or name in entries}
         for field in DATA
-        if found.get(field)
+        if existing.get(field)
     }
-    return {**{name: found[name] for name in KEPT if name in found}, "metadata": metadata, **data}
+    return {**{name: existing[name] for name in KEPT if name in existing}, "metadata": metadata, **data}
 
 
-def _size(kept: Manifest) -> int:
-    return sum(len(name) + len(value) for field in DATA for name, value in kept.get(field, {}).items())
+def _data_size(manifest: Manifest) -> int:
+    """Return the size of an object's data in bytes."""
+    return sum(len(name) + len(value) for field in DATA for name, value in manifest.get(field, {}).items())

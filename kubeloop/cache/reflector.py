@@ -1,16 +1,15 @@
-"""List, then watch: how an informer stays current through anything that can happen to a watch.
+"""List and watch: how an informer stays current through every failure of a watch.
 
-A watch that ends or breaks off is resumed where it was. All is listed again only when the server no longer knows that
-place (410), when it has not come so far (below), or when something else is wrong than the way to it. Both wait longer
-after each failure in a row, by chance more or less, so that a thousand watches that broke together do not return
-together.
+A watch that ends or breaks is resumed at its resourceVersion. A new list is needed only if the server no longer has
+that version (410), if the server is behind it (see below), or after any other error than a lost connection. Retries
+back off with jitter, so that a thousand watches that broke together do not return together.
 
-A server that was restored from a backup takes a watch from a version that it has yet to come to, and is silent. After a
-watch that has said nothing, bookmarks included, a list of one object is asked how far the server is.
+A server that was restored from a backup accepts a watch from a version in its future, and sends nothing. After a watch
+without any event or bookmark, a list of one object therefore checks how far the server is.
 
-Of a type that nobody but us makes objects of, there is nothing to watch while there are none: then a list now and then
-does, until we are about to write one. Of a type that the server does not have, it is asked less and less often. Neither
-takes a task meanwhile (`turns.py`).
+A type that only we create is not watched while there are no objects; it is listed now and then, and watched as soon as
+we are about to write one. A type that the server lacks is checked less and less often. Neither needs a task in the
+meantime (`turns.py`).
 """
 
 from __future__ import annotations
@@ -46,27 +45,27 @@ T = TypeVar("T")
 
 RETURNING = Backoff(first=0.2, longest=30.0)
 UNSERVED = Backoff(first=40.0, longest=300.0)
-LISTS_AT_ONCE = 4  # of one server: each takes a connection, of which memory once taken is hardly ever given back
+LISTS_AT_ONCE = 4  # per server: each takes a connection, and memory that the process hardly ever returns
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPace:
-    """How long things may take."""
+    """The times of lists and watches, in seconds."""
 
-    watch_seconds: int = 300  # then the server ends it, and another server of the same cluster may take the next
+    watch_seconds: int = 300  # until the server ends a watch, so that load can move between API servers
     silence: float = SILENCE
-    steady: float = 5.0  # a watch that lived that long has worked
-    unserved: Backoff = UNSERVED  # until a type is asked for again that the server lacks
-    vacant: float = 1200.0  # how often to list what nobody but us makes, while there is nothing
+    steady: float = 5.0  # a watch that lasted this long counts as successful
+    unserved: Backoff = UNSERVED  # between checks for a type that the server lacks
+    vacant: float = 1200.0  # between lists of a type that only we create, while it is empty
     backoff: Backoff = RETURNING
-    patience: float = 15.0  # until the log tells of one watch that fails: its connection tells of a server that is away
+    patience: float = 15.0  # until one failing watch is logged; an unreachable server is logged by its connection
 
 
 @dataclass(slots=True)
 class Reflector:
-    """Keeps one informer current. `chance` gives numbers from 0 to 1."""
+    """Keeps one informer current by lists and watches. `chance` returns random numbers from 0 to 1."""
 
     kube: Kube
     informer: Informer
@@ -74,75 +73,81 @@ class Reflector:
     namespace: str = ""
     pace: WatchPace = WatchPace()
     on_broken: Callable[[], None] = lambda: None
-    """Told when the server does not answer, or breaks off."""
+    """Called when the server does not respond or a watch breaks."""
     answers: Callable[[], bool] = lambda: True
-    """Whether the server answers whoever asks how it is. When it does not, no watch of it is worth a log line."""
+    """True if the server answers probes. Otherwise a failing watch is not logged."""
     ours: bool = False
-    """Whether nobody but us makes such objects."""
+    """True if only we create objects of this type."""
     on_news: Callable[[], None] = lambda: None
-    """Told when the server begins or ceases to have the type, or to let us see it: no object changes by that."""
+    """Called when the server gains or loses the type or our permission for it, which changes no object."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
-    """Whose turn it is to list; those of one server share it."""
+    """Limits the concurrent lists of one server."""
     kept: Callable[[], int] = lambda: 0
-    """Tells how many bytes are kept of all objects of the server, those among them that a list has read so far."""
+    """Returns the bytes cached of all objects of the server, including those that current lists have read."""
     _read: Weight = field(default_factory=Weight, init=False)
+    """The size of the entries that the current list has read."""
     lists: int = field(default=0, init=False)
+    """The number of completed lists."""
     failing: ClientError | None = field(default=None, init=False)
-    """What is wrong with it at the moment."""
+    """The current error."""
     _fails_since: float | None = field(default=None, init=False)
+    """The time since which the watch fails."""
     _alone_since: float | None = field(default=None, init=False)
-    """Since when it fails although its server answers."""
+    """The time since which the watch fails although its server answers."""
     _told: str = field(default="", init=False)
-    """What is in the log since it fails."""
+    """The reason that was logged during the current failure."""
     _up_since: float | None = field(default=None, init=False)
+    """The time at which the current watch began."""
     idle: bool = field(default=False, init=False)
-    """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
+    """True if the type was empty at the last list, and is not watched. It stays so while the server is unreachable."""
     sleeps: bool = field(default=False, init=False)
-    """Whether the last turn has found nothing to watch: it goes on as soon as somebody wakes the informer."""
+    """True if the last turn found nothing to watch. The next turn begins early if the informer is woken."""
     _version: str = field(default="", init=False)
+    """The resourceVersion to resume the watch from; empty if a list is needed."""
     _silent: bool = field(default=False, init=False)
-    """Whether the last watch has said nothing."""
+    """True if the last watch has delivered nothing."""
     _failures: int = field(default=0, init=False)
-    """How many turns in a row have ended at once."""
+    """The number of consecutive turns that ended at once."""
     _lacking: int = field(default=0, init=False)
-    """How often in a row the server has not had the type."""
+    """The number of consecutive checks in which the server lacked the type."""
 
     def go_on(self, kube: Kube) -> None:
-        """Ask by another client from now on."""
+        """Use another client from now on."""
         self.kube, self._failures, self._lacking = kube, 0, 0
 
     def invalidate(self) -> None:
-        """Another process like this one may have written something since we last looked."""
+        """Mark an unwatched type as not synced, since another process of this operator may have written it."""
         if self.idle or not self.informer.served:
             self.informer.synced = False
             self._version = ""
 
     def relist(self) -> None:
-        """List all of it before the next watch: what the last one said may not have been so."""
+        """List everything before the next watch, because the events of the last one may have been wrong."""
         self._version = ""
 
     def list_unwatched(self) -> None:
-        """List what is not watched."""
+        """List the type soon if it is not watched."""
         if self.idle or not self.informer.served:
             self.informer.wake()
 
     def failing_for(self, now: float) -> float:
-        """For how many seconds it has not worked: it fails, or falls again and again as soon as it has begun."""
+        """Return the seconds for which it has failed without a watch that lasted; 0 while it works."""
         return 0.0 if self._fails_since is None or self._is_steady(now) else now - self._fails_since
 
     def _is_steady(self, now: float) -> bool:
+        """True if the current watch has lasted long enough to count as successful."""
         return self._up_since is not None and now - self._up_since > self.pace.steady
 
     async def turn(self) -> float:
-        """List where needed, and watch until that ends; answers after how many seconds to go on.
+        """List if needed and watch until the watch ends. Return the seconds to wait before the next turn.
 
-        Raises what another connection has to mend, or a pause.
+        Raises the errors that need another connection or a pause of it.
         """
         self.informer.woken = self.sleeps = False
-        began, self._up_since = self.informer.now(), None
+        started_at, self._up_since = self.informer.now(), None
         try:
             if await self._is_vacant():
-                return self._asleep()
+                return self._sleep()
             await self._watch()
             error = None
         except (Unauthorized, KubeconfigError, Misbehaving):
@@ -151,38 +156,42 @@ class Reflector:
             error = caught
         except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
             error = Defect.by(caught)
-            self._tell(error, at=origin(caught))
-        ended = self.informer.now()
-        self._failures = 1 if ended - began > self.pace.steady else self._failures + 1
+            self._log_failure(error, at=origin(caught))
+        ended_at = self.informer.now()
+        self._failures = 1 if ended_at - started_at > self.pace.steady else self._failures + 1
         if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
             self._fails_since = None
-        elif self._fails_since is None or self._is_steady(ended):
-            self._fails_since, self._alone_since, self._told = ended, None, ""
+        elif self._fails_since is None or self._is_steady(ended_at):
+            self._fails_since, self._alone_since, self._told = ended_at, None, ""
         self._up_since = None
-        return self._after(error)
+        return self._end_turn(error)
 
     async def _is_vacant(self) -> bool:
-        """Whether there is nothing to watch; lists where that is not known."""
-        if not self._version or (self.ours and self.informer.vacant) or await self._began_again():
+        """List if needed, and return True if there is nothing to watch."""
+        if not self._version or (self.ours and self.informer.vacant) or await self._is_behind():
             await self._list()
         return self.ours and self.informer.vacant
 
-    async def _began_again(self) -> bool:
-        """Whether the server has not come so far as the last watch was to go on from; asked where that is in doubt."""
+    async def _is_behind(self) -> bool:
+        """True if the server is behind the version of the last watch, as after a restore.
+
+        Asks only after a silent watch.
+        """
         if not self._silent:
             return False
         first = await self.kube.some(self.informer.type, 1, namespace=self.namespace)
         return int(first.version) < int(self._version)
 
-    def _asleep(self) -> float:
-        """There may be something all the same: it is looked at now and then."""
+    def _sleep(self) -> float:
+        """Stop watching the empty type, and return the seconds until it is listed again."""
         self.idle = self.sleeps = True
         self._version = ""
         self._failures, self._fails_since = 0, None
-        self._note(None)
+        self._set_failing(None)
         return self.pace.vacant * (0.75 + self.chance() / 2)
 
     async def _watch(self) -> None:
+        """Watch from the current version until the watch ends, and pass its events to the informer."""
         self.idle, self._silent = False, True
         watch = self.kube.watch(
             self.informer.type,
@@ -194,7 +203,7 @@ class Reflector:
             bare=self.informer.bare,
         )
         async with aclosing(watch) as events:
-            self._note(None)
+            self._set_failing(None)
             self._up_since = self.informer.now()
             async for event in events:
                 self._silent = False
@@ -203,67 +212,70 @@ class Reflector:
                 self._version = event.manifest["metadata"]["resourceVersion"]
 
     async def _list(self) -> None:
+        """List all objects page by page, pass them to the informer, and note the version to watch from."""
         self._version = ""
         async with self.slots:
             try:
                 listing = await self.kube.read_list(
                     self.informer.type,
-                    self._counted(self.informer.reader()),
+                    self._with_room_check(self.informer.reader()),
                     namespace=self.namespace,
                     selector=self.informer.selecting or "",
                     bare=self.informer.bare,
-                    size=_size,
-                    on_begin=self._nothing_read,
+                    size=_entry_size,
+                    on_begin=self._reset_read,
                 )
             finally:
-                self._nothing_read()
+                self._reset_read()
         self.lists += 1
         self._lacking = 0
-        begins = not self.informer.served
+        was_missing = not self.informer.served
         self.informer.listed(listing)
         self._version = listing.version
-        if begins:
+        if was_missing:
             self.on_news()
 
     @property
     def reading(self) -> int:
-        """How much of what is kept a list under way has read."""
+        """The bytes that the current list has read."""
         return self._read.size
 
-    def _nothing_read(self) -> None:
+    def _reset_read(self) -> None:
+        """Reset the size of the current list."""
         self._read = Weight()
 
-    def _counted(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
-        """The same, and it raises Misbehaving when that would be more than may be kept."""
+    def _with_room_check(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
+        """Return a reader that counts sizes, and raises Misbehaving when the cluster exceeds the size of its cache."""
 
-        def counted(manifest: Manifest) -> T:
+        def read_checked(manifest: Manifest) -> T:
             entry = read(manifest)
             if isinstance(entry, Entry):
                 self._read.add(entry)
                 self._check_room()
             return entry
 
-        return counted
+        return read_checked
 
     def _check_room(self) -> None:
+        """Raise Misbehaving if the cluster's cache exceeds its limit."""
         self.kube.check_kept(self.informer.type, self.kept())
 
-    def _after(self, error: ClientError | None) -> float:
-        """The seconds to wait after a watch has ended in this way."""
+    def _end_turn(self, error: ClientError | None) -> float:
+        """Update the state after a turn that ended with this error, and return the seconds to wait."""
         chance = self.chance()
         match error:
             case None:
-                return self.pace.backoff.delay(self._failures - 1, chance)  # the first end is what watches do
-            case Unreachable() | TooMany() | ServerFault():  # what we have seen stands: go on from there
+                return self.pace.backoff.delay(self._failures - 1, chance)  # a first normal end needs no pause
+            case Unreachable() | TooMany() | ServerFault():  # the cache is valid: resume there
                 self.on_broken()
             case NotFound():
                 self._version = ""
-                ceases = self.informer.served
+                was_served = self.informer.served
                 self.informer.unserved()
                 self.sleeps = True
                 self._lacking += 1
-                self._note(None)
-                if ceases:
+                self._set_failing(None)
+                if was_served:
                     self.on_news()
                 return self.pace.unserved.delay(self._lacking, chance)
             case _:
@@ -274,23 +286,24 @@ class Reflector:
         elif self._alone_since is None:
             self._alone_since = now
         elif now - self._alone_since > self.pace.patience:
-            self._tell(error)
-        self._note(error)
+            self._log_failure(error)
+        self._set_failing(error)
         return self.pace.backoff.delay(self._failures, chance, at_least=error.retry_after)
 
-    def _tell(self, error: ClientError, **more: object) -> None:
-        """Log what is wrong with this watch alone, once until it has worked or something else is."""
+    def _log_failure(self, error: ClientError, **more: object) -> None:
+        """Log a failure of this watch, once until it has worked or the reason has changed."""
         if error.reason != self._told:
             self._told = error.reason
             informer = self.informer
             log.warning("watch fails", cluster=informer.cluster, resource=str(informer.type), error=str(error), **more)
 
-    def _note(self, error: ClientError | None) -> None:
-        before, self.failing = self.failing, error and error.kept()
-        if isinstance(before, Forbidden) != isinstance(error, Forbidden):
+    def _set_failing(self, error: ClientError | None) -> None:
+        """Set the current error, and report when our permission for the type has changed."""
+        old, self.failing = self.failing, error and error.kept()
+        if isinstance(old, Forbidden) != isinstance(error, Forbidden):
             self.on_news()
 
 
-def _size(read: object) -> int:
-    """The bytes that are kept of an object that a list has read."""
+def _entry_size(read: object) -> int:
+    """Return the size in bytes of an entry that a list has read."""
     return read.size if isinstance(read, Entry) else 0

@@ -1,4 +1,4 @@
-"""What the watches have seen: one informer for each type of objects of each cluster, the hub among them."""
+"""The store of all informers: one for each type of objects of each cluster, the hub included."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kubeloop.types import ResourceType
 
 @dataclass(slots=True)
 class Store:
-    """The informers, by cluster and type; the hub's cluster has no name."""
+    """The informers by cluster and type. The hub's name is empty."""
 
     now: Callable[[], float]
     alike: Alike = field(default_factory=Alike)
-    """What the objects of all of them have in common."""
+    """Shares equal parts between the objects of all informers."""
     _informers: dict[tuple[str, ResourceType], Informer] = field(
         default_factory=dict[tuple[str, ResourceType], Informer]
     )
@@ -32,19 +32,21 @@ class Store:
         bare: bool = False,
         keeping: Keep | None = None,
     ) -> Informer:
-        """The informer for a type of a cluster, made when there is none."""
-        known = self._informers.get((cluster, kind))
-        if known is None:
-            known = Informer(kind, self.now, selecting, indexes or {}, bare, keeping, cluster, self.alike)
-            self._informers[cluster, kind] = known
-        return known
+        """Return the informer for a type of a cluster, and create it if there is none."""
+        informer = self._informers.get((cluster, kind))
+        if informer is None:
+            informer = Informer(kind, self.now, selecting, indexes or {}, bare, keeping, cluster, self.alike)
+            self._informers[cluster, kind] = informer
+        return informer
 
     def find(self, cluster: str, kind: ResourceType) -> Informer | None:
         return self._informers.get((cluster, kind))
 
     def close(self, cluster: str) -> None:
-        """Forget a cluster; nobody is told."""
-        self._informers = {place: one for place, one in self._informers.items() if place[0] != cluster}
+        """Remove the informers of a cluster, without calling listeners."""
+        self._informers = {
+            location: informer for location, informer in self._informers.items() if location[0] != cluster
+        }
 
     def __iter__(self) -> Iterator[tuple[str, Informer]]:
         return ((cluster, informer) for (cluster, _), informer in tuple(self._informers.items()))

@@ -1,4 +1,4 @@
-"""What is watched of one cluster: an informer for each type, and what keeps it current, whichever the client."""
+"""The watches of one cluster: an informer for each type and a reflector that keeps it current, across clients."""
 
 from __future__ import annotations
 
@@ -19,70 +19,70 @@ from kubeloop.types import ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A type to watch, and the label that its objects must carry; None: all of them."""
+    """A type to watch, and the label that its objects must carry; None selects all objects."""
 
     type: ResourceType
     selecting: str | None = field(default_factory=lambda: names().owner_uid)
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
     namespace: str = ""
-    """Only the objects of this namespace; empty: of all."""
+    """The namespace to watch; empty for all."""
     bare: bool = False
-    """No more than their metadata: of Secrets, say, whose content nobody here needs."""
+    """True if only metadata is needed, such as of Secrets whose content is not read."""
     keeping: Keep | None = None
-    """What is kept of an object, for large ones of which little is needed."""
+    """Returns the part of an object to cache, for large objects of which little is needed."""
     ours: bool = False
-    """Nobody but us makes such objects: while there are none, no connection is spent on watching them."""
+    """True if only we create such objects. While there are none, the type is listed now and then instead of watched."""
     spare: bool = False
-    """A cluster that refuses to show us these is known well enough without."""
+    """True if a cluster counts as synced even if we may not read this type."""
 
 
 @dataclass(slots=True)
 class Watches:
-    """The watches of one cluster; `prober` is told when one of them breaks off."""
+    """The watches of one cluster. The prober is notified when one of them breaks."""
 
     prober: Prober
     store: Store
     informers: dict[ResourceType, Informer] = field(default_factory=dict[ResourceType, Informer], init=False)
     reflectors: list[Reflector] = field(default_factory=list[Reflector], init=False)
-    """Empty before there is a client."""
+    """The reflectors; empty before the first client."""
     _watched: dict[ResourceType, Watched] = field(default_factory=dict[ResourceType, Watched], init=False)
 
     def add(self, watched: Iterable[Watched]) -> None:
-        """Watch these types, too; to be called before there is a client."""
-        for one in watched:
-            self._watched[one.type] = one
-            self.informers[one.type] = self.store.open(
+        """Watch these types as well; to be called before the first client."""
+        for watch in watched:
+            self._watched[watch.type] = watch
+            self.informers[watch.type] = self.store.open(
                 self.prober.cluster,
-                one.type,
-                selecting=one.selecting,
-                indexes=one.indexes,
-                bare=one.bare,
-                keeping=one.keeping,
+                watch.type,
+                selecting=watch.selecting,
+                indexes=watch.indexes,
+                bare=watch.bare,
+                keeping=watch.keeping,
             )
 
     def failing(self, kind: ResourceType) -> ClientError | None:
-        """What is wrong at the moment with the watch of a type."""
-        return next((one.failing for one in self.reflectors if one.informer.type == kind), None)
+        """Return the current error of the watch of a type."""
+        return next((reflector.failing for reflector in self.reflectors if reflector.informer.type == kind), None)
 
     @property
     def synced(self) -> bool:
-        """Whether all that is watched has been seen once."""
+        """True if every watched type has been listed once."""
         return all(
             informer.synced or (self._watched[kind].spare and isinstance(self.failing(kind), Forbidden))
             for kind, informer in self.informers.items()
         )
 
     def distrust(self) -> None:
-        """Take nothing that was seen for certain: it may be another cluster."""
+        """Let the next lists replace all cached objects: this may be another cluster."""
         for informer in self.informers.values():
             informer.distrust()
         self.reflectors.clear()
 
     def on(self, kube: Kube) -> Sequence[Reflector]:
-        """The reflectors, going on with this client."""
+        """Return the reflectors, switched to this client."""
         if not self.reflectors:
             prober, slots = self.prober, asyncio.Semaphore(LISTS_AT_ONCE)
-            on_broken, on_news, kept = prober.suspected.set, prober.tell, self._kept  # one for all
+            on_broken, on_news, kept = prober.suspected.set, prober.tell, self._count_bytes  # one for all
 
             def answers() -> bool:
                 return prober.health.error is None
@@ -92,21 +92,24 @@ class Watches:
                     kube,
                     informer,
                     prober.chance,
-                    one.namespace,
+                    item.namespace,
                     prober.pace.watch,
                     on_broken=on_broken,
                     answers=answers,
-                    ours=one.ours,
+                    ours=item.ours,
                     on_news=on_news,
                     slots=slots,
                     kept=kept,
                 )
-                for one, informer in zip(self._watched.values(), self.informers.values(), strict=True)
+                for item, informer in zip(self._watched.values(), self.informers.values(), strict=True)
             ]
-        for one in self.reflectors:
-            one.go_on(kube)
+        for item in self.reflectors:
+            item.go_on(kube)
         return self.reflectors
 
-    def _kept(self) -> int:
-        """The bytes that are kept of the cluster. A list under way may only say again what is there."""
-        return sum(max(one.informer.size, one.reading) for one in self.reflectors)
+    def _count_bytes(self) -> int:
+        """Return the bytes cached of the cluster.
+
+        A list in progress may only repeat cached objects, so the larger size counts.
+        """
+        return sum(max(reflector.informer.size, reflector.reading) for reflector in self.reflectors)

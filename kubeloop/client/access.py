@@ -1,9 +1,8 @@
-"""How one API server is reached and who we are there: read from a kubeconfig, or from the pod's own service account.
+"""The address of an API server and our identity there, read from a kubeconfig or from the pod's service account.
 
-A kubeconfig in a Secret is written by whoever may write that Secret. It may say which server and which credentials,
-but it may not name files (the operator's own token is one) or commands to run: those are refused unless the kubeconfig
-comes from the operator's own machine. What asks for another identity than that of its credentials is refused wherever
-it comes from, and a value of another type than kubectl takes is an error: nothing is guessed.
+A kubeconfig in a Secret comes from anyone who may write that Secret. It may name a server and credentials, but no files
+(the operator's own token is one) and no commands, unless it comes from the operator's own machine. Impersonation is
+always rejected, and a value of another type than kubectl accepts is an error: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from kubeloop.errors import Conflict, KubeconfigError, ServerFault
 from kubeloop.tokens import Token
 from kubeloop.words import listed
 
-MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
-LONGEST_URL = 2048  # characters: of what most programs take; it is in spans and in errors
-LONGEST_KEY = 8 * 1024  # characters of PEM: RSA of 8192 bits signs in 50 ms, on the event loop; of 16384 in 250
+MOST_NODES, DEEPEST = 10_000, 20  # values and nesting of a kubeconfig's YAML; enough for hundreds of clusters
+LONGEST_URL = 2048  # characters; URLs are in spans and errors
+LONGEST_KEY = 8 * 1024  # characters of PEM; an RSA key of 8192 bits blocks the event loop for 50 ms, of 16384 for 250
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFUSED = {
     **dict.fromkeys(("exec", "auth-provider"), "which is not run here; give it a token instead"),
@@ -41,27 +40,27 @@ REFUSED = {
     ),
     **dict.fromkeys(("username", "password"), "which no API server takes any more; give it a token instead"),
 }
-"""What a kubeconfig's user may not ask for, and what to do instead."""
-# As Python has them, but without groups of finite fields. No API server needs these: Go speaks none. In TLS 1.2 the
-# server chooses the group, and with one of 10,000 bits each handshake holds the event loop for seconds.
+"""Fields that are rejected in the user of a kubeconfig, and the alternative."""
+# Python's defaults without finite-field Diffie-Hellman, which Go does not support. In TLS 1.2 the server chooses the
+# group, and one of 10,000 bits would block the event loop for seconds in each handshake.
 _CIPHERS = "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_])?\.?")
-_WORD = re.compile(r"[!-~]+")  # printable ASCII without spaces: it goes into headers
+_PRINTABLE = re.compile(r"[!-~]+")  # printable ASCII without spaces: it goes into headers
 
 Section = Mapping[str, Any]
 
 
 _JWT = re.compile(r"[\w-]+\.(?P<claims>[\w-]+)\.[\w-]+", re.ASCII)
-LONGEST_TOKEN = 16 * 1024  # of a service account's some 1 KiB, and more than any API server takes in a header
+LONGEST_TOKEN = 16 * 1024  # characters; those of service accounts have about 1 KiB, and headers allow no more
 
 
 def read_token(text: str) -> Token | None:
-    """A service account's token that ends some day; None for any other."""
-    read = _JWT.fullmatch(text) if len(text) <= LONGEST_TOKEN else None
-    if read is None:
+    """Return the claims of a service account token that expires; None for any other token."""
+    match = _JWT.fullmatch(text) if len(text) <= LONGEST_TOKEN else None
+    if match is None:
         return None
     try:
-        claims = orjson.loads(base64.urlsafe_b64decode(read["claims"] + "=="))
+        claims = orjson.loads(base64.urlsafe_b64decode(match["claims"] + "=="))
         since, until = (datetime.fromtimestamp(claims[name], UTC) for name in ("iat", "exp"))
         *_, kind, namespace, account = claims["sub"].split(":")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError):
@@ -70,15 +69,15 @@ def read_token(text: str) -> Token | None:
 
 
 def with_token(kubeconfig: str, used: str, renewed: str) -> str:
-    """A kubeconfig with another token in the place of the one in use, and nothing else changed.
+    """Return the kubeconfig with the token in use replaced by the renewed one.
 
-    The cluster gave it, and it goes into a Secret of the hub: raises ServerFault unless it is the same account's and
-    lasts longer, and Conflict when the kubeconfig does not hold the one in use.
+    Raises ServerFault unless the renewed token, which comes from the cluster, is of the same account and lasts longer.
+    Raises Conflict if the kubeconfig does not contain the token in use exactly once.
     """
-    before, after = read_token(used), read_token(renewed)
-    if before is None or after is None or after.until < before.until:
+    old, new = read_token(used), read_token(renewed)
+    if old is None or new is None or new.until < old.until:
         raise ServerFault("what the cluster gave for another token is none, or ends sooner than the one in use")
-    if (after.namespace, after.account) != (before.namespace, before.account):
+    if (new.namespace, new.account) != (old.namespace, old.account):
         raise ServerFault("what the cluster gave for another token is another account's")
     if kubeconfig.count(used) != 1:
         raise Conflict("the kubeconfig holds another token than the one in use, and is left alone")
@@ -87,46 +86,48 @@ def with_token(kubeconfig: str, used: str, renewed: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One API server and our identity there. Two that are equal reach the same server as the same user."""
+    """An API server and our identity there. Equal values reach the same server as the same user."""
 
     server: str
     authority: str = field(default="", repr=False)
-    """The certificates that the server's is checked against; empty: those of this machine."""
+    """The PEM certificates that the server's certificate is verified against; empty for those of this machine."""
     certificate: str = field(default="", repr=False)
+    """The client certificate as PEM."""
     key: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     token_file: Path | None = None
-    """A token that others renew in place: it is read again and again."""
+    """A file with a token that another process renews; it is read again and again."""
     server_name: str | None = None
+    """The name to verify in the server's certificate, if it is not the host."""
     proxy: str | None = None
     verify: bool = True
 
     @property
     def unverified(self) -> str:
-        """Why nobody can tell whether it is that server who answers; empty when it proves that by its certificate."""
+        """The reason why the server's identity is not verified by its certificate; empty if it is."""
         if self.server.startswith("http:"):
             return "its server's address begins with http://"
         return "" if self.verify else "it says insecure-skip-tls-verify"
 
     def without_token(self) -> Access:
-        """The same server and user: a renewed token makes no difference."""
+        """Return the access without its token, to compare server and user across renewals."""
         return replace(self, token="")
 
     def tls(self) -> ssl.SSLContext:
-        """What connections to this server need; raises KubeconfigError."""
+        """Return the TLS context for connections to the server; raises KubeconfigError."""
         try:
             context = ssl.create_default_context(cadata=self.authority or None)
-            # Python 3.13 asks for extensions that the CAs of many clusters lack; Go asks for none of them.
+            # Python 3.13 requires extensions that the CAs of many clusters lack; Go does not.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.set_ciphers(_CIPHERS)
-            context.options |= ssl.OP_NO_RENEGOTIATION  # each is another handshake, and Go's servers ask for none
+            context.options |= ssl.OP_NO_RENEGOTIATION  # each costs a handshake, and Go's servers ask for none
             if not self.verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
             if self.certificate:
-                with _as_file(f"{self.certificate}\n{self.key}") as path:
-                    context.load_cert_chain(path, password=_no_password)
-        # An SSLError is an OSError, and so is a disk without room for the key; a TypeError is a PEM that is not ASCII.
+                with _write_temporary(f"{self.certificate}\n{self.key}") as path:
+                    context.load_cert_chain(path, password=_reject_encrypted)
+        # OSError covers SSLError and a full disk; a TypeError means PEM that is not ASCII.
         except (OSError, TypeError, ValueError) as error:
             from kubeloop.client.wording import tls  # noqa: PLC0415 - with aiohttp, which loads for long
 
@@ -137,40 +138,43 @@ class Access:
 def read_kubeconfig(
     text: str | bytes, *, folder: Path | None = None, plain_http: bool = False, most: int = MOST_NODES
 ) -> Access:
-    """What the current context of a kubeconfig says; raises KubeconfigError.
+    """Return the access of a kubeconfig's current context; raises KubeconfigError.
 
-    `folder` is where its relative paths begin. Without one it may name no files. `plain_http`: its server may be one
-    that speaks no TLS. `most`: how many values it may have.
+    `folder` is the base of relative paths; None rejects file names. `plain_http` allows a server without TLS. `most`
+    limits the number of values.
     """
     try:
-        _bounded(text, most)
+        _check_size(text, most)
         config = yaml.load(text, Loader=_Loader)  # noqa: S506 - it makes less than the safe one
     except (yaml.YAMLError, ValueError, LookupError) as error:  # a LookupError: `!!bool x`
-        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may be a secret
+        mark = getattr(error, "problem_mark", None)  # the error's text quotes the line, which may be secret
         where = f" (line {mark.line + 1})" if mark else ""
         raise KubeconfigError(f"the kubeconfig is not YAML{where}: put a whole one there") from None
     if not isinstance(config, dict):
         raise KubeconfigError("the kubeconfig is empty or no object")
-    return _access(cast(Section, config), folder, plain_http=plain_http)
+    return _parse_access(cast(Section, config), folder, plain_http=plain_http)
 
 
 class _Loader(yaml.CSafeLoader):
-    """Ten times as fast as `safe_load`; a start reads thousands.
+    """A YAML loader in C, ten times as fast as `safe_load`.
 
-    It makes no numbers and no dates: nothing of a kubeconfig is one, and 1:59:59:... of a megabyte takes a minute.
+    The operator reads thousands of kubeconfigs at its start.
+
+    It creates no numbers and dates: a kubeconfig needs none, and parsing a megabyte of 1:59:59:... takes a minute.
     """
 
 
-def _unmade(_: yaml.CSafeLoader, __: yaml.Node) -> object:
+def _make_nothing(_: yaml.CSafeLoader, __: yaml.Node) -> object:
+    """Return a placeholder for a value of an unsupported type."""
     return object()
 
 
 for _tag in ("int", "float", "timestamp"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _unmade)
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _make_nothing)
 
 
-def _bounded(text: str | bytes, most: int) -> None:
-    """Refuse YAML that becomes more than it looks like, before it does: aliases of aliases, a nest of lists."""
+def _check_size(text: str | bytes, most: int) -> None:
+    """Raise KubeconfigError for YAML that grows when it is loaded: aliases, too many values or levels."""
     nodes = depth = 0
     events = cast(Iterable[yaml.Event], yaml.parse(text, Loader=yaml.CSafeLoader))  # pyright: ignore[reportUnknownMemberType]
     for event in events:
@@ -186,7 +190,7 @@ def _bounded(text: str | bytes, most: int) -> None:
 
 
 def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Access:
-    """How a pod reaches the API server of its own cluster, as its service account."""
+    """Return the access of a pod to the API server of its own cluster, as its service account."""
     try:
         authority = (folder / "ca.crt").read_text()
     except OSError as error:
@@ -196,21 +200,21 @@ def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Acces
 
 
 def write_kubeconfig(access: Access) -> str:
-    """The kubeconfig for a program that wants one; it holds the credentials."""
+    """Return a kubeconfig with the credentials, for a program that needs one."""
 
-    def encoded(pem: str) -> str:
+    def encode(pem: str) -> str:
         return base64.b64encode(pem.encode()).decode()
 
     cluster = {
         "server": access.server,
-        "certificate-authority-data": encoded(access.authority),
+        "certificate-authority-data": encode(access.authority),
         "tls-server-name": access.server_name,
         "proxy-url": access.proxy,
         "insecure-skip-tls-verify": not access.verify,
     }
     user = {
-        "client-certificate-data": encoded(access.certificate),
-        "client-key-data": encoded(access.key),
+        "client-certificate-data": encode(access.certificate),
+        "client-key-data": encode(access.key),
         "token": access.token,
         "tokenFile": str(access.token_file or ""),
     }
@@ -226,14 +230,15 @@ def write_kubeconfig(access: Access) -> str:
     return yaml.safe_dump(config)
 
 
-def _access(config: Section, folder: Path | None, *, plain_http: bool) -> Access:
-    context = _named(config, "context", _text(config, "current-context"))
-    cluster = _named(config, "cluster", _text(context, "cluster"))
-    user = _named(config, "user", _text(context, "user"))
-    for refused, instead in REFUSED.items():
-        if user.get(refused):
-            raise KubeconfigError(f"the kubeconfig asks for {refused}, {instead}")
-    certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
+def _parse_access(config: Section, folder: Path | None, *, plain_http: bool) -> Access:
+    """Parse the current context of a kubeconfig; raises KubeconfigError."""
+    context = _find_entry(config, "context", _read_string(config, "current-context"))
+    cluster = _find_entry(config, "cluster", _read_string(context, "cluster"))
+    user = _find_entry(config, "user", _read_string(context, "user"))
+    for rejected, instead in REFUSED.items():
+        if user.get(rejected):
+            raise KubeconfigError(f"the kubeconfig asks for {rejected}, {instead}")
+    certificate, key = _read_pem(user, "client-certificate", folder), _read_pem(user, "client-key", folder)
     if bool(certificate) != bool(key):
         raise KubeconfigError("the kubeconfig has a client certificate without its key, or a key without one")
     if len(key) > LONGEST_KEY:
@@ -241,31 +246,35 @@ def _access(config: Section, folder: Path | None, *, plain_http: bool) -> Access
             f"the kubeconfig's client-key has more than {LONGEST_KEY:,} characters: use one of RSA with 4096 bits, or "
             "of an elliptic curve"
         )
-    token = _text(user, "token")
-    if token and not _WORD.fullmatch(token):
+    token = _read_string(user, "token")
+    if token and not _PRINTABLE.fullmatch(token):
         raise KubeconfigError("the kubeconfig's token is not one word of printable ASCII")
-    authority = _content(cluster, "certificate-authority", folder)
-    verify = not _flag(cluster, "insecure-skip-tls-verify")
+    authority = _read_pem(cluster, "certificate-authority", folder)
+    verify = not _read_bool(cluster, "insecure-skip-tls-verify")
     if authority and not verify:
         raise KubeconfigError(
             "the kubeconfig has a certificate-authority and says insecure-skip-tls-verify, which ignores it; take out "
             "the latter"
         )
     return Access(
-        server=_server(_text(cluster, "server"), plain_http=plain_http),
+        server=_check_server(_read_string(cluster, "server"), plain_http=plain_http),
         authority=authority,
         certificate=certificate,
         key=key,
         token=token,
-        token_file=None if token else _file(user, "tokenFile", folder),
-        server_name=_server_name(_text(cluster, "tls-server-name")),
-        proxy=_proxy(_text(cluster, "proxy-url")),
+        token_file=None if token else _file_path(user, "tokenFile", folder),
+        server_name=_check_server_name(_read_string(cluster, "tls-server-name")),
+        proxy=_check_proxy(_read_string(cluster, "proxy-url")),
         verify=verify,
     )
 
 
-def _server(said: str, *, plain_http: bool) -> str:
-    url = _url(said, "server", "https", "http")
+def _check_server(address: str, *, plain_http: bool) -> str:
+    """Return the server's URL.
+
+    Raises KubeconfigError if it is no plain https:// URL, or http:// where that is allowed.
+    """
+    url = _parse_url(address, "server", "https", "http")
     if url.query or url.fragment or url.username is not None:
         raise KubeconfigError("the kubeconfig's server is more than a host, a port and a path: take out the rest")
     if url.scheme == "http" and not plain_http:
@@ -273,115 +282,124 @@ def _server(said: str, *, plain_http: bool) -> str:
             "the kubeconfig's server begins with http://, so that its credentials could be read on the way; give it an "
             "https:// address, or start the operator with --http-api-servers=allowed"
         )
-    return said.rstrip("/")
+    return address.rstrip("/")
 
 
-def _proxy(said: str) -> str | None:
-    if said:
-        _url(said, "proxy-url", "http", "https")
-    return said or None
+def _check_proxy(address: str) -> str | None:
+    """Return the proxy's URL, or None; raises KubeconfigError."""
+    if address:
+        _parse_url(address, "proxy-url", "http", "https")
+    return address or None
 
 
-def _url(said: str, field: str, *schemes: str) -> SplitResult:
-    """A URL of one of these schemes that names a host; raises KubeconfigError, which does not quote it."""
-    if len(said) > LONGEST_URL:
+def _parse_url(address: str, field: str, *schemes: str) -> SplitResult:
+    """Parse a URL with one of these schemes and a host; raises KubeconfigError, which does not quote it."""
+    if len(address) > LONGEST_URL:
         raise KubeconfigError(
             f"the kubeconfig's {field} has more than {LONGEST_URL:,} characters: write no more than a scheme, a host, "
             "a port and a path there"
         )
-    with suppress(ValueError):  # brackets that do not match, a port that is no number
-        url = urlsplit(said)
-        if url.scheme in schemes and _is_host(url.hostname or "") and url.port != 0 and _WORD.fullmatch(said):
+    with suppress(ValueError):  # such as unbalanced brackets or an invalid port
+        url = urlsplit(address)
+        if url.scheme in schemes and _is_host(url.hostname or "") and url.port != 0 and _PRINTABLE.fullmatch(address):
             return url
     raise KubeconfigError(f"the kubeconfig's {field} is not a URL of {' or '.join(schemes)}")
 
 
-def _is_host(said: str) -> bool:
+def _is_host(host: str) -> bool:
+    """True if the value is an IP address or a host name."""
     with suppress(ValueError):
-        return bool(ip_address(said))
-    return _HOST_NAME.fullmatch(said) is not None
+        return bool(ip_address(host))
+    return _HOST_NAME.fullmatch(host) is not None
 
 
-def _server_name(said: str) -> str | None:
-    if said and not _is_host(said):
+def _check_server_name(name: str) -> str | None:
+    """Return the server name, or None; raises KubeconfigError if it is no host name."""
+    if name and not _is_host(name):
         raise KubeconfigError("the kubeconfig's tls-server-name is not a host name")
-    return said or None
+    return name or None
 
 
-_UNNAMED = {
+_MISSING_NAMES = {
     "context": "the kubeconfig has no current-context: write the name of the context to use there",
     "cluster": "the kubeconfig's current context names no cluster",
     "user": "the kubeconfig's current context names no user",
 }
 
 
-NAME = 63  # characters that are told of one
+NAME = 63  # characters of a name that are shown
 
 
-def _named(config: Section, kind: str, name: str) -> Section:
+def _find_entry(config: Section, kind: str, name: str) -> Section:
+    """Return the content of a kubeconfig's context, cluster or user of this name; raises KubeconfigError."""
     entries = config.get(f"{kind}s")
-    every = cast(list[object], entries) if isinstance(entries, list) else []
-    sections = [cast(Section, one) for one in every if isinstance(one, dict)]
+    items = cast(list[object], entries) if isinstance(entries, list) else []
+    sections = [cast(Section, item) for item in items if isinstance(item, dict)]
     if not name:
-        raise KubeconfigError(_UNNAMED[kind])
-    found = [one.get(kind) for one in sections if one.get("name") == name]
-    if len(found) > 1:
+        raise KubeconfigError(_MISSING_NAMES[kind])
+    matches = [item.get(kind) for item in sections if item.get("name") == name]
+    if len(matches) > 1:
         raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name[:NAME]!r}")
-    if not found:
-        has = listed(sorted(str(one.get("name"))[:NAME] for one in sections))
-        remedy = f"it has {has}, name one of these" if has else f"it has no {kind}s at all, write a whole one"
+    if not matches:
+        available = listed(sorted(str(item.get("name"))[:NAME] for item in sections))
+        remedy = (
+            f"it has {available}, name one of these" if available else f"it has no {kind}s at all, write a whole one"
+        )
         raise KubeconfigError(f"the kubeconfig has no {kind} named {name[:NAME]!r}: {remedy}")
-    return cast(Section, found[0]) if isinstance(found[0], dict) else {}
+    return cast(Section, matches[0]) if isinstance(matches[0], dict) else {}
 
 
-def _text(section: Section, name: str) -> str:
-    """What a field says; empty when it is not there. A value of another type is nobody's intention."""
+def _read_string(section: Section, name: str) -> str:
+    """Return a string field, empty if it is missing; raises KubeconfigError for a value of another type."""
     value = section.get(name)
     if value is not None and not isinstance(value, str):
         raise KubeconfigError(f"the kubeconfig's {name} is not a string: put it in quotes")
     return value or ""
 
 
-def _flag(section: Section, name: str) -> bool:
+def _read_bool(section: Section, name: str) -> bool:
+    """Return a boolean field, False if it is missing; raises KubeconfigError for a value of another type."""
     value = section.get(name)
     if value is not None and not isinstance(value, bool):
         raise KubeconfigError(f"the kubeconfig's {name} is neither true nor false: write it without quotes")
     return bool(value)
 
 
-def _content(section: Section, name: str, folder: Path | None) -> str:
-    if data := _text(section, f"{name}-data"):
+def _read_pem(section: Section, name: str, folder: Path | None) -> str:
+    """Return the content of a PEM field, given as data or as a file; raises KubeconfigError."""
+    if data := _read_string(section, f"{name}-data"):
         try:
             content = base64.b64decode("".join(data.split()), validate=True).decode()
-        except ValueError:  # of what is no base64, no ASCII, or no text within
+        except ValueError:  # invalid base64, or its content is no text
             content = ""
         if not content.strip():
             raise KubeconfigError(f"the kubeconfig's {name}-data is not base64 of a PEM file")
         return content
-    path = _file(section, name, folder)
+    path = _file_path(section, name, folder)
     try:
         return path.read_text() if path else ""
     except OSError as error:
         raise KubeconfigError(f"the kubeconfig's {name} cannot be read: {error.strerror}") from error
 
 
-def _file(section: Section, name: str, folder: Path | None) -> Path | None:
-    named = _text(section, name)
-    if not named:
+def _file_path(section: Section, name: str, folder: Path | None) -> Path | None:
+    """Return the path in a field, or None; raises KubeconfigError if files are not allowed."""
+    path = _read_string(section, name)
+    if not path:
         return None
     if folder is None:
         raise KubeconfigError(f"the kubeconfig names a file ({name}), which is not here; give the content instead")
-    return folder / named
+    return folder / path
 
 
-def _no_password() -> str:
-    """For a key that is encrypted: without it OpenSSL asks whoever is at the terminal, and waits."""
+def _reject_encrypted() -> str:
+    """Raise ValueError for an encrypted key. Without this callback OpenSSL would ask at the terminal, and wait."""
     raise ValueError("the key is encrypted, and nobody knows its password")
 
 
 @contextmanager
-def _as_file(text: str) -> Generator[str]:
-    """A path for `ssl`, which reads private keys from files only: in memory where the system can do that."""
+def _write_temporary(text: str) -> Generator[str]:
+    """Yield the path of a file with this text for `ssl`, which reads keys from files only. In memory where possible."""
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").exists():
         with os.fdopen(os.memfd_create("credentials"), "w") as file:
             file.write(text)

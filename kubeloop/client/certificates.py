@@ -1,4 +1,4 @@
-"""Making keys, and certificates for them. A key is made as it is stored: it is in no plan, log or status."""
+"""Generates keys and certificates. A key is generated when it is stored, so that no plan, log or status contains it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _PURPOSE: Mapping[Usage, x509.ObjectIdentifier] = {
 
 
 class UnusableAuthorityError(ClientError):
-    """A Secret that is to sign holds no authority's key and certificate. The message quotes neither."""
+    """A Secret that should sign has no key and certificate of an authority. The message quotes neither."""
 
     retry = False
 
 
 def secret_data(wanted: Certificate, authority: Manifest | None) -> Mapping[str, str]:
-    """The content of a Secret of type `kubernetes.io/tls`: a new key, and a certificate for it.
+    """Return the content of a Secret of type `kubernetes.io/tls`: a new key and a certificate for it.
 
-    `authority` is the Secret that signs; None for an authority, which signs itself.
+    `authority` is the Secret that signs; None for a self-signed certificate.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, wanted.name[:64])])  # the longest that is allowed
-    signer, issuer = _read(authority) if authority is not None else (key, subject)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, wanted.name[:64])])  # the maximum length
+    signer, issuer = _read_authority(authority) if authority is not None else (key, subject)
     is_authority = wanted.usage == "authority"
     purpose = _PURPOSE.get(wanted.usage)
     builder = (
@@ -61,20 +61,22 @@ def secret_data(wanted: Certificate, authority: Manifest | None) -> Mapping[str,
     return {name: base64.b64encode(value).decode() for name, value in content.items()}
 
 
-def _read(authority: Manifest) -> tuple[ec.EllipticCurvePrivateKey, x509.Name]:
+def _read_authority(authority: Manifest) -> tuple[ec.EllipticCurvePrivateKey, x509.Name]:
+    """Return the key and the name of an authority; raises UnusableAuthorityError."""
     data = section(authority, "data")
     try:
         key = load_pem_private_key(base64.b64decode(data["tls.key"]), password=None)
         certificate = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
     except (KeyError, ValueError, TypeError):
-        key = certificate = None  # what they say may quote the key
+        key = certificate = None  # the error may quote the key
     if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate is None:
-        words = f"Secret {key_of(authority)} holds no authority: delete it, and another one is made"
-        raise UnusableAuthorityError(words)
+        message = f"Secret {key_of(authority)} holds no authority: delete it, and another one is made"
+        raise UnusableAuthorityError(message)
     return key, certificate.subject
 
 
 def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    """Return the key usage extension of an authority, or of a server or client."""
     return x509.KeyUsage(
         digital_signature=not signs,
         content_commitment=False,

@@ -1,4 +1,4 @@
-"""How one API server is reached: over HTTP/2, or HTTP/1.1 where there is TLS without it, a proxy, or no TLS at all."""
+"""The connection to one API server: HTTP/2, or HTTP/1.1 for servers without it, behind a proxy, or without TLS."""
 
 from __future__ import annotations
 
@@ -18,57 +18,63 @@ from kubeloop.errors import KubeconfigError
 
 
 class Channel:
-    """The transport to one server; made by `open_channel`, which closes it."""
+    """The transport to one server; created by `open_channel`, which closes it."""
 
     http2: ClassVar[bool] = False
+    """True if HTTP/2 is used where possible."""
 
     def __init__(self, access: Access, share: Share | None, refuse: Refuse, ends: AsyncExitStack) -> None:
+        """Create the client for the server's protocol; raises KubeconfigError or ValueError."""
         self.on_broken: Callable[[str], object] = lambda _: None
-        """Told what the server has said that is no HTTP, whoever was listening."""
-        self._access, self._ends = access, ends
+        """Called with a message when the server has sent something that is not HTTP."""
+        self._access, self._exit_stack = access, ends
         self._resolver, self._sockets = OwnThreads(refuse=refuse), Sockets()
         ends.push_async_callback(self._sockets.end)
         self._http1: Http1 | None = None
         self._http2: Http2 | None = None
         if not (self.http2 and access.server.startswith("https:")) or access.proxy:
-            self._over_http1()
+            self._get_http1()
             return
-        made = self._http2 = Http2(access, self._resolver, self._sockets.new, share=share, on_broken=self._broken)
+        made = self._http2 = Http2(
+            access, self._resolver, self._sockets.new, share=share, on_broken=self._report_broken
+        )
         ends.push_async_callback(made.close)
 
     async def send(self, asking: Outgoing) -> Response:
-        """The answer; raises an OSError, an error of aiohttp's, or NotHttp."""
+        """Send a request and return the response; raises an OSError, an aiohttp error or NotHttp."""
         if self._http2 is not None:
             try:
                 return await self._http2.send(asking)
             except NotSpoken:
-                self._http2 = None  # and what it has under way goes on
-        return await self._over_http1().send(asking)
+                self._http2 = None  # requests in progress continue
+        return await self._get_http1().send(asking)
 
-    def _over_http1(self) -> Http1:
+    def _get_http1(self) -> Http1:
+        """Return the HTTP/1.1 client, and create it if there is none."""
         if self._http1 is None:
             self._http1 = Http1(self._access, self._resolver, self._sockets.new)
-            self._ends.push_async_callback(self._http1.close)
+            self._exit_stack.push_async_callback(self._http1.close)
         return self._http1
 
-    def _broken(self, words: str) -> None:
+    def _report_broken(self, words: str) -> None:
         self.on_broken(words)
 
 
 OpenChannel = Callable[[Access, Share | None], AbstractAsyncContextManager[Carrier]]
+"""Opens a channel to the server of an access."""
 
 
 @asynccontextmanager
 async def open_channel(access: Access, share: Share | None, refuse: Refuse = unrefused) -> AsyncGenerator[Channel]:
-    """The way to one API server; raises KubeconfigError when its certificates are unusable."""
-    async with AsyncExitStack() as ends:
+    """Open a channel to an API server and close it at the end; raises KubeconfigError if certificates are unusable."""
+    async with AsyncExitStack() as exit_stack:
         try:
-            channel = Channel(access, share, refuse, ends)
+            channel = Channel(access, share, refuse, exit_stack)
         except ValueError as error:
             raise KubeconfigError("the kubeconfig's server is not a URL") from error
         yield channel
 
 
 def speak_http2(speak: bool) -> None:  # noqa: FBT001 - it is what the name says
-    """Whether HTTP/2 is spoken at all; for the whole process, so `__main__` calls it once."""
+    """Allow or forbid HTTP/2 for the whole process; `__main__` calls it once."""
     Channel.http2 = speak

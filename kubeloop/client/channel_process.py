@@ -1,8 +1,8 @@
-"""Channels to servers of strangers in a process of their own: whatever such a server sends is read there.
+"""Channels in a separate process to servers that strangers run: all data of such servers is parsed there.
 
-There is one such process (`channel_child.py`) for all of these servers, from when the first is connected to until its
-owner ends. What it says is little, and bounded: an answer comes in parts that are asked for one by one. One that says
-anything else is ended. When it ends, what is under way breaks off, and another takes its place.
+One process (`channel_child.py`) serves all of these servers, from the first connection until the operator ends. Its
+messages are few and small, since responses are requested chunk by chunk. A process that sends an invalid message is
+killed. When the process ends, requests in progress fail, and another one is started.
 """
 
 from __future__ import annotations
@@ -39,53 +39,57 @@ from kubeloop.client.process_limits import confine
 from kubeloop.client.transport import Outgoing, Worded
 
 MODULE: Final = "kubeloop.client.channel_child"
-MEMORY: Final = 256 * MIB  # 25 before the first connection, and 0.07 for each; 0.9 with the authorities of the machine
-NICENESS: Final = 19  # where a processor is fought for, it has a seventieth of what the operator has
-BOUNDS: Final = {RLIMIT_NOFILE: 4096, RLIMIT_FSIZE: 64 * KIB}  # the latter of a client's key in memory, too
-PASSED: Final = ("LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE")
-NOISE: Final = (1000.0, 10_000.0)  # messages a second that nobody has asked for, and at once
-LONGEST_WORDS: Final = 1000
-START_SECONDS: Final = 15.0
+MEMORY: Final = 256 * MIB  # 25 at start, and 0.07 for each connection, or 0.9 with the machine's authorities
+NICENESS: Final = 19  # gets a seventieth of the operator's processor time under contention
+BOUNDS: Final = {RLIMIT_NOFILE: 4096, RLIMIT_FSIZE: 64 * KIB}  # the latter must fit a client key in a memory file
+PASSED: Final = ("LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE")  # environment variables
+NOISE: Final = (1000.0, 10_000.0)  # unrequested messages per second, and the burst
+LONGEST_WORDS: Final = 1000  # characters of a message from the process
+START_SECONDS: Final = 15.0  # until a first connection that is still not open is left to the requests
 PAUSE: Final = Backoff(first=1.0, longest=30.0)
-SOUND: Final = 60.0  # seconds: one that has lived for so long is followed by another at once, as the first is
+SOUND: Final = 60.0  # seconds of life after which the next process starts without a pause
 
 log = structlog.get_logger()
 
 Answer = tuple[int, Mapping[str, str], bytes]
+"""The status, the headers and the data of an answer."""
 Judge = Callable[[str, Sequence[str]], str]
-"""Why a name may not be dialled, given its addresses; empty when it may."""
+"""Returns the reason why a name with these addresses may not be dialled; empty if it may."""
 
 
 class ChannelProcess:
-    """That process; somebody has to `run` it. `name` says for what it is."""
+    """The process, which `run` keeps running. `name` is its name in messages."""
 
     def __init__(self, name: str, judge: Judge, chance: Callable[[], float], memory: int = MEMORY) -> None:
         self.judge, self._name, self._chance, self._memory = judge, name, chance, memory
-        self._wanted, self._runs = asyncio.Event(), asyncio.Event()
+        self._needed, self._runs = asyncio.Event(), asyncio.Event()
         self._life: Life | None = None
         self._pause = ""
-        """Why there is none for a moment."""
+        """The error of the last process during the pause before the next."""
 
     async def run(self) -> None:
-        """Keep the process running from when it is first needed until cancelled."""
+        """Keep the process running from its first use until cancelled."""
         now, failures = asyncio.get_running_loop().time, 0
         while True:
-            await self._wanted.wait()
-            began = now()
-            words = await self._lived()
-            failures = 0 if now() - began > SOUND else failures
+            await self._needed.wait()
+            started_at = now()
+            error = await self._run_process()
+            failures = 0 if now() - started_at > SOUND else failures
             pause = PAUSE.delay(failures, self._chance())
             failures += 1
-            log.warning("process has ended", process=self._name, error=words, pause=round(pause))
-            self._pause = words if pause else ""
+            log.warning("process has ended", process=self._name, error=error, pause=round(pause))
+            self._pause = error if pause else ""
             await asyncio.sleep(pause)
             self._pause = ""
 
     @asynccontextmanager
     async def open(self, access: Access, share: Share | None) -> AsyncGenerator[RemoteChannel]:
-        """The way to one API server; raises KubeconfigError when its certificates are unusable."""
+        """Open a channel to an API server and close it at the end.
+
+        A failure to connect is left to the requests to report.
+        """
         channel = RemoteChannel(self, access, share)
-        with suppress(OSError):  # each request tries it again, and says why there is no answer
+        with suppress(OSError):  # each request tries again, and reports the error
             async with asyncio.timeout(START_SECONDS):
                 await channel.opened()
         try:
@@ -94,44 +98,44 @@ class ChannelProcess:
             channel.close()
 
     async def life(self) -> Life:
-        """The process as it runs; raises an OSError."""
-        self._wanted.set()
+        """Return the running process, and wait for it if needed; raises an OSError during a pause."""
+        self._needed.set()
         if self._pause:
             raise Worded(self._pause)
         while self._life is None:
             await self._runs.wait()
         return self._life
 
-    async def _lived(self) -> str:
-        """One process, from its start to its end; returns why it has ended."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+    async def _run_process(self) -> str:
+        """Run one process to its end and return the reason of its end."""
+        own_socket, child_socket = socket.socketpair()
+        with child_socket:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-B", "-m", MODULE),
-                    stdin=theirs.fileno(),
+                    stdin=child_socket.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
                     env={name: os.environ[name] for name in PASSED if name in os.environ},
                     start_new_session=True,
                 )
             except OSError as error:
-                ours.close()
+                own_socket.close()
                 return f"{self._name} cannot be started: {os.strerror(error.errno or 0)}"
         confine(process.pid, NICENESS, {**BOUNDS, RLIMIT_DATA: self._memory})
-        reader, writer = await asyncio.open_connection(sock=ours)
-        life, words = Life(writer, self.judge), ""
+        reader, writer = await asyncio.open_connection(sock=own_socket)
+        life, message = Life(writer, self.judge), ""
         self._life = life
         self._runs.set()
         try:
             await life.listen(reader)
         except Garbled as error:
-            words = f"{self._name} was ended, as it said what it may not: {error}"
+            message = f"{self._name} was ended, as it said what it may not: {error}"
         except (ConnectionError, asyncio.IncompleteReadError):
             try:
                 async with asyncio.timeout(1.0):
                     await process.wait()
             except TimeoutError:
-                words = f"{self._name} was ended, as it listens no more"
+                message = f"{self._name} was ended, as it listens no more"
         finally:
             self._life = None
             self._runs.clear()
@@ -139,10 +143,11 @@ class ChannelProcess:
             with suppress(ProcessLookupError):
                 process.kill()
             code = await process.wait()
-            life.end(words := words or f"{self._name} has ended: {self._why(code)}")
-        return words
+            life.end(message := message or f"{self._name} has ended: {self._exit_reason(code)}")
+        return message
 
-    def _why(self, code: int) -> str:
+    def _exit_reason(self, code: int) -> str:
+        """Return the message for an exit code."""
         match code:
             case _ if code == OUT_OF_MEMORY:
                 return f"it took more than the {shown(self._memory)} of memory that it may, for what some server sends"
@@ -155,87 +160,92 @@ class ChannelProcess:
 
 
 class Life:
-    """One process, from its start to its end."""
+    """The connection to one process, from its start to its end."""
 
     def __init__(self, writer: asyncio.StreamWriter, judge: Judge) -> None:
         self.ended = ""
         self.channels: dict[int, RemoteChannel] = {}
         self.numbers = count(1)
         self._writer, self._judge = writer, judge
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
-        self._noise = Bucket(*NOISE)
+        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._noise_bucket = Bucket(*NOISE)
 
     async def ask(self, verb: str, number: int, *rest: object, body: bytes = b"") -> Answer:
-        """The answer; raises one of FAILURES."""
+        """Send a request to the process and return its answer; raises one of FAILURES."""
         if self.ended:
             raise Worded(self.ended)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self.tell(verb, number, *rest, body=body)
-            with suppress(ConnectionError):  # it has ended, which `listen` finds out
+            with suppress(ConnectionError):  # the process has ended, which `listen` notices
                 await self._writer.drain()
-            return await answer
+            return await future
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
 
     def tell(self, *head: object, body: bytes = b"") -> None:
+        """Send a message to the process, unless it has ended."""
         if not self.ended:
             self._writer.write(write_message(*head, body=body))
 
     def end(self, words: str) -> None:
-        """Have all that is under way break off."""
+        """Fail all requests in progress."""
         self.ended = words
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(Worded(words))
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(Worded(words))
 
     async def listen(self, reader: asyncio.StreamReader) -> None:
-        """Take what it says, until it ends or says what it may not."""
+        """Handle the messages of the process. Raises Garbled for an invalid one, and IncompleteReadError at the end."""
         while True:
             self._take(await read_message(reader, CHUNK))
-            await asyncio.sleep(0)  # what has come already is read without one: others have a turn after each
+            await asyncio.sleep(0)  # buffered messages are read without waiting, so let other tasks run after each
 
     def _take(self, message: Message) -> None:
+        """Handle one message; raises Garbled if it is invalid."""
         match message:
             case (["answer", int(number), int(status), headers], body):
-                self._answered(number, (status, dict(zip(HEADERS, _texts(headers), strict=False)), body))
+                self._resolve(number, (status, dict(zip(HEADERS, _parse_strings(headers), strict=False)), body))
             case (["failed", int(number), str(kind), str(words)], b"") if kind in FAILURES:
-                self._answered(number, FAILURES[kind](words[:LONGEST_WORDS]))
+                self._resolve(number, FAILURES[kind](words[:LONGEST_WORDS]))
             case (["judge", int(number), int(channel), str(name), addresses], b""):
                 self._count_noise()
-                found = _texts(addresses)
+                address_list = _parse_strings(addresses)
                 if channel in self.channels:
-                    self.tell("judged", number, self._judge(name, found))
+                    self.tell("judged", number, self._judge(name, address_list))
             case (["broken", int(channel), str(words)], b""):
                 self._count_noise()
-                if known := self.channels.get(channel):
-                    known.on_broken(words[:LONGEST_WORDS])
+                if remote := self.channels.get(channel):
+                    remote.on_broken(words[:LONGEST_WORDS])
             case _:
                 raise Garbled("it is none of its messages")
 
-    def _answered(self, number: int, what: Answer | Exception) -> None:
-        answer = self._asked.pop(number, None)
-        if answer is None or answer.done():
-            self._count_noise()  # the answer to what was let go of meanwhile
-        elif isinstance(what, Exception):
-            answer.set_exception(what)
+    def _resolve(self, number: int, result: Answer | Exception) -> None:
+        """Resolve the future of a request."""
+        future = self._pending.pop(number, None)
+        if future is None or future.done():
+            self._count_noise()  # the answer to a cancelled request
+        elif isinstance(result, Exception):
+            future.set_exception(result)
         else:
-            answer.set_result(what)
+            future.set_result(result)
 
     def _count_noise(self) -> None:
+        """Count an unrequested message; raises Garbled if there are too many."""
         now = asyncio.get_running_loop().time()
-        if self._noise.take(now) > now:
+        if self._noise_bucket.take(now) > now:
             raise Garbled("nobody has asked for most of it")
 
 
-def _texts(said: object) -> Sequence[str]:
-    if not isinstance(said, list) or not all(isinstance(one, str) for one in cast(list[object], said)):
+def _parse_strings(value: object) -> Sequence[str]:
+    """Return the value as a list of strings; raises Garbled if it is none."""
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast(list[object], value)):
         raise Garbled("it is no list of texts")
-    return cast(list[str], said)
+    return cast(list[str], value)
 
 
 class RemoteChannel:
-    """The transport to one server, which is opened in each process that there is, one after the other."""
+    """A channel to one server in the process; it is opened again in each new process."""
 
     def __init__(self, process: ChannelProcess, access: Access, share: Share | None) -> None:
         self.on_broken: Callable[[str], object] = lambda _: None
@@ -246,7 +256,7 @@ class RemoteChannel:
         self._opening = asyncio.Lock()
 
     async def opened(self) -> Life:
-        """The process that runs now, with the channel open there; raises one of FAILURES."""
+        """Return the running process, with the channel opened in it if needed; raises one of FAILURES."""
         async with self._opening:
             life = await self._process.life()
             if life is not self._life:
@@ -263,7 +273,7 @@ class RemoteChannel:
         return life
 
     async def send(self, asking: Outgoing) -> RemoteResponse:
-        """The answer; raises one of FAILURES."""
+        """Send a request and return the response; raises one of FAILURES."""
         life = await self.opened()
         number, body = next(life.numbers), asking.payload
         request = (asking.method, str(asking.url), dict(asking.headers), asking.stays, body is not None)
@@ -275,17 +285,18 @@ class RemoteChannel:
         return RemoteResponse(life, number, status, headers)
 
     def close(self) -> None:
+        """Close the channel in the process."""
         if (life := self._life) is not None and life.channels.pop(self._number, None):
             life.tell("close", self._number)
 
 
 SENT: Final = ("server", "authority", "certificate", "key", "server_name", "proxy", "verify")
-"""Of an Access; the token is in what is sent."""
+"""The fields of an Access that are passed on. The token is in the headers of requests."""
 
 
 @dataclass(slots=True)
 class RemoteResponse:
-    """An answer in that process."""
+    """A response that the process holds."""
 
     life: Life
     number: int
@@ -296,7 +307,9 @@ class RemoteResponse:
         return self.headers.get(name) or None
 
     async def chunk(self) -> bytes:
+        """Request the next data of the response; empty at the end."""
         return (await self.life.ask("more", self.number))[2]
 
     def cut(self) -> None:
+        """Drop the response in the process."""
         self.life.tell("close", self.number)

@@ -1,4 +1,4 @@
-"""What servers answer and networks do, as our errors: sorted once, here."""
+"""Maps responses of servers and failures of networks to our errors, in one place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from kubeloop.errors import (
     Unreachable,
 )
 
-MESSAGE_LENGTH = 2000  # of a server's message: a refusal of a large object may quote all of it
-LONGEST_PAUSE = 60.0  # what is waited for a server that wants to be left alone, however long it asks for
+MESSAGE_LENGTH = 2000  # characters of a server's message, since a refusal may quote a large object
+LONGEST_PAUSE = 60.0  # seconds, even if a server asks for a longer pause
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -45,66 +45,72 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     422: Invalid,
     429: TooMany,
 }
-# Server-side apply answers 500 for a field that the schema lacks: no repetition mends that.
+# Server-side apply returns 500 for a field that the schema lacks; a retry cannot help.
 _UNKNOWN_FIELD = "field not declared in schema"
-_NO_WORDS = frozenset({"Unauthorized", "status 401"})  # what API servers say of any credentials that they refuse
+_GENERIC_UNAUTHORIZED = frozenset({"Unauthorized", "status 401"})  # texts for any rejected credentials
 _NAME = r"[\w.:@/-]{1,253}"
 _QUOTES_NOTHING: Final = re.compile(
     rf"""User "{_NAME}" cannot \w+ resource "{_NAME}" in API group "[\w.]*"( in the namespace "{_NAME}")?"""
     rf"""|(admission webhook|failed calling webhook|ValidatingAdmissionPolicy) ["']{_NAME}["']"""
     rf"""|exceeded quota: {_NAME}|namespaces "{_NAME}" not found|because it is being terminated"""
 )
-"""Of a refusal, what tells who refuses and why, and nothing of the object."""
+"""The parts of a refusal that say who refuses and why, and quote nothing of the object."""
 
 
 def refusal(
     status: int, payload: bytes, *, asked: str, retry_after: float | None = None, secret: bool = False
 ) -> ApiError:
-    """The error that an answer is; `asked` says what it answers. `secret`: that must not be quoted, as many do."""
-    return _error(status, _status_body(payload), payload, asked=asked, retry_after=retry_after, secret=secret)
+    """Return the error for a response with an error status. `asked` names the request for the message.
+
+    `secret`: the message must not quote the request, as many servers do.
+    """
+    return _build_error(status, _parse_status(payload), payload, asked=asked, retry_after=retry_after, secret=secret)
 
 
-def _error(
+def _build_error(
     status: int, body: Mapping[str, Any], payload: bytes, *, asked: str, retry_after: float | None, secret: bool
 ) -> ApiError:
-    message = body.get("message")  # of any shape, and written out only where it is a text: it may be nested deep
-    said = (
+    """Return the error for a status and body."""
+    message = body.get("message")  # used only if it is a string, as anything else may be deeply nested
+    text = (
         (isinstance(message, str) and message) or payload[:200].decode(errors="replace").strip() or f"status {status}"
     )
     kind = _BY_STATUS.get(status, ServerFault)
     if kind is Conflict and body.get("reason") == "AlreadyExists":
         kind = AlreadyExists
-    if kind is ServerFault and _UNKNOWN_FIELD in said:
+    if kind is ServerFault and _UNKNOWN_FIELD in text:
         kind = Invalid
-    if kind is Unauthorized and said in _NO_WORDS:
-        said = "the server does not accept the credentials (401): give the kubeconfig others that are valid there"
+    if kind is Unauthorized and text in _GENERIC_UNAUTHORIZED:
+        text = "the server does not accept the credentials (401): give the kubeconfig others that are valid there"
     elif secret:
-        said = _unquoted(status, body, said)
-    error = kind(f"{asked}: {said[:MESSAGE_LENGTH]}")
+        text = _without_quotes(status, body, text)
+    error = kind(f"{asked}: {text[:MESSAGE_LENGTH]}")
     error.retry_after = retry_after
     error.details = None if secret else body.get("details")
     return error
 
 
-def _unquoted(status: int, body: Mapping[str, Any], said: str) -> str:
-    reason, known = body.get("reason"), _QUOTES_NOTHING.search(said)
+def _without_quotes(status: int, body: Mapping[str, Any], message: str) -> str:
+    """Return a message with the status, the reason and the harmless part of a server's message."""
+    reason, harmless = body.get("reason"), _QUOTES_NOTHING.search(message)
     word = f" {reason}" if isinstance(reason, str) and re.fullmatch("[A-Za-z]{1,63}", reason) else ""
-    who = f" ({known[0]})" if known else ""
-    return f"the server refuses with {status}{word}{who}; what else it says may quote what was sent, and is not told"
+    part = f" ({harmless[0]})" if harmless else ""
+    return f"the server refuses with {status}{word}{part}; what else it says may quote what was sent, and is not told"
 
 
 def pause(said: str | None, *, now: datetime) -> float | None:
-    """The seconds that a Retry-After asks for, as seconds or as a date; None when it asks for none, or is neither."""
+    """Return the seconds of a Retry-After header, given as a number or a date; None if it has neither."""
     text = (said or "").strip()
     try:
         number = text.isascii() and text.isdigit()
-        wanted = float(text) if number else (parsedate_to_datetime(text) - now).total_seconds()
+        seconds = float(text) if number else (parsedate_to_datetime(text) - now).total_seconds()
     except (TypeError, ValueError, OverflowError):
         return None
-    return min(wanted, LONGEST_PAUSE) if wanted > 0 else None
+    return min(seconds, LONGEST_PAUSE) if seconds > 0 else None
 
 
-def _status_body(payload: bytes) -> Mapping[str, Any]:
+def _parse_status(payload: bytes) -> Mapping[str, Any]:
+    """Parse the Status in a response; empty if it is none."""
     try:
         body = orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -113,14 +119,16 @@ def _status_body(payload: bytes) -> Mapping[str, Any]:
 
 
 def from_event(status: Mapping[str, Any], *, asked: str) -> ApiError:
-    """The error that an ERROR event of a watch carries."""
+    """Return the error in an ERROR event of a watch."""
     code = status.get("code")
-    return _error(code if isinstance(code, int) else 500, status, b"", asked=asked, retry_after=None, secret=False)
+    return _build_error(
+        code if isinstance(code, int) else 500, status, b"", asked=asked, retry_after=None, secret=False
+    )
 
 
 @contextmanager
 def translated(asked: str) -> Generator[None]:
-    """What the network and the answers' bytes can do, as our errors; `asked` says during what."""
+    """Raise failures of the network and invalid JSON within the block as our errors. `asked` names the request."""
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError, too
@@ -130,6 +138,6 @@ def translated(asked: str) -> Generator[None]:
 
 
 def origin(error: Exception, frames: int = 3) -> tuple[str, ...]:
-    """Where in the code it arose, for a log that must not have the error's own text."""
-    found = traceback.extract_tb(error.__traceback__)[-frames:]
-    return tuple(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in found)
+    """Return where in the code an exception arose, for a log that must not have its text."""
+    entries = traceback.extract_tb(error.__traceback__)[-frames:]
+    return tuple(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in entries)

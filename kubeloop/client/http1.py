@@ -1,4 +1,4 @@
-"""Requests to one API server over HTTP/1.1, where it speaks no HTTP/2 or is behind a proxy."""
+"""Requests to one API server over HTTP/1.1, for servers without HTTP/2 and behind proxies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kubeloop.client.resolver import OwnThreads
 from kubeloop.client.sockets import NewSocket
 from kubeloop.client.transport import CONNECT_SECONDS, CONNECTIONS, NotHttp, Outgoing, Response
 
-IDLE_SECONDS = 45.0  # a connection is kept from one probe to the next: TLS costs more than all that a probe asks
+IDLE_SECONDS = 45.0  # keeps a connection from one probe to the next, since a TLS handshake costs more than a probe
 
 
 class Http1:
-    """One API server; to be closed."""
+    """The HTTP/1.1 client of one API server; has to be closed."""
 
     def __init__(self, access: Access, resolver: OwnThreads, new_socket: NewSocket) -> None:
-        """Raises KubeconfigError."""
+        """Open a session; raises KubeconfigError if certificates are unusable."""
         self._server_name, self._proxy = access.server_name, access.proxy
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -32,14 +32,15 @@ class Http1:
                 socket_factory=new_socket,
                 resolver=resolver,
             ),
-            cookie_jar=aiohttp.DummyCookieJar(),  # no API server needs them, and one that is hostile could fill a jar
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
+            cookie_jar=aiohttp.DummyCookieJar(),  # API servers use none, and a hostile one could send many
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # callers bound the rest
         )
 
     async def send(self, asking: Outgoing) -> Response:
+        """Send a request and return the response; raises an aiohttp error, an OSError, or NotHttp."""
         payload = asking.payload
         try:
-            with _closed_meanwhile():
+            with _translate_closed():
                 response = await self._session.request(
                     asking.method,
                     asking.url,
@@ -47,19 +48,21 @@ class Http1:
                     headers=asking.headers,
                     server_hostname=self._server_name,
                     proxy=self._proxy,
-                    allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
+                    allow_redirects=False,  # API servers do not redirect, and no other server may get our token
                 )
         except aiohttp.ClientResponseError as error:
             if not isinstance(error.__cause__, HttpProcessingError):
                 raise
             raise NotHttp(f"the answer is not HTTP, or its headers are too long: {error.message[:100]}") from error
-        return _Answer(response)
+        return _Response(response)
 
     async def close(self) -> None:
         await self._session.close()
 
 
-class _Answer:
+class _Response:
+    """A response of aiohttp, as a `transport.Response`."""
+
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.status = response.status
         self._response = response
@@ -68,14 +71,15 @@ class _Answer:
         return self._response.headers.get(name)
 
     async def chunk(self) -> bytes:
+        """Return the data that has arrived, empty at the end."""
         try:
-            with _closed_meanwhile():
+            with _translate_closed():
                 return await self._response.content.readany()
-        except RuntimeError as error:  # aiohttp's word for a connection that ended between two reads
+        except RuntimeError as error:  # raised by aiohttp when the connection ended between two reads
             raise aiohttp.ServerDisconnectedError from error
 
     def cut(self) -> None:
-        """A TLS farewell would wait for the other side's, which may be long gone."""
+        """Abort the connection. A TLS closure would wait for the peer, which may be gone."""
         response = self._response
         if (connection := response.connection) is not None and (transport := connection.transport) is not None:
             transport.abort()
@@ -83,8 +87,8 @@ class _Answer:
 
 
 @contextmanager
-def _closed_meanwhile() -> Generator[None]:
-    """A session that is closed cancels what waits for it, in tasks that nobody has cancelled: there it is an error."""
+def _translate_closed() -> Generator[None]:
+    """Raise an error for a request that is cancelled because the session was closed, and not its task."""
     try:
         yield
     except asyncio.CancelledError as error:

@@ -1,7 +1,7 @@
-"""Requests and watches of one API server over one HTTP/2 connection, and over more where the server asks for that.
+"""Requests and watches of one API server over one HTTP/2 connection, or several if the server limits streams.
 
-A connection that the server wants to end goes on with what is under way there, and new requests take another. The same
-holds for one on which a request has had no answer: it may be dead.
+A connection that the server drains finishes its streams, and new requests use another one. The same holds for a
+connection on which a request got no response, since it may be dead.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from kubeloop.client.sockets import NewSocket
 from kubeloop.client.transport import CONNECT_SECONDS, CONNECTIONS, NotConnected, Outgoing, Response, Unprocessed
 
 Address = tuple[int, int, int, str, tuple[Any, ...]]
-ATTEMPTS = 3  # of a request that the server has not looked at
+"""An address as `getaddrinfo` returns it."""
+ATTEMPTS = 3  # for a request that the server has not processed
 
 
 class Http2:
-    """One API server; to be closed."""
+    """The HTTP/2 client of one API server; has to be closed."""
 
     def __init__(
         self,
@@ -41,7 +42,10 @@ class Http2:
         share: Share | None,
         on_broken: Callable[[str], None],
     ) -> None:
-        """`on_broken`: told what the server said that is no HTTP/2. Raises KubeconfigError, or ValueError."""
+        """Set the client up. `on_broken` is called with a message if the server sends something that is not HTTP/2.
+
+        Raises KubeconfigError or ValueError.
+        """
         url, self._tls = URL(access.server), access.tls()
         self._tls.set_alpn_protocols([PROTOCOL, "http/1.1"])
         self._host, self._port = url.host or "", url.port or 443
@@ -55,96 +59,98 @@ class Http2:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def send(self, asking: Outgoing) -> Response:
-        """The answer; raises NotSpoken, NotHttp or an OSError."""
+        """Send a request and return the response; raises NotSpoken, NotHttp or an OSError."""
         pseudo = {
             ":method": asking.method,
             ":scheme": "https",
             ":authority": self._authority,
             ":path": asking.url.raw_path_qs,
         }
-        zipped = {} if asking.stays else {"accept-encoding": "gzip"}
-        block = http2_headers.write_block({**pseudo, **zipped, **asking.headers}.items())
-        for left in reversed(range(ATTEMPTS)):
-            connection = await self._with_room(stays=asking.stays)
+        encoding = {} if asking.stays else {"accept-encoding": "gzip"}
+        block = http2_headers.write_block({**pseudo, **encoding, **asking.headers}.items())
+        for attempts_left in reversed(range(ATTEMPTS)):
+            connection = await self._get_connection(stays=asking.stays)
             try:
                 return await connection.send(block, asking.payload)
             except Unprocessed:
-                if not left:
+                if not attempts_left:
                     raise
         raise AssertionError("the last attempt answers or raises")
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait([self._dialling])
         for connection in self._connections:
             connection.close()
-        self._changed()
+        self._on_change()
 
-    async def _with_room(self, *, stays: bool) -> Http2Connection:
-        """A connection that takes another stream, as soon as there is one."""
+    async def _get_connection(self, *, stays: bool) -> Http2Connection:
+        """Return a connection that can take another stream, and dial one or wait if needed."""
         dialled = 0
         while not self._closed:
             for connection in self._connections:
                 if connection.takes(stays=stays):
                     return connection
-            if self._dialling is None and len(self._connections) < CONNECTIONS and not self._refuses():
-                if dialled == ATTEMPTS:  # it ends them as soon as they are made
+            if self._dialling is None and len(self._connections) < CONNECTIONS and not self._refuses_streams():
+                if dialled == ATTEMPTS:  # the server closes connections at once
                     raise Unprocessed
                 dialled += 1
                 self._dialling = self._dial()
             dial = self._dialling
-            with self._in_line() as turn:
-                await turn
+            with self._queue() as changed:
+                await changed
             if dial is not None and dial.done() and not dial.cancelled() and (error := dial.exception()):
                 raise error
         raise ConnectionResetError
 
-    def _refuses(self) -> bool:
-        """Whether the server takes no streams at all: more connections would not help."""
-        return any(not one.most and not one.draining for one in self._connections)
+    def _refuses_streams(self) -> bool:
+        """True if the server allows no streams at all, so that more connections would not help."""
+        return any(not connection.most and not connection.draining for connection in self._connections)
 
     @contextmanager
-    def _in_line(self) -> Generator[asyncio.Future[None]]:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    def _queue(self) -> Generator[asyncio.Future[None]]:
+        """Yield a future that is resolved when a connection may have room."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(changed)
         try:
-            yield turn
+            yield changed
         finally:
-            self._waiting.remove(turn)
+            self._waiting.remove(changed)
 
-    def _changed(self) -> None:
-        """There may be room."""
-        self._connections = [one for one in self._connections if not one.closed.done()]
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
+    def _on_change(self) -> None:
+        """Remove closed connections, and wake requests that wait for room."""
+        self._connections = [connection for connection in self._connections if not connection.closed.done()]
+        for changed in self._waiting:
+            if not changed.done():
+                changed.set_result(None)
 
     def _dial(self) -> asyncio.Task[Http2Connection]:
-        """Make another connection; whoever waits for one raises why there is none."""
+        """Start another connection in a task. Its error is raised to the requests that wait for it."""
 
         def done(task: asyncio.Task[Http2Connection]) -> None:
             self._dialling = None
             if not task.cancelled() and task.exception() is None:
                 self._connections.append(task.result())
-            self._changed()
+            self._on_change()
 
-        dial = asyncio.create_task(self._connected())
+        dial = asyncio.create_task(self._connect())
         dial.add_done_callback(done)
         return dial
 
-    async def _connected(self) -> Http2Connection:
+    async def _connect(self) -> Http2Connection:
+        """Connect to the server; raises NotSpoken, an OSError or Unprocessed."""
         loop, addresses = asyncio.get_running_loop(), await self._addresses()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                reached = await start_connection(
+                connected_socket = await start_connection(
                     addresses, happy_eyeballs_delay=0.25, interleave=1, socket_factory=self._new_socket
                 )
                 _, connection = await loop.create_connection(
-                    lambda: Http2Connection(self._share, self._changed, self._on_broken),
-                    sock=reached,
+                    lambda: Http2Connection(self._share, self._on_change, self._on_broken),
+                    sock=connected_socket,
                     ssl=self._tls,
                     server_hostname=self._server_name,
                 )
@@ -160,14 +166,15 @@ class Http2:
         return connection
 
     async def _addresses(self) -> Sequence[Address]:
+        """Resolve the server's host."""
         try:
-            found = [(ip_address(self._host).version, self._host)]
+            hosts = [(ip_address(self._host).version, self._host)]
         except ValueError:
             resolved = await self._resolver.resolve(self._host, self._port, socket.AF_UNSPEC)
-            found = [(6 if one["family"] == socket.AF_INET6 else 4, one["host"]) for one in resolved]
+            hosts = [(6 if entry["family"] == socket.AF_INET6 else 4, entry["host"]) for entry in resolved]
         return [
             (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, self._port, 0, 0))
             if version == 6
             else (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, self._port))
-            for version, host in found
+            for version, host in hosts
         ]

@@ -1,7 +1,7 @@
-"""One HTTP/2 connection to one API server: a stream for each request and each watch, all of them read in one place.
+"""One HTTP/2 connection to one API server, with a stream for each request and watch.
 
-Who reads one stream slowly holds up that one alone: the server may be ahead of its reader by STREAM_WINDOW bytes, and
-the connection takes whatever comes. So a connection keeps no more than that for each stream that is under way.
+A slow reader of one stream delays only that one: the server may send STREAM_WINDOW bytes ahead of it, and the
+connection itself accepts everything. So a connection buffers at most that much for each open stream.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kubeloop.client.http2_stream import STREAM_WINDOW, HeaderBlock, Stream
 from kubeloop.client.limits import KIB, Bucket, Share
 from kubeloop.client.transport import BrokenOff, Dead, NotHttp, Unprocessed
 
-CONNECTION_WINDOW = 2**30  # never what holds a server up
+CONNECTION_WINDOW = 2**30  # so large that only the windows of streams matter
 FEW_PARTS = 8  # frames of one header block
-NOISE = (50.0, 1000.0)  # frames a second that ask for nothing and carry nothing, and at once
-UNREAD = 100  # acknowledgements that wait for a server which does not read; an honest one has asked for one or two
-OF_A_FRAME = 1 / 64  # of an event, in what it costs
-FRAMES_AT_ONCE = 256  # some three milliseconds of work: then others have their turn
-LITTLE = 64  # bytes of a body in a frame: less carries nothing, as no object is that short
-A_PAUSE = 0.02  # to stop reading for less is not worth it
-PROTOCOL = "h2"  # as TLS names it
+NOISE = (50.0, 1000.0)  # frames without content per second, and the burst
+UNREAD = 100  # acknowledgements that wait for a server that does not read; an honest one causes one or two
+OF_A_FRAME = 1 / 64  # the cost of a frame, in events
+FRAMES_AT_ONCE = 256  # about three milliseconds of work, after which other tasks run
+LITTLE = 64  # bytes in a DATA frame; fewer count as no content, as every object is longer
+A_PAUSE = 0.02  # seconds; reading is not paused for less
+PROTOCOL = "h2"  # the name in TLS ALPN
 _OPENING: Final = (
     http2.PREFACE
     + http2.settings(
@@ -43,64 +43,67 @@ _OPENING: Final = (
 
 
 class NotSpoken(Exception):  # noqa: N818 - a finding is named for what was found
-    """The server does not speak HTTP/2."""
+    """The server does not support HTTP/2."""
 
 
 class Http2Connection(asyncio.Protocol):
-    """The frames of one connection, and whose they are."""
+    """The frames of one connection, and the streams that they belong to."""
 
     def __init__(self, share: Share | None, on_change: Callable[[], None], on_broken: Callable[[str], None]) -> None:
-        """`on_change`: told when there may be room for another stream, or the connection has ended."""
+        """Set the connection up.
+
+        `on_change` is called when there may be room for a stream, or the connection has ended.
+        """
         self.draining = False
-        """Whether the server wants no more requests on it."""
+        """True if no new stream may be opened."""
         self.most = 0
-        """How many streams the server takes."""
+        """The maximum number of streams that the server allows."""
         self.streams: dict[int, Stream] = {}
         loop = self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
-        """Resolved by the server's first words."""
+        """Resolved by the server's first SETTINGS."""
         self.closed: asyncio.Future[None] = loop.create_future()
         self._share, self._on_change, self._on_broken = share, on_change, on_broken
         self._transport: asyncio.Transport | None = None
         self._frames = Frames()
-        self._rest: Iterator[Frame] | None = None
-        """What has come, and waits for its turn."""
-        self._block: HeaderBlock | None = None
-        self._next = 1
-        self._largest = 16 * KIB
-        self._room = self._first_room = http2.FIRST_WINDOW
-        """What we may send, on all streams and on a new one."""
-        self._window = CONNECTION_WINDOW
-        self._late = 0
-        """What may still come on streams that we have let go of."""
-        self._noise = Bucket(*NOISE)
-        self._updates = NOISE[1]
-        """How many WINDOW_UPDATEs the server may send: some for each thing that we send."""
+        self._pending_frames: Iterator[Frame] | None = None
+        """Frames that were received and not processed yet."""
+        self._header_block: HeaderBlock | None = None
+        self._next_stream_id = 1
+        self._max_frame_size = 16 * KIB
+        self._send_window = self._initial_send_window = http2.FIRST_WINDOW
+        """The bytes that we may send: on the connection, and on a new stream."""
+        self._receive_window = CONNECTION_WINDOW
+        self._late_allowance = 0
+        """The bytes that may still arrive on streams that we have cancelled."""
+        self._noise_bucket = Bucket(*NOISE)
+        self._updates_left = NOISE[1]
+        """The number of WINDOW_UPDATEs that the server may still send, increased by what we send."""
         self._liveness = Liveness(
             ping=lambda: self.write(http2.frame(FrameType.PING, b"\0" * 8)),
             dead=lambda: self._fail(Dead()),
             listening=lambda: self._transport is not None and self._transport.is_reading(),
         )
         self._writable = True
-        self._unread = 0
-        """What was acknowledged since it is not."""
+        self._unread_acks = 0
+        """The number of acknowledgements written since writing was paused."""
 
-    # Asking ----------------------------------------------------------------------------------------------------------
+    # Sending ---------------------------------------------------------------------------------------------------------
 
     def takes(self, *, stays: bool) -> bool:
-        """Whether it has room for another stream. Those that stay leave a quarter of it to the others."""
+        """True if another stream can be opened. Watches leave a quarter of the streams to requests."""
         room = self.most - (self.most // 4 if stays else 0)
         return not self.draining and not self._liveness.suspect and self.ready.done() and len(self.streams) < room
 
     async def send(self, block: bytes, payload: bytes | None) -> Stream:
-        """Open a stream with these headers; its answer, as soon as it has begun. Raises an OSError or NotHttp."""
-        stream = Stream(self, self._next, self._first_room)
-        self._next += 2
-        self.draining |= self._next > http2.LARGEST_WINDOW
+        """Open a stream with these headers, and return it when the response has begun. Raises an OSError or NotHttp."""
+        stream = Stream(self, self._next_stream_id, self._initial_send_window)
+        self._next_stream_id += 2
+        self.draining |= self._next_stream_id > http2.LARGEST_WINDOW
         self.streams[stream.id] = stream
         try:
-            for part in http2.headers(block, stream=stream.id, ends=not payload, largest=self._largest):
-                self.write(part)
+            for frame_bytes in http2.headers(block, stream=stream.id, ends=not payload, largest=self._max_frame_size):
+                self.write(frame_bytes)
             self._liveness.ask()
             if payload:
                 await self._send_body(stream, payload)
@@ -113,47 +116,49 @@ class Http2Connection(asyncio.Protocol):
         return stream
 
     async def _send_body(self, stream: Stream, payload: bytes) -> None:
-        """Send what the server has room for, and wait for more room; an answer before the end is an answer, too."""
+        """Send the body as far as the windows allow, until all is sent or the response begins."""
         sent = 0
-        self._updates += 64 + len(payload) // 512
+        self._updates_left += 64 + len(payload) // 512
         while sent < len(payload) and not stream.status:
-            size = min(len(payload) - sent, self._room, stream.room, self._largest)
+            size = min(len(payload) - sent, self._send_window, stream.room, self._max_frame_size)
             if size <= 0 or not self._writable:
                 await stream.news()
                 continue
-            part, sent = payload[sent : sent + size], sent + size
-            self._room -= size
+            piece, sent = payload[sent : sent + size], sent + size
+            self._send_window -= size
             stream.room -= size
             flags = http2.END_STREAM if sent == len(payload) else 0
-            self.write(http2.frame(FrameType.DATA, part, flags=flags, stream=stream.id))
+            self.write(http2.frame(FrameType.DATA, piece, flags=flags, stream=stream.id))
         stream.sent = sent == len(payload)
 
     def write(self, data: bytes) -> None:
+        """Write bytes, unless the connection is closing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def drop(self, stream: Stream) -> None:
-        """Let go of a stream; one that is not over is taken back."""
+        """Remove a stream, and cancel it if it has not ended."""
         if self.streams.pop(stream.id, None) is None:
             return
         if not stream.ended:
-            self._late += stream.window
+            self._late_allowance += stream.window
             stream.end(BrokenOff())
             self.write(http2.number(FrameType.RST_STREAM, Code.CANCEL, stream=stream.id))
             if not stream.status:
-                self._liveness.gave_up()  # others need not wait where this one has
-        self._changed()
+                self._liveness.gave_up()  # so that other requests use another connection
+        self._notify_change()
 
     def close(self) -> None:
-        """End it at once: a farewell would wait for the other side's, which may be long gone."""
-        self._rest = None
+        """Abort the connection. A proper closure would wait for the peer, which may be gone."""
+        self._pending_frames = None
         self._liveness.stop()
         if self._transport is not None:
             self._transport.abort()
 
-    # What comes in ---------------------------------------------------------------------------------------------------
+    # Receiving -------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start HTTP/2, or fail with NotSpoken if the server has not chosen it."""
         self._transport = cast(asyncio.Transport, transport)
         tls = transport.get_extra_info("ssl_object")
         if tls.selected_alpn_protocol() == PROTOCOL:
@@ -162,17 +167,18 @@ class Http2Connection(asyncio.Protocol):
             self._fail(NotSpoken())
 
     def data_received(self, data: bytes) -> None:
+        """Process received bytes."""
         if self._liveness.heard():
             self._on_change()
-        self._read(self._frames.read(data))
+        self._process(self._frames.read(data))
 
-    def _read(self, frames: Iterator[Frame]) -> None:
-        """Take some frames, and of a connection that has ended all; the rest when others have had their turn."""
+    def _process(self, frames: Iterator[Frame]) -> None:
+        """Process some frames, or all if the connection has ended. The rest follows after other tasks have run."""
         count = 0
         try:
             for frame in islice(frames, FRAMES_AT_ONCE if self._transport is not None else None):
                 count += 1
-                self._received(frame)
+                self._dispatch(frame)
         except ProtocolError as error:
             self._fail(NotHttp(f"the answer is not HTTP/2 as it may be: {error}"))
             self._on_broken(str(error))
@@ -180,22 +186,25 @@ class Http2Connection(asyncio.Protocol):
         wait = self._share.charge((1 + count) * OF_A_FRAME) if self._share is not None else 0.0
         if self._transport is not None and (count == FRAMES_AT_ONCE or wait > A_PAUSE):
             self._transport.pause_reading()
-            self._rest = frames if count == FRAMES_AT_ONCE else None
+            self._pending_frames = frames if count == FRAMES_AT_ONCE else None
             self._loop.call_later(max(wait, 0.0), self._resume)
 
     def _resume(self) -> None:
+        """Resume reading after a pause."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-        self._read_rest()
+        self._process_pending()
 
-    def _read_rest(self) -> None:
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            self._read(rest)
+    def _process_pending(self) -> None:
+        """Process the pending frames."""
+        frames, self._pending_frames = self._pending_frames, None
+        if frames is not None:
+            self._process(frames)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Process what was received, and end all streams."""
         self._transport = None
-        self._read_rest()  # an answer may be whole that the server has closed behind
+        self._process_pending()  # the server may have closed after a complete response
         self.closed.set_result(None)
         self._fail(exc or ConnectionResetError())
 
@@ -203,11 +212,13 @@ class Http2Connection(asyncio.Protocol):
         self._writable = False
 
     def resume_writing(self) -> None:
-        self._writable, self._unread = True, 0
-        self._wake()
+        """Wake the streams that wait to write."""
+        self._writable, self._unread_acks = True, 0
+        self._wake_streams()
 
-    def _received(self, frame: Frame) -> None:
-        if self._block is not None and frame.kind != FrameType.CONTINUATION:
+    def _dispatch(self, frame: Frame) -> None:
+        """Dispatch a frame by its type; raises ProtocolError."""
+        if self._header_block is not None and frame.kind != FrameType.CONTINUATION:
             raise ProtocolError("a header block has no end")
         if not self.ready.done() and frame.kind != FrameType.SETTINGS:
             raise ProtocolError("its first frame is not SETTINGS")
@@ -229,33 +240,35 @@ class Http2Connection(asyncio.Protocol):
             case FrameType.PUSH_PROMISE:
                 raise ProtocolError("it pushes what nobody asked for")
             case _:
-                self._idle_talk()
+                self._count_noise()
 
     def _data(self, frame: Frame) -> None:
+        """Pass the content of a DATA frame to its stream, and renew the connection's window."""
         size, content = len(frame.payload), frame.content()
-        self._window -= size
-        if self._window < CONNECTION_WINDOW // 2:
-            self.write(http2.number(FrameType.WINDOW_UPDATE, CONNECTION_WINDOW - self._window))
-            self._window = CONNECTION_WINDOW
+        self._receive_window -= size
+        if self._receive_window < CONNECTION_WINDOW // 2:
+            self.write(http2.number(FrameType.WINDOW_UPDATE, CONNECTION_WINDOW - self._receive_window))
+            self._receive_window = CONNECTION_WINDOW
         ends = bool(frame.flags & http2.END_STREAM)
         if len(content) < LITTLE and not ends:
-            self._idle_talk()
+            self._count_noise()
         stream = self._stream(frame)
         if stream is None:
-            self._late -= size
-            if self._late < 0:
+            self._late_allowance -= size
+            if self._late_allowance < 0:
                 raise ProtocolError("it goes on with streams that were taken back")
             return
         if not stream.status:
             raise ProtocolError("an answer has a body before it has headers")
         stream.take(content, size - len(content))
         if ends:
-            self._over(stream)
+            self._finish(stream)
 
     def _headers(self, frame: Frame) -> None:
+        """Collect the frames of a header block, and handle it when it is complete."""
         if frame.kind == FrameType.HEADERS:
-            self._block = HeaderBlock(frame.stream, self._stream(frame), bool(frame.flags & http2.END_STREAM))
-        block = self._block
+            self._header_block = HeaderBlock(frame.stream, self._stream(frame), bool(frame.flags & http2.END_STREAM))
+        block = self._header_block
         if block is None or block.id != frame.stream:
             raise ProtocolError("a header block has no beginning")
         block.content += frame.content() if frame.kind == FrameType.HEADERS else frame.payload
@@ -263,35 +276,38 @@ class Http2Connection(asyncio.Protocol):
         if len(block.content) > http2_headers.LARGEST_HEADERS or block.parts > FEW_PARTS:
             raise ProtocolError("its headers are too long")
         if frame.flags & http2.END_HEADERS:
-            self._block = None
-            self._answer(block)
+            self._header_block = None
+            self._handle_headers(block)
 
-    def _answer(self, block: HeaderBlock) -> None:
+    def _handle_headers(self, block: HeaderBlock) -> None:
+        """Handle a complete header block: the headers of a response, informational ones, or trailers."""
         stream, fields = block.stream, http2_headers.read_block(bytes(block.content))
         if stream is None:
-            self._idle_talk()
+            self._count_noise()
         elif stream.status:
             if not block.ends:
                 raise ProtocolError("an answer has headers twice")
-            self._over(stream)  # by trailers, of which an API server has none
+            self._finish(stream)  # trailers, which API servers do not send
         elif http2_headers.status(fields) >= 200:
             stream.told(fields)
             if block.ends:
-                self._over(stream)
+                self._finish(stream)
         elif block.ends:
             raise ProtocolError("an answer ends before it has begun")
         else:
-            self._idle_talk()
+            self._count_noise()
 
     def _reset(self, frame: Frame) -> None:
+        """End a stream that the server has reset."""
         stream, code = self._stream(frame), frame.number()
         if stream is None:
-            self._idle_talk()
+            self._count_noise()
             return
-        self._over(stream, Unprocessed() if code == Code.REFUSED_STREAM else BrokenOff())
+        self._finish(stream, Unprocessed() if code == Code.REFUSED_STREAM else BrokenOff())
 
     def _settings(self, frame: Frame) -> None:
-        self._idle_talk()
+        """Apply the server's settings and acknowledge them."""
+        self._count_noise()
         if frame.stream or (frame.flags & http2.ACK and frame.payload):
             raise ProtocolError("SETTINGS are of a stream, or acknowledge what they say")
         if frame.flags & http2.ACK:
@@ -304,92 +320,99 @@ class Http2Connection(asyncio.Protocol):
             elif name == Setting.MAX_FRAME_SIZE:
                 if not 16 * KIB <= value < 2**24:
                     raise ProtocolError("its frames have no size that there is")
-                self._largest = min(value, 64 * KIB)
+                self._max_frame_size = min(value, 64 * KIB)
             elif name == Setting.INITIAL_WINDOW_SIZE:
-                grown, self._first_room = value - self._first_room, value
+                difference, self._initial_send_window = value - self._initial_send_window, value
                 for stream in self.streams.values():
-                    stream.room += grown
+                    stream.room += difference
                 if max((value, *(stream.room for stream in self.streams.values()))) > http2.LARGEST_WINDOW:
                     raise ProtocolError("a window is larger than any")
         self._acknowledge(FrameType.SETTINGS)
         if not self.ready.done():
             self.ready.set_result(None)
-        self._wake()
+        self._wake_streams()
         self._on_change()
 
     def _ping(self, frame: Frame) -> None:
+        """Acknowledge a PING of the server."""
         if frame.stream or len(frame.payload) != 8:
             raise ProtocolError("a PING is not as long as its type is")
-        self._idle_talk()
+        self._count_noise()
         if not frame.flags & http2.ACK:
             self._acknowledge(FrameType.PING, frame.payload)
 
     def _acknowledge(self, kind: FrameType, payload: bytes = b"") -> None:
-        self._unread += not self._writable
-        if self._unread > UNREAD:
+        """Write an acknowledgement; raises ProtocolError if the server does not read them."""
+        self._unread_acks += not self._writable
+        if self._unread_acks > UNREAD:
             raise ProtocolError("it asks for answers and reads none")
         self.write(http2.frame(kind, payload, flags=http2.ACK))
 
     def _goaway(self, frame: Frame) -> None:
+        """Open no more streams, and end those that the server has not processed."""
         if frame.stream or len(frame.payload) < 8:
             raise ProtocolError("a GOAWAY is not as long as its type is")
-        self._idle_talk()
+        self._count_noise()
         self.draining = True
         last = int.from_bytes(frame.payload[:4]) & http2.LARGEST_WINDOW
-        for stream in [one for one in self.streams.values() if one.id > last]:
-            self._over(stream, Unprocessed())
-        self._changed()
+        for stream in [stream_above for stream_above in self.streams.values() if stream_above.id > last]:
+            self._finish(stream, Unprocessed())
+        self._notify_change()
 
     def _update(self, frame: Frame) -> None:
-        more = frame.number() & http2.LARGEST_WINDOW
-        self._updates -= 1
-        if not more or self._updates < 0:
+        """Enlarge the window of the connection or of a stream."""
+        increment = frame.number() & http2.LARGEST_WINDOW
+        self._updates_left -= 1
+        if not increment or self._updates_left < 0:
             raise ProtocolError("a WINDOW_UPDATE is none, or there are too many")
         if not frame.stream:
-            self._room += more
-            if self._room > http2.LARGEST_WINDOW:
+            self._send_window += increment
+            if self._send_window > http2.LARGEST_WINDOW:
                 raise ProtocolError("a window is larger than any")
-            self._wake()
+            self._wake_streams()
         elif stream := self._stream(frame):
-            stream.room += more
+            stream.room += increment
             if stream.room > http2.LARGEST_WINDOW:
                 raise ProtocolError("a window is larger than any")
             stream.wake()
 
     def _stream(self, frame: Frame) -> Stream | None:
-        """Whose a frame is; None for a stream that is over. Raises ProtocolError for one that never was."""
-        if not frame.stream % 2 or frame.stream >= self._next:
+        """Return the stream of a frame, or None if it has ended; raises ProtocolError if it was never opened."""
+        if not frame.stream % 2 or frame.stream >= self._next_stream_id:
             raise ProtocolError("a frame is of a stream that nobody has opened")
         return self.streams.get(frame.stream)
 
-    def _idle_talk(self) -> None:
-        """Count a frame that carries nothing."""
+    def _count_noise(self) -> None:
+        """Count a frame without content; raises ProtocolError if there are too many."""
         now = self._loop.time()
-        if self._noise.take(now) > now:
+        if self._noise_bucket.take(now) > now:
             raise ProtocolError("it sends many frames that carry nothing")
 
-    def _over(self, stream: Stream, error: Exception | None = None) -> None:
+    def _finish(self, stream: Stream, error: Exception | None = None) -> None:
+        """End a stream, and cancel it if its request is not fully sent."""
         stream.end(error)
         self.streams.pop(stream.id, None)
         if not stream.sent and not isinstance(error, Unprocessed):
             self.write(http2.number(FrameType.RST_STREAM, Code.CANCEL, stream=stream.id))
-        self._changed()
+        self._notify_change()
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
+        """Close a draining connection without streams, and call `on_change`."""
         if self.draining and not self.streams:
             self.close()
         self._on_change()
 
-    def _wake(self) -> None:
+    def _wake_streams(self) -> None:
+        """Wake all streams that wait for room."""
         for stream in self.streams.values():
             stream.wake()
 
     def _fail(self, error: Exception) -> None:
-        """End the connection and all that is under way on it."""
+        """End the connection and all of its streams with an error."""
         self.draining = True
         if not self.ready.done():
             self.ready.set_exception(error)
-            self.ready.exception()  # it may be that nobody waits any more
+            self.ready.exception()  # mark it as retrieved, as the caller may be gone
         streams, self.streams = [*self.streams.values()], {}
         for stream in streams:
             broke_off = stream.status and isinstance(error, ConnectionResetError | NotHttp)

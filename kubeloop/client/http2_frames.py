@@ -1,4 +1,4 @@
-"""HTTP/2 as bytes: its frames (RFC 9113), as a client needs them."""
+"""HTTP/2 frames as bytes (RFC 9113), as far as a client needs them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from kubeloop.client.limits import KIB
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-LARGEST_FRAME = 16 * KIB  # what all may send without being told; more would only make others wait longer
+LARGEST_FRAME = 16 * KIB  # the protocol's default; larger frames would only delay other streams
 LARGEST_WINDOW = 2**31 - 1
-MOST_SETTINGS = 32  # in a frame: there are six
-FIRST_WINDOW = 65_535  # of each stream and of the connection, until somebody says otherwise
+MOST_SETTINGS = 32  # in a frame; six are defined
+FIRST_WINDOW = 65_535  # the protocol's default for streams and connections
 _HEAD = struct.Struct(">HBBBI")
 
 
 class ProtocolError(Exception):
-    """The server has sent what is no HTTP/2, or more than it was allowed to."""
+    """The server has violated the protocol or a limit."""
 
 
 class FrameType(IntEnum):
-    """Types of frames."""
+    """The types of frames."""
 
     DATA = 0
     HEADERS = 1
@@ -40,7 +40,7 @@ END_STREAM, ACK, END_HEADERS, PADDED, PRIORITISED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 
 class Setting(IntEnum):
-    """What one side tells the other about itself."""
+    """The settings of a peer."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -51,7 +51,7 @@ class Setting(IntEnum):
 
 
 class Code(IntEnum):
-    """Why a stream or a connection ends."""
+    """The error codes of streams and connections."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -60,7 +60,7 @@ class Code(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One frame: its type, its flags, its stream, and what it says."""
+    """A frame: its type, flags, stream and payload."""
 
     kind: int
     flags: int
@@ -68,7 +68,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     def content(self) -> bytes:
-        """The payload of DATA or HEADERS without padding and priority; raises ProtocolError."""
+        """Return the payload of DATA or HEADERS without padding and priority; raises ProtocolError."""
         begin, padding = 0, 0
         if self.flags & PADDED:
             begin, padding = 1, self.payload[0] if self.payload else 0
@@ -80,14 +80,14 @@ class Frame(NamedTuple):
         return self.payload[begin:end] if begin or padding else self.payload
 
     def number(self) -> int:
-        """What a WINDOW_UPDATE or a RST_STREAM says; raises ProtocolError."""
+        """Return the value of a WINDOW_UPDATE or RST_STREAM; raises ProtocolError."""
         if len(self.payload) != 4:
             raise ProtocolError("a frame is not as long as its type is")
         return int.from_bytes(self.payload)
 
 
 class Frames:
-    """Frames out of the bytes of a connection, as they come in."""
+    """Splits the bytes of a connection into frames."""
 
     __slots__ = ("_needed", "_rest")
 
@@ -96,10 +96,10 @@ class Frames:
         self._needed = _HEAD.size
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """All frames that are whole with these bytes; raises ProtocolError."""
+        """Yield all frames that are complete with these bytes; raises ProtocolError."""
         if self._rest:
             self._rest += data
-            if len(self._rest) < self._needed:  # to look at all that came before for each byte would cost its square
+            if len(self._rest) < self._needed:  # parsing the buffer again for each byte would be quadratic
                 return
             data = bytes(self._rest)
             self._rest.clear()
@@ -122,13 +122,13 @@ class Frames:
 
 
 def frame(kind: FrameType, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -> bytes:
-    """A frame as it is sent."""
+    """Return a frame as bytes."""
     length = len(payload)
     return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
 
 
 def settings(said: Mapping[Setting, int]) -> bytes:
-    """What we tell the server about us."""
+    """Return our settings as a frame."""
     return frame(FrameType.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in said.items()))
 
 
@@ -142,16 +142,16 @@ def read_settings(payload: bytes) -> dict[int, int]:
 
 
 def number(kind: FrameType, value: int, *, stream: int = 0) -> bytes:
-    """A WINDOW_UPDATE, or a RST_STREAM."""
+    """Return a WINDOW_UPDATE or RST_STREAM as bytes."""
     return frame(kind, value.to_bytes(4), stream=stream)
 
 
 def headers(block: bytes, *, stream: int, ends: bool, largest: int) -> Iterator[bytes]:
-    """A header block as the frames that it takes; none may come between them."""
+    """Yield a header block as frames, which must be sent without others in between."""
     kind, flags = FrameType.HEADERS, END_STREAM if ends else 0
     while True:
-        part, block = block[:largest], block[largest:]
-        yield frame(kind, part, flags=flags | (0 if block else END_HEADERS), stream=stream)
+        piece, block = block[:largest], block[largest:]
+        yield frame(kind, piece, flags=flags | (0 if block else END_HEADERS), stream=stream)
         if not block:
             return
         kind, flags = FrameType.CONTINUATION, 0

@@ -1,6 +1,6 @@
-"""Whether the other side of a connection is still there, as far as somebody waits for it.
+"""Detects a dead peer of a connection while a response is awaited.
 
-While nobody does, the kernel asks it (`sockets.py`), which costs nothing.
+At other times the kernel's keepalive does that at no cost (`sockets.py`).
 """
 
 from __future__ import annotations
@@ -8,60 +8,65 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-ANSWER_SECONDS = 5.0  # within which a server that is asked has to say something, and again when a PING asks it to
-SUSPICIOUS = 1.0  # silence after which whoever gives up makes others try another connection
+ANSWER_SECONDS = 5.0  # for any sign of life after a request, and again after a PING
+SUSPICIOUS = 1.0  # seconds of silence after which a cancelled request makes the connection suspect
 
 
 class Liveness:
-    """Of one connection."""
+    """The liveness of one connection's peer."""
 
     __slots__ = ("_asked", "_dead", "_listening", "_loop", "_ping", "_pinged", "_timer", "suspect")
 
     def __init__(self, ping: Callable[[], None], dead: Callable[[], None], listening: Callable[[], bool]) -> None:
-        """`listening`: whether we would hear it."""
+        """Set the checks up.
+
+        `ping` sends a PING, `dead` is called for a dead peer, `listening` is False while reading is paused.
+        """
         self.suspect = False
-        """Whether it is doubtful that the other side is there."""
+        """True if the peer may be dead."""
         self._loop = asyncio.get_running_loop()
         self._ping, self._dead, self._listening = ping, dead, listening
         self._asked: float | None = None
-        """Since when we wait for a sign of life."""
+        """The time since which a sign of life is awaited."""
         self._pinged = False
         self._timer: asyncio.TimerHandle | None = None
 
     def ask(self) -> None:
-        """Expect the other side to say something."""
+        """Expect a sign of life of the peer."""
         if self._asked is None:
             self._asked = self._loop.time()
         if self._timer is None:
-            self._timer = self._loop.call_later(ANSWER_SECONDS, self._look)
+            self._timer = self._loop.call_later(ANSWER_SECONDS, self._check_peer)
 
     def heard(self) -> bool:
-        """It has said something; whether that was in doubt."""
-        doubted, self.suspect = self.suspect, False
+        """Note a sign of life; return True if the peer was suspect."""
+        was_suspect, self.suspect = self.suspect, False
         self._asked, self._pinged = None, False
-        return doubted
+        return was_suspect
 
     def gave_up(self) -> None:
-        """Somebody waits no longer for what the other side has not said."""
+        """Note that a request was cancelled without a response."""
         self.suspect |= self._asked is not None and self._loop.time() - self._asked > SUSPICIOUS
 
     def stop(self) -> None:
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check_peer(self) -> None:
+        """Send a PING after a silence, or report the peer as dead after another one."""
         self._timer = None
         if self._asked is None:
             return
         now = self._loop.time()
         if not self._listening():
             self._asked = now
-        left = self._asked + ANSWER_SECONDS - now
-        if left <= 0 and self._pinged:
+        remaining = self._asked + ANSWER_SECONDS - now
+        if remaining <= 0 and self._pinged:
             self._dead()
             return
-        if left <= 0:
+        if remaining <= 0:
             self._ping()
-            self._pinged, self._asked, left = True, now, ANSWER_SECONDS
-        self._timer = self._loop.call_later(left, self._look)
+            self._pinged, self._asked, remaining = True, now, ANSWER_SECONDS
+        self._timer = self._loop.call_later(remaining, self._check_peer)

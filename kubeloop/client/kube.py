@@ -1,10 +1,10 @@
-"""One API server: read, write and watch objects.
+"""A client of one API server: reads, writes and watches objects.
 
     async with connect(read_kubeconfig(text)) as kube:
         stored = await kube.apply(manifest)
 
-Every call has a deadline and raises one of the errors of `errors.py` when it was not done. Nothing is repeated behind
-the caller's back, but for one thing: after a 401 a token file is read again, and a new token is tried once.
+Every call has a deadline, and raises an error of `errors.py` if it was not carried out. Nothing is retried, with one
+exception: after a 401 a token file is read again, and a new token is tried once.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 BARE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
-LIST_SECONDS = 300.0  # of all its pages: etcd forgets the moment that they are of after about so long
+LIST_SECONDS = 300.0  # for all pages, since etcd compacts their version after about that time
 SETS_HEADERS: Final = b'"requestHeaderModifier":{"set":'  # a route may carry the credentials of an endpoint
-VERSION_SIZE = 64  # of what a server calls its version, which goes into a status
+VERSION_SIZE = 64  # characters of a server's version, which goes into a status
 BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
 SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
+"""The deletion policy for dependants of an object."""
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-_EVENT_TYPES: Final = get_args(EventType)  # no set: a server may say what has no hash
+_EVENT_TYPES: Final = get_args(EventType)  # a tuple, because a server may send a type that is not hashable
 
 
 class Event(NamedTuple):
-    """What a watch said: a bookmark's object has a resourceVersion and nothing else."""
+    """An event of a watch. The object of a bookmark has only a resourceVersion."""
 
     type: EventType
     manifest: Manifest
 
 
 BEFORE_ALL = "1"
-"""A resourceVersion that no object has: a store counts from there."""
+"""A resourceVersion that no object has, as the first object of a store gets a higher one."""
 
 
 class Kube:
-    """One API server; made by `connect`, which closes it."""
+    """A client of one API server; created by `connect`, which closes it."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -70,31 +71,32 @@ class Kube:
 
     @property
     def access(self) -> Access:
+        """The current access."""
         return self._wire.access
 
     def renew(self, access: Access) -> None:
-        """Go on as the same user with another token."""
+        """Use another token of the same user from now on."""
         self._wire.access = access
 
     def check_kept(self, kind: ResourceType, size: int) -> None:
-        """Raise Misbehaving when so much may not be kept of the server's objects, to which these belong."""
+        """Raise Misbehaving if the cached objects of the server, including these, exceed the limit."""
         if size > (limit := self._wire.limits.kept):
             raise self._wire.misbehaves(
                 f"keep {kind}", f"its objects take more than the {shown(limit)} that are allowed"
             )
 
     async def misbehaves(self) -> NoReturn:
-        """Wait until the server has said what no API server says, and raise that."""
+        """Wait until the server sends something that no API server sends, and raise that error."""
         raise await asyncio.shield(self._wire.offence)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: ResourceType, key: Key) -> Manifest:
-        """The object; raises NotFound."""
-        return await self._one("get", "GET", kind, key)
+        """Return the object; raises NotFound."""
+        return await self._request_object("get", "GET", kind, key)
 
     async def find(self, kind: ResourceType, key: Key) -> Manifest | None:
-        """The object, or None when the server says that there is none."""
+        """Return the object, or None if the server says that it does not exist."""
         try:
             return await self.get(kind, key)
         except NotFound:
@@ -109,18 +111,20 @@ class Kube:
         page: int | None = None,
         bare: bool = False,
     ) -> Listing[Manifest]:
-        """All objects of one moment, page by page; one page when the pages' moment has passed twice.
+        """Return all objects at one version, page by page, or in one page after that version has expired twice.
 
-        `bare`: no more than their metadata.
+        `bare`: only their metadata.
         """
-        return await self.read_list(kind, lambda one: one, namespace=namespace, selector=selector, page=page, bare=bare)
+        return await self.read_list(
+            kind, lambda item: item, namespace=namespace, selector=selector, page=page, bare=bare
+        )
 
     async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str = "") -> Listing[Manifest]:
-        """The metadata of the first so many objects, however many there are, at the version that the server has now."""
+        """Return the metadata of the first objects, at the current version of the server."""
         with translated(f"list {kind}"):
-            asked = {"labelSelector": selector} if selector else {}
+            params = {"labelSelector": selector} if selector else {}
             return await self._lists.pages(
-                kind, lambda one: one, namespace, asked, limit, bare=True, kept=None, first=True
+                kind, lambda item: item, namespace, params, limit, bare=True, kept=None, first=True
             )
 
     async def read_list(
@@ -135,50 +139,52 @@ class Kube:
         size: Callable[[T], int] | None = None,
         on_begin: Callable[[], None] = lambda: None,
     ) -> Listing[T]:
-        """The same, and of each object no more than what `read` makes of it, as the pages come in.
+        """Return the results of `read` for all objects, applied page by page so that not all of them are in memory.
 
-        `size`: how many bytes that is; None where it is all of the object. `on_begin` is told whenever it begins with
-        the first page, again if need be.
+        `size` returns the bytes that a result keeps; None counts full objects. `on_begin` is called at each start with
+        the first page, which may be several.
         """
         page = page or self._wire.limits.at_once
-        asked = {"labelSelector": selector} if selector else {}
+        params = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
             try:
                 on_begin()
                 with translated(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
-                        return await self._lists.pages(kind, read, namespace, asked, limit, bare=bare, kept=size)
+                        return await self._lists.pages(kind, read, namespace, params, limit, bare=bare, kept=size)
             except Gone:
                 if not limit:
                     raise
         raise AssertionError("the last attempt answers or raises")
 
     async def serves(self, api_version: str) -> frozenset[str]:
-        """The kinds that the server has of a group and version; none when it does not know the group."""
+        """Return the kinds of a group and version that the server has; empty if it does not have the group."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        asked = f"discover {api_version}"
+        operation = f"discover {api_version}"
         try:
-            said = await self._wire.ask(Request("discover", "", "GET", root), asked=asked)
+            body = await self._wire.ask(Request("discover", "", "GET", root), asked=operation)
         except NotFound:
             return frozenset()
-        answer = self._answers.object(self._wire.parsed(said, asked=asked), asked)
-        known = self._answers.objects(answer.get("resources"), asked, "the resources")
-        named = ((one.get("kind"), one.get("name")) for one in known)
-        return frozenset(k for k, name in named if isinstance(k, str) and isinstance(name, str) and "/" not in name)
+        response = self._answers.object(self._wire.parsed(body, asked=operation), operation)
+        resources = self._answers.objects(response.get("resources"), operation, "the resources")
+        kinds_and_names = ((item.get("kind"), item.get("name")) for item in resources)
+        return frozenset(
+            k for k, name in kinds_and_names if isinstance(k, str) and isinstance(name, str) and "/" not in name
+        )
 
     async def version(self) -> str:
-        """The version of Kubernetes that the server has."""
-        said = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
-        told = self._answers.object(self._wire.parsed(said, asked="version"), "version").get("gitVersion")
-        if not isinstance(told, str) or len(told) > VERSION_SIZE or not told.isprintable():
+        """Return the Kubernetes version of the server."""
+        body = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
+        version = self._answers.object(self._wire.parsed(body, asked="version"), "version").get("gitVersion")
+        if not isinstance(version, str) or len(version) > VERSION_SIZE or not version.isprintable():
             raise self._wire.misbehaves("version", "the answer has no version")
-        return told
+        return version
 
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
-        """The seconds until the server has said that it is ready; raises what else it says."""
-        began = time.monotonic()
+        """Return the seconds until the server has answered that it is ready; raises ApiError for any other response."""
+        started_at = time.monotonic()
         await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="GET /readyz", deadline=deadline)
-        return time.monotonic() - began
+        return time.monotonic() - started_at
 
     async def watch(
         self,
@@ -191,34 +197,34 @@ class Kube:
         silence: float = SILENCE,
         bare: bool = False,
     ) -> AsyncGenerator[Event]:
-        """What happens after a version, until the server ends it, about `seconds` later.
+        """Yield the events after a version until the server ends the watch, after about `seconds`.
 
-        Raises Gone when that version is too old, and Unreachable when the server breaks off or falls silent.
+        Raises Gone if the version is too old, and Unreachable if the connection breaks or is silent for too long.
         """
-        asked = f"watch {kind}"
+        operation = f"watch {kind}"
         params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         params |= {"resourceVersion": version} | ({"labelSelector": selector} if selector else {})
         accept = BARE if bare else JSON
         request = Request("watch", str(kind), "GET", kind.path(namespace), params=params, accept=accept)
-        async with aclosing(self._wire.lines(request, asked=asked, silence=silence)) as lines:
+        async with aclosing(self._wire.lines(request, asked=operation, silence=silence)) as lines:
             async for line in lines:
-                said = self._answers.object(await self._wire.objects(line, asked=asked), asked)
-                manifest = self._answers.object(said.get("object"), asked, "the object of an event")
-                if said.get("type") == "ERROR":
-                    raise from_event(manifest, asked=asked)
-                if said.get("type") not in _EVENT_TYPES:
-                    raise self._wire.misbehaves(asked, "an event is of no known type")
-                self._answers.place(manifest, asked)
-                if said["type"] != "BOOKMARK":
-                    check_namespace(manifest, kind, namespace, asked=asked)
-                yield Event(said["type"], manifest)
+                event = self._answers.object(await self._wire.objects(line, asked=operation), operation)
+                manifest = self._answers.object(event.get("object"), operation, "the object of an event")
+                if event.get("type") == "ERROR":
+                    raise from_event(manifest, asked=operation)
+                if event.get("type") not in _EVENT_TYPES:
+                    raise self._wire.misbehaves(operation, "an event is of no known type")
+                self._answers.place(manifest, operation)
+                if event["type"] != "BOOKMARK":
+                    check_namespace(manifest, kind, namespace, asked=operation)
+                yield Event(event["type"], manifest)
 
     def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
-        """The lines of an answer that is no JSON."""
+        """Yield the lines of a response that is not JSON."""
         return self._wire.lines(request, asked=asked, silence=silence)
 
     async def answer(self, request: Request, *, asked: str) -> Manifest:
-        """What the server says to a request of another form than those below."""
+        """Send any other request, and return the JSON object of the response."""
         return self._answers.object(
             await self._wire.objects(await self._wire.ask(request, asked=asked), asked=asked), asked
         )
@@ -228,69 +234,77 @@ class Kube:
     async def apply(
         self, manifest: Manifest, *, force: bool = True, dry_run: bool = False, new: bool = False
     ) -> Manifest:
-        """Make an object say what the manifest says, whoever else has said otherwise (server-side apply).
+        """Apply a manifest server-side, taking over fields of other managers if `force`d.
 
-        The manifest is all that we want of the object: what it said before and no longer says is taken back. A uid or
-        resourceVersion in it is a precondition, and so is `new`: that there is none of that name. Raises Conflict when
-        one does not hold, or, unless forced, when another manager disagrees.
+        The manifest has all fields that we want: fields that it had before and no longer has are removed. A uid or
+        resourceVersion in it is a precondition, and so is `new`, that no object of this name exists. Raises Conflict if
+        one does not hold, or if another manager owns a field and `force` is False.
         """
         if new:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": BEFORE_ALL}}
         kind, key = type_of(manifest), key_of(manifest)
-        params = {"fieldManager": names().field_manager, "force": str(force).lower(), **_dry(dry_run)}
-        return await self._one("apply", "PATCH", kind, key, manifest, content_type=APPLY_PATCH, params=params)
+        params = {"fieldManager": names().field_manager, "force": str(force).lower(), **_dry_run_params(dry_run)}
+        return await self._request_object(
+            "apply", "PATCH", kind, key, manifest, content_type=APPLY_PATCH, params=params
+        )
 
     async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Store a new object; raises AlreadyExists when there is one of that name."""
+        """Create an object; raises AlreadyExists."""
         kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
-        params = {"fieldManager": names().field_manager, "fieldValidation": "Strict", **_dry(dry_run)}
-        stored = await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
+        params = {"fieldManager": names().field_manager, "fieldValidation": "Strict", **_dry_run_params(dry_run)}
+        stored = await self._request("create", "POST", kind, kind.path(namespace), manifest, params=params)
         name = manifest["metadata"].get("name") or section(stored, "metadata").get(
             "name", ""
-        )  # one that the server made up
+        )  # generated by the server
         return checked(stored, kind, Key(namespace, name), asked=f"create {kind} {name}")
 
     async def replace(self, manifest: Manifest) -> Manifest:
-        """Store another content of the object that was read at the manifest's resourceVersion; raises Conflict."""
+        """Replace an object at the resourceVersion of the manifest; raises Conflict."""
         return await self._replace(manifest, manifest, "")
 
     async def replace_status(self, manifest: Manifest) -> Manifest:
-        """Store another status of the object that was read at the manifest's resourceVersion; raises Conflict."""
-        key, kept = key_of(manifest), ("apiVersion", "kind", "status")
-        metadata = {"name": key.name, "resourceVersion": _version(manifest)}
+        """Replace the status of an object at the resourceVersion of the manifest; raises Conflict."""
+        key, fields = key_of(manifest), ("apiVersion", "kind", "status")
+        metadata = {"name": key.name, "resourceVersion": _require_version(manifest)}
         metadata |= {"namespace": key.namespace} if key.namespace else {}
-        body = {"metadata": metadata, **{name: manifest[name] for name in kept if name in manifest}}
+        body = {"metadata": metadata, **{name: manifest[name] for name in fields if name in manifest}}
         return await self._replace(manifest, body, "status")
 
     async def _replace(self, manifest: Manifest, body: Manifest, subresource: str) -> Manifest:
+        """Replace an object or its subresource; raises ValueError if the manifest has no resourceVersion."""
         kind, key = type_of(manifest), key_of(manifest)
-        _version(manifest)
+        _require_version(manifest)
         verb = "replace_status" if subresource else "replace"
         params = {"fieldManager": names().field_manager}
-        return await self._one(verb, "PUT", kind, key, body, subresource=subresource, params=params)
+        return await self._request_object(verb, "PUT", kind, key, body, subresource=subresource, params=params)
 
     async def set_finalizers(self, kind: ResourceType, key: Key, finalizers: Iterable[str], version: str) -> Manifest:
-        """Give the object that was read at this resourceVersion these finalizers; raises Conflict."""
+        """Set the finalizers of an object at this resourceVersion; raises Conflict."""
         body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
         params = {"fieldManager": names().field_manager}
-        return await self._one("set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params)
+        return await self._request_object(
+            "set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params
+        )
 
     async def set_data(self, kind: ResourceType, key: Key, data: Mapping[str, str], version: str) -> Manifest:
-        """Give the Secret or ConfigMap that was read at this resourceVersion these entries; raises Conflict."""
+        """Set entries of a Secret or ConfigMap at this resourceVersion; raises Conflict."""
         body = {"metadata": {"resourceVersion": version}, "data": dict(data)}
         path, params = kind.path(key.namespace, key.name), {"fieldManager": names().field_manager}
-        return await self._ask("set_data", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
+        return await self._request("set_data", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
 
     async def request_token(self, account: Key, seconds: int) -> str:
-        """Another token of a service account, for so long or for as long as the server has it; the others stay."""
+        """Return a new token of a service account for this time, or as long as the server allows.
+
+        Other tokens stay valid.
+        """
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds},
         }
         path = SERVICE_ACCOUNT.path(account.namespace, account.name, "token")
-        answer = await self._ask("request_token", "POST", SERVICE_ACCOUNT, path, body)
-        token = self._answers.object(answer.get("status") or {}, "request_token", "the status").get("token")
+        response = await self._request("request_token", "POST", SERVICE_ACCOUNT, path, body)
+        token = self._answers.object(response.get("status") or {}, "request_token", "the status").get("token")
         return token if isinstance(token, str) else ""
 
     async def delete(
@@ -302,9 +316,9 @@ class Kube:
         version: str | None = None,
         propagation: Propagation = "Background",
     ) -> Manifest | None:
-        """Delete that very object: what is left of it while it is on its way out, None when it is gone.
+        """Delete the object with this uid. Return it if it is now terminating, or None if it is deleted.
 
-        Raises NotFound when none of that name is there, Conflict when it is another one, or another version.
+        Raises NotFound if no object has this name, and Conflict if it has another uid or version.
         """
         body = {
             "apiVersion": "v1",
@@ -313,14 +327,14 @@ class Kube:
             "propagationPolicy": propagation,
         }
         path = kind.path(key.namespace, key.name)
-        answer = await self._ask("delete", "DELETE", kind, path, body)
-        # A server answers with a Status, or with the object as it was (gone) or as it now is (terminating).
-        if (answer.get("apiVersion"), answer.get("kind")) == ("v1", "Status"):
+        response = await self._request("delete", "DELETE", kind, path, body)
+        # The response is a Status, the old object if it is deleted, or the current one if it is terminating.
+        if (response.get("apiVersion"), response.get("kind")) == ("v1", "Status"):
             return None
-        left = checked(answer, kind, key, asked=f"delete {kind} {key.name}")
-        return left if _is_terminating(left) else None
+        remaining = checked(response, kind, key, asked=f"delete {kind} {key.name}")
+        return remaining if _is_terminating(remaining) else None
 
-    async def _one(
+    async def _request_object(
         self,
         verb: str,
         method: str,
@@ -332,12 +346,12 @@ class Kube:
         content_type: str = JSON,
         params: Mapping[str, str] | None = None,
     ) -> Manifest:
-        """What the server says of one object; raises ServerFault when it says something of another."""
+        """Send a request about one object; raises ServerFault if the response is about another object."""
         path = kind.path(key.namespace, key.name, subresource)
-        answer = await self._ask(verb, method, kind, path, body, content_type=content_type, params=params)
-        return checked(answer, kind, key, asked=f"{verb} {kind} {key.name}")
+        response = await self._request(verb, method, kind, path, body, content_type=content_type, params=params)
+        return checked(response, kind, key, asked=f"{verb} {kind} {key.name}")
 
-    async def _ask(
+    async def _request(
         self,
         verb: str,
         method: str,
@@ -348,12 +362,13 @@ class Kube:
         content_type: str = JSON,
         params: Mapping[str, str] | None = None,
     ) -> Manifest:
-        asked = f"{verb} {kind} {path.rpartition('/')[2]}"
+        """Send a request with a JSON body, and return the JSON object of the response."""
+        operation = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
         secret = payload is not None and (kind == SECRET or SETS_HEADERS in payload)
         request = Request(verb, str(kind), method, path, payload, content_type, params, secret=secret)
-        answer = await self._wire.ask(request, asked=asked)
-        return self._answers.object(await self._wire.objects(answer, asked=asked), asked)
+        response = await self._wire.ask(request, asked=operation)
+        return self._answers.object(await self._wire.objects(response, asked=operation), operation)
 
 
 @asynccontextmanager
@@ -366,20 +381,24 @@ async def connect(
     opens: OpenChannel = open_channel,
     cluster: str = "",
 ) -> AsyncGenerator[Kube]:
-    """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used.
+    """Open a client of an API server and close it at the end.
 
-    `limits` and `share` bound what the server may say, and how much of our time it gets; `opens` makes what carries
-    the requests; `cluster` is its name in traces.
+    Raises KubeconfigError if its certificates are unusable.
+
+    `limits` and `share` bound what the server may send, and its share of the event loop; `opens` opens the channel that
+    carries requests; `cluster` is its name in traces.
     """
     async with open_wire(access, on_call, limits or ServerLimits(), share, opens=opens, cluster=cluster) as wire:
         yield Kube(wire)
 
 
-def _dry(dry_run: bool) -> Mapping[str, str]:  # noqa: FBT001 - one word for one flag
+def _dry_run_params(dry_run: bool) -> Mapping[str, str]:  # noqa: FBT001 - one word for one flag
+    """Return the parameters of a dry run."""
     return {"dryRun": "All"} if dry_run else {}
 
 
-def _version(manifest: Manifest) -> str:
+def _require_version(manifest: Manifest) -> str:
+    """Return the resourceVersion of a manifest; raises ValueError if it has none."""
     version = manifest["metadata"].get("resourceVersion")
     if not version:
         raise ValueError(f"{manifest['kind']} {key_of(manifest)} has no resourceVersion: it was not read from a server")
@@ -387,7 +406,7 @@ def _version(manifest: Manifest) -> str:
 
 
 def _is_terminating(manifest: Manifest) -> bool:
-    """Whether what a delete answered is still there: something has to be done first, or some seconds to pass."""
+    """True if the object of a delete's response still exists, because of finalizers or a grace period."""
     metadata = manifest["metadata"]
-    of_a_namespace = section(manifest, "spec").get("finalizers") if manifest["kind"] == "Namespace" else None
-    return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or of_a_namespace)
+    namespace_finalizers = section(manifest, "spec").get("finalizers") if manifest["kind"] == "Namespace" else None
+    return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or namespace_finalizers)

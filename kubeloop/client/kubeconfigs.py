@@ -1,4 +1,4 @@
-"""Where it is said how a cluster is reached, and by which credentials."""
+"""Sources of kubeconfigs: where the access to a cluster comes from."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from kubeloop.objects import Key, Manifest, section
 
 
 class KubeconfigSource(Protocol):
-    """Of one cluster, and named by its `str`.
+    """The source of one cluster's access; its `str` names it in messages.
 
-    One that makes credentials makes others before they end, and has the cluster follow it anew.
+    A source that creates credentials renews them before they expire, and has the cluster's connection updated.
     """
 
     def read(self) -> Access:
-        """How the cluster is reached now; raises KubeconfigError."""
+        """Return the current access; raises KubeconfigError."""
         ...
 
     def refused(self) -> None:
-        """The cluster has answered 401: whoever makes credentials makes others."""
+        """Note that the cluster has rejected the credentials (401), so that a source that creates them renews them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SecretKubeconfig:
-    """A kubeconfig in a Secret of our namespace. Other credentials are for whoever writes the Secret to give."""
+    """A kubeconfig in a Secret of our namespace. Its author has to renew the credentials."""
 
     secret: Key
+    """The name of the Secret."""
     key: str
+    """The key of the kubeconfig within the Secret."""
     find: Callable[[Key], Manifest | None]
-    """The Secret of that name."""
+    """Returns the Secret of a key."""
     plain_http: bool = field(default=False, kw_only=True)
-    """Whether its server may be one that speaks no TLS."""
+    """True if servers without TLS are allowed."""
 
     def __str__(self) -> str:
         return f"Secret {self.secret}"
 
     def read(self) -> Access:
+        """Return the access of the kubeconfig; raises KubeconfigError if it is missing or invalid."""
         if self.secret.namespace != names().system_namespace:
             where = names().system_namespace
             raise KubeconfigError(f"{self} is not read: those of kubeconfigs are in {where}")
@@ -51,8 +54,8 @@ class SecretKubeconfig:
             raise KubeconfigError(f"{self} does not exist: make it, with the kubeconfig under the key {self.key}")
         data = section(secret, "data")
         if self.key not in data:
-            there = f"it has {', '.join(sorted(data))}" if data else "it is empty"
-            raise KubeconfigError(f"{self} has no key {self.key}: {there}; put the kubeconfig under it")
+            content = f"it has {', '.join(sorted(data))}" if data else "it is empty"
+            raise KubeconfigError(f"{self} has no key {self.key}: {content}; put the kubeconfig under it")
         try:
             return read_kubeconfig(base64.b64decode(data[self.key]), plain_http=self.plain_http)
         except binascii.Error:
@@ -61,4 +64,4 @@ class SecretKubeconfig:
             raise KubeconfigError(f"{self}, key {self.key}: {error}") from None
 
     def refused(self) -> None:
-        """The watch of the Secret tells of others."""
+        """Do nothing: the watch of the Secret reports new credentials."""

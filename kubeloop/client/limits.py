@@ -1,14 +1,14 @@
-"""How much an API server may say: beyond that it is broken, or hostile, and not listened to.
+"""Limits on what an API server may send: a server beyond them is broken or hostile, and is avoided for a while.
 
-An API server of a workload cluster is somebody else's, and whoever owns it writes its answers. So each of them has a
-bound, and so has what is kept of them. The largest honest cluster fits, several times over:
+The owner of a workload cluster controls the responses of its API server. So every response is limited, and so is what
+we keep of them. The largest honest cluster fits several times over:
 
     an object    etcd takes 1.5 MiB, and JSON with `managedFields` at most doubles that
     a page       100 objects: Nodes have some 20 KB, ResourceSlices with their full 128 devices some 60 KB; of larger
-                 ones it has fewer, down to one
+                 objects a page has fewer, down to one
     a list       5,000 Nodes, as many as Kubernetes supports, have 125 MB; of 1,000 workloads with a megabyte of
-                 arguments each hardly anything is kept: so what is kept counts, and what is sent may be more
-    what we keep 1,000 replicas have 12 MB of objects and 16 MB of pods; 5,000 Nodes and their slices, cut down, 3 MB
+                 arguments each, little is kept. So the limit is on what is kept, and more may be sent
+    a cache      1,000 replicas have 12 MB of objects and 16 MB of pods; 5,000 Nodes and their slices, pruned, 3 MB
 """
 
 from __future__ import annotations
@@ -19,49 +19,53 @@ from dataclasses import dataclass, field
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
-HARMLESS = 256 * KIB  # JSON of that size has no room for so many values that they take much memory
-BYTES_OF_A_VALUE = 8  # at least, on average: `{},` has 3 and takes 72 when it is read; API objects have some 25
-CHARGED_AS_ONE = 32 * KIB  # reading so many bytes more costs about as much as one small event
-SPARSE_PAGES = 20
-A_TURN = 8  # events after which others have their turn on the loop
+HARMLESS = 256 * KIB  # JSON up to this size cannot have enough values to take much memory
+BYTES_OF_A_VALUE = 8  # minimum average: `{},` has 3 bytes and takes 72 when parsed; API objects have some 25
+CHARGED_AS_ONE = 32 * KIB  # reading this many bytes costs about as much as one small event
+SPARSE_PAGES = 20  # pages that may be nearly empty
+A_TURN = 8  # events after which other tasks may run
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """How much one API server may say; sizes are in bytes, after inflation."""
+    """The limits of one API server, in bytes after decompression."""
 
     answer: int = 4 * MIB
-    """Of an object, alone or in an event of a watch."""
+    """The size of an object, alone or in an event of a watch."""
     page: int = 8 * MIB
+    """The size of a page of a list."""
     listing: int = 256 * MIB
-    """Of what is kept of all pages of a list."""
+    """The size of the retained parts of all pages of a list."""
     objects: int = 20_000
-    """In a list."""
+    """The number of objects in a list."""
     kept: int = 64 * MIB
-    """Of all objects of the server, as JSON, cut down to what is needed; Python takes some four times that."""
+    """The size of all cached objects of the server, as pruned JSON; Python needs about four times as much."""
     at_once: int = 100
-    """The objects of a page that we ask for."""
+    """The number of objects that are requested for a page."""
     cut: bool = False
-    """Whether what is nested deeper than we read is cut off; else whoever sends it misbehaves."""
+    """True if levels nested too deep are cut off; otherwise they are an offence."""
 
     @property
     def sent(self) -> int:
-        """The same as they are sent, before they are cut down."""
+        """The size of all pages of a list as they are sent, before objects are pruned."""
         return 16 * self.listing
 
     def pages(self, objects: int, at_once: int) -> int:
-        """Of a list that has had so many objects, so many at once: a server fills each page but the last, or nearly."""
+        """Return the maximum number of pages of a list with this many objects.
+
+        Servers fill nearly every page but the last.
+        """
         return SPARSE_PAGES + 4 * objects // (at_once or self.at_once)
 
 
 OF_HUB = ServerLimits(
     answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, kept=8 * GIB, at_once=500, cut=True
 )
-"""The hub's own: what its users may write is bounded at admission, and without it nothing goes on anyway."""
+"""The limits of the hub. Users' objects are limited at admission, and without the hub nothing works anyway."""
 
 
 def too_many_values(text: bytes | bytearray, limit: int) -> str:
-    """What is wrong with JSON of up to `limit` bytes that is made to fill memory when it is read; else nothing."""
+    """Return a message if JSON has so many values that parsing it would fill memory; otherwise an empty string."""
     allowed = limit // BYTES_OF_A_VALUE
     if len(text) > HARMLESS and (values := sum(map(text.count, (b",", b"[", b"{")))) > allowed:
         return f"{values} values, and {allowed} are allowed"
@@ -69,45 +73,48 @@ def too_many_values(text: bytes | bytearray, limit: int) -> str:
 
 
 def shown(size: int) -> str:
-    """A size in words."""
+    """Return a size as text, in MiB."""
     return f"{size / MIB:g} MiB"
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens: `burst` at once, and `rate` a second after them."""
+    """A token bucket: `burst` tokens at once, then `rate` per second."""
 
     rate: float
     burst: float
     _paid_until: float = field(default=float("-inf"), init=False)
+    """The time up to which the supply of tokens is used up."""
 
     def take(self, now: float, cost: float = 1.0) -> float:
-        """Take some, and answer the moment from which on they are there: now, or later."""
+        """Take tokens, and return the time from which they are available: now or later."""
         self._paid_until = max(self._paid_until, now - self.burst / self.rate) + cost / self.rate
         return max(now, self._paid_until)
 
     def is_full(self, now: float) -> bool:
+        """True if no token is missing."""
         return self._paid_until <= now - self.burst / self.rate
 
 
 @dataclass(slots=True)
 class Share:
-    """What one API server may take of the event loop, in events.
+    """The share of the event loop that one API server may take, in events.
 
-    Who is beyond that is read more slowly, so that its own network connection fills up, and no memory of ours.
+    The data of a server beyond its share is read more slowly, so that it waits in the network and not in our memory.
     """
 
     now: Callable[[], float]
     bucket: Bucket
     _turn: int = field(default=0, init=False)
+    """The number of events since other tasks could last run."""
 
     def charge(self, events: float) -> float:
-        """Take so many events that have been looked at; answers for how long nothing more should be."""
+        """Take the cost of events that were processed, and return the seconds to wait before reading more."""
         now = self.now()
         return self.bucket.take(now, events) - now
 
     async def take(self, size: int, *, events: float = 1.0) -> None:
-        """Wait until so many more events, and bytes, may be looked at."""
+        """Wait until this many events and bytes may be processed. Also lets other tasks run after every few events."""
         wait = self.charge(events + size / CHARGED_AS_ONE)
         self._turn += 1
         if wait > 0 or self._turn >= A_TURN:

@@ -1,4 +1,4 @@
-"""Lists of one API server, page by page."""
+"""Lists of objects, read page by page."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kubeloop.types import ResourceType
 T = TypeVar("T")
 
 BARE_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-PAGE_SECONDS = 60.0  # a page of a large list takes longer than a write
+PAGE_SECONDS = 60.0  # deadline of a page, which takes longer than other requests
 
 
 class Listing(NamedTuple, Generic[T]):
-    """All objects of a type at one version, or what was made of each."""
+    """The objects of a type at one version, or the results of reading them."""
 
     items: Sequence[T]
     version: str
 
 
 class Lists:
-    """How lists are read within what a server may say."""
+    """Reads lists within the limits of a server."""
 
     def __init__(self, wire: Wire, answers: Answers) -> None:
         self._wire = wire
@@ -44,48 +44,50 @@ class Lists:
         kept: Callable[[T], int] | None,
         first: bool = False,
     ) -> Listing[T]:
-        """All pages, or only the first, of so many objects at first; 0: all of them at once.
+        """Read all pages, or only the first. `at_once` is the initial size of pages in objects; 0 means one page.
 
-        A page that is too long is asked for again with half as many: an honest server may have large objects. One
-        object that is too long is no honest server's; all of them at once may be, as it was we who asked for that.
+        A page that is too long is requested again with half as many objects, since objects may be large. A single
+        object that is too long is an offence, while a full list that is too long is not, because we asked for it.
         """
-        limits, asked = self._wire.limits, f"list {kind}"
-        items, size, sent, tokens, fewest = list[T](), 0, 0, set[str](), at_once
+        limits, operation = self._wire.limits, f"list {kind}"
+        items, size, sent, tokens, smallest_page = list[T](), 0, 0, set[str](), at_once
         path, more = kind.path(namespace), dict[str, str]()
         while True:
-            asking = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
-            request = Request("list", str(kind), "GET", path, params=asking, accept=BARE_LIST if bare else JSON)
-            page = await self._wire.ask_within(limits.page, request, asked=asked, deadline=PAGE_SECONDS)
+            query = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
+            request = Request("list", str(kind), "GET", path, params=query, accept=BARE_LIST if bare else JSON)
+            page = await self._wire.ask_within(limits.page, request, asked=operation, deadline=PAGE_SECONDS)
             sent += limits.page if page is None else len(page)
             if page is None and at_once > 1 and sent <= limits.sent:
-                fewest = at_once = at_once // 2
+                smallest_page = at_once = at_once // 2
                 continue
             if page is None and not at_once:
-                raise Gone(f"{asked}: its pages end while they are read, and without pages it is too long")
+                raise Gone(f"{operation}: its pages end while they are read, and without pages it is too long")
             if page is None:
                 raise self._wire.misbehaves(
-                    asked, f"the answer has more than the {shown(limits.page)} that are allowed"
+                    operation, f"the answer has more than the {shown(limits.page)} that are allowed"
                 )
-            answer = self._answers.object(await self._wire.objects(page, asked=asked, at_most=limits.page), asked)
-            version, token = self._answers.place(answer, asked)
-            for item in self._answers.items(answer, asked):
-                check_namespace(item, kind, namespace, asked=asked)
-                item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
+            response = self._answers.object(
+                await self._wire.objects(page, asked=operation, at_most=limits.page), operation
+            )
+            version, token = self._answers.place(response, operation)
+            for item in self._answers.items(response, operation):
+                check_namespace(item, kind, namespace, asked=operation)
+                item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # the items of built-in types lack them
                 items.append(read(item))
                 size += kept(items[-1]) if kept else 0
             size += 0 if kept else len(page)
             if len(items) > limits.objects:
                 raise self._wire.misbehaves(
-                    asked, f"the list has more than the {limits.objects} objects that are allowed"
+                    operation, f"the list has more than the {limits.objects} objects that are allowed"
                 )
             if size > limits.listing or sent > limits.sent:
                 allowed = limits.listing if size > limits.listing else limits.sent
-                raise self._wire.misbehaves(asked, f"the list has more than the {shown(allowed)} that are allowed")
+                raise self._wire.misbehaves(operation, f"the list has more than the {shown(allowed)} that are allowed")
             if not token or first:
                 return Listing(items, version)
             if token in tokens:
-                raise self._wire.misbehaves(asked, "the list goes on where it has been before")
-            if len(tokens) >= (pages := limits.pages(len(items), fewest)):
-                raise self._wire.misbehaves(asked, f"the list has more than {pages} pages for {len(items)} objects")
+                raise self._wire.misbehaves(operation, "the list goes on where it has been before")
+            if len(tokens) >= (pages := limits.pages(len(items), smallest_page)):
+                raise self._wire.misbehaves(operation, f"the list has more than {pages} pages for {len(items)} objects")
             tokens.add(token)
             more = {"continue": token}

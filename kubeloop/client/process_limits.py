@@ -1,4 +1,4 @@
-"""Bounds of processes that read what strangers send."""
+"""Resource limits of processes that read data of strangers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 
 def confine(pid: int, niceness: int, bounds: Mapping[int, int]) -> None:
-    """Bound what a process may take. It is begun already, but not yet beyond these; it may even have ended.
+    """Limit the resources of a process that has just started, and may even have ended.
 
-    Where memory is short all the same, the kernel ends it, and not the operator.
+    When memory is short, the kernel then kills it instead of the operator.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, niceness)
@@ -21,6 +21,6 @@ def confine(pid: int, niceness: int, bounds: Mapping[int, int]) -> None:
         return
     with suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
-    for bound, most in {**bounds, resource.RLIMIT_CORE: 0}.items():
-        with suppress(OSError, ValueError):  # it is bound closer than that already
-            resource.prlimit(pid, bound, (most, most))
+    for bound, limit in {**bounds, resource.RLIMIT_CORE: 0}.items():
+        with suppress(OSError, ValueError):  # the current limit is lower
+            resource.prlimit(pid, bound, (limit, limit))

@@ -1,4 +1,4 @@
-"""What a host name leads to."""
+"""The result of a DNS lookup as a value."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ipaddress import IPv4Address, IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a name was found to stand for."""
+    """The addresses of a host name."""
 
     addresses: tuple[IPv4Address | IPv6Address, ...] = ()
     error: str = ""
-    """Why that is not known, or not any more."""
+    """The error of the latest lookup."""
     unknown: bool = field(default=False, kw_only=True)
-    """Whether there is no such name, or none with an address, as those say who have to know."""
+    """True if the DNS says that the name does not exist or has no address."""

@@ -1,8 +1,8 @@
-"""What the names of users' endpoints stand for, as the resolver of the operator's own machine says it.
+"""DNS lookups in threads: of the names of users' endpoints, and of servers.
 
-Whoever runs a name decides how long its answer takes, and the system's resolver cannot be cut short. So each question
-has a thread of its own, there are few of them and fewer of one namespace, and nobody waits for one: whoever looks again
-sees what has been found out by then.
+The owner of a name decides how long its lookup takes, and the system's resolver cannot be interrupted. So each lookup
+has its own thread, with a limit on all of them and a lower one for each namespace. Reconciles do not wait: the next one
+reads the result.
 """
 
 from __future__ import annotations
@@ -21,173 +21,192 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from kubeloop.client.resolved import Resolved
 from kubeloop.client.transport import Worded
 
-LIFETIME = 120.0  # of an answer; then the name is asked about again
-FAILED_LIFETIME = 2.0  # of a failure, so that several in a row are several failures
-PATIENCE = 5.0  # with the first answer about a name
-AT_ONCE = 32
-OF_A_NAMESPACE = 4
+LIFETIME = 120.0  # seconds until a name is looked up again
+FAILED_LIFETIME = 2.0  # seconds until that after a failure, so that repeated checks observe repeated failures
+PATIENCE = 5.0  # seconds for the first lookup of a name until it is reported as failed
+AT_ONCE = 32  # lookups
+OF_A_NAMESPACE = 4  # concurrent lookups for one namespace
 NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 Lookup = Callable[[str], Sequence[str]]
-"""The addresses of a name from its root on; blocks, and raises OSError."""
+"""Returns the addresses of an absolute name; blocks, and raises OSError."""
 
 
 def system(name: str) -> Sequence[str]:
-    found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    """Look a name up by the system's resolver."""
+    entries = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in entries]
 
 
 @dataclass(slots=True)
 class Resolver:
-    """Names and their addresses."""
+    """Cached addresses of names."""
 
     now: Callable[[], float]
     lookup: Lookup = system
     _known: dict[str, tuple[float, Resolved]] = field(default_factory=dict[str, tuple[float, Resolved]], init=False)
+    """The time and the result of the last lookup by name."""
     _wanted: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Names that nothing is known of, and since when somebody wants to know."""
+    """The names without a result yet, and the time of the first request for each."""
     _asking: dict[str, str] = field(default_factory=dict[str, str], init=False)
-    """Names that are being asked about, for whose namespace."""
+    """The names that are being looked up, and the namespace for which."""
 
     def find(self, name: str, namespace: str) -> Resolved | None:
-        """What a name stands for; None while there is hope to find out soon."""
-        answered, known = self._known.get(name, (0.0, None))
-        if known is None or self.now() - answered >= (FAILED_LIFETIME if known.error else LIFETIME):
-            self._ask(name, namespace)
-        if known is not None:
-            return known
+        """Return the addresses of a name, and start a lookup if they are outdated.
+
+        None while a first result may come soon.
+        """
+        looked_up_at, cached = self._known.get(name, (0.0, None))
+        if cached is None or self.now() - looked_up_at >= (FAILED_LIFETIME if cached.error else LIFETIME):
+            self._start_lookup(name, namespace)
+        if cached is not None:
+            return cached
         waited = self.now() - self._wanted.setdefault(name, self.now())
         return Resolved(error=f"no answer within {PATIENCE:g} s") if waited >= PATIENCE else None
 
     def addresses(self, name: str, namespace: str) -> frozenset[str]:
-        """The addresses that a name is known to stand for, be it that more is being found out."""
-        found = self.find(name, namespace)
-        return frozenset(map(str, found.addresses if found else ()))
+        """Return the known addresses of a name, even while it is looked up again."""
+        resolved = self.find(name, namespace)
+        return frozenset(map(str, resolved.addresses if resolved else ()))
 
-    def _ask(self, name: str, namespace: str) -> None:
-        of_namespace = Counter(self._asking.values())[namespace]
-        if name in self._asking or len(self._asking) >= AT_ONCE or of_namespace >= OF_A_NAMESPACE:
+    def _start_lookup(self, name: str, namespace: str) -> None:
+        """Start a lookup in a thread, unless there are too many."""
+        pending = Counter(self._asking.values())[namespace]
+        if name in self._asking or len(self._asking) >= AT_ONCE or pending >= OF_A_NAMESPACE:
             return
-        self._forget()
+        self._evict_unused()
         self._asking[name] = namespace
         loop = asyncio.get_running_loop()
 
-        def ask() -> None:
+        def look_up() -> None:
+            """Look the name up in this thread, and hand the result to the event loop."""
             try:
-                found = Resolved(tuple(ip_address(address.partition("%")[0]) for address in self.lookup(name)))
+                resolved = Resolved(tuple(ip_address(address.partition("%")[0]) for address in self.lookup(name)))
             except (OSError, ValueError) as error:
                 unknown = isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME
-                found = Resolved(error=str(getattr(error, "strerror", None) or error), unknown=unknown)
-            if not loop.is_closed():  # nobody waits for threads when the operator ends
-                loop.call_soon_threadsafe(self._answered, name, found)
+                resolved = Resolved(error=str(getattr(error, "strerror", None) or error), unknown=unknown)
+            if not loop.is_closed():  # threads may outlive the loop at shutdown
+                loop.call_soon_threadsafe(self._store_result, name, resolved)
 
-        Thread(target=ask, name=f"resolve {name}", daemon=True).start()
+        Thread(target=look_up, name=f"resolve {name}", daemon=True).start()
 
-    def _answered(self, name: str, found: Resolved) -> None:
-        """What was known of a name stays when nobody can say what it stands for now."""
-        _, before = self._known.get(name, (0.0, Resolved()))
-        lack = found.error or "it has no address"
-        known = found if found.addresses else Resolved(before.addresses, lack, unknown=found.unknown)
-        self._known[name] = (self.now(), known)
+    def _store_result(self, name: str, resolved: Resolved) -> None:
+        """Store the result of a lookup. After a failure the last addresses stay."""
+        _, old = self._known.get(name, (0.0, Resolved()))
+        error = resolved.error or "it has no address"
+        result = resolved if resolved.addresses else Resolved(old.addresses, error, unknown=resolved.unknown)
+        self._known[name] = (self.now(), result)
         self._asking.pop(name, None)
         self._wanted.pop(name, None)
 
-    def _forget(self) -> None:
-        """Let go of names that nobody has asked about for long."""
+    def _evict_unused(self) -> None:
+        """Remove names that have not been looked up for long."""
         oldest = self.now() - 4 * LIFETIME
-        self._known = {name: one for name, one in self._known.items() if one[0] > oldest}
-        self._wanted = {name: since for name, since in self._wanted.items() if since > oldest}
+        self._known = {name: cached for name, cached in self._known.items() if cached[0] > oldest}
+        self._wanted = {name: first_asked for name, first_asked in self._wanted.items() if first_asked > oldest}
 
 
 Infos = Sequence[tuple[int, int, int, str, tuple[Any, ...]]]
+"""The result of `socket.getaddrinfo`."""
 NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 Refuse = Callable[[str, Sequence[str]], Awaitable[str]]
-"""Why a name may not be dialled, given its addresses, of which it may have none; empty when it may."""
-MOST_ADDRESSES = 100  # of a name that are judged and dialled
+"""Returns the reason why a name with these addresses, perhaps none, may not be dialled; empty if it may."""
+MOST_ADDRESSES = 100  # of a name that are checked and dialled
 
 
 async def unrefused(_: str, __: Sequence[str]) -> str:
-    """For names of the platform team's own."""
+    """Allow every name, for names of the platform team."""
     return ""
 
 
 class OwnThreads(AbstractResolver):
-    """Resolves the names of one connection, each question in a thread of its own, and never the same one twice at once.
+    """Resolves the names of one connection, each lookup in its own thread, and each name only once at a time.
 
-    The loop's own threads are few and everybody's: names of some dozen clusters that answer slowly would keep all other
-    names, and whatever else is done in these threads, waiting. A question cannot be cut short; whoever asks again joins
-    it.
+    The event loop's own few threads are shared: slow names of a few dozen clusters would delay all others. A lookup
+    cannot be interrupted, so a repeated request joins the one in progress.
     """
 
     def __init__(
         self, lookup: Callable[..., Infos] = socket.getaddrinfo, at_once: int = AT_ONCE, refuse: Refuse = unrefused
     ) -> None:
-        """`refuse` judges the very addresses that are dialled, so that no later answer takes their place."""
+        """Set the limits.
+
+        `refuse` checks the very addresses that are dialled, so that no later lookup can replace them.
+        """
         self._lookup, self._refuse = lookup, refuse
         self._at_once = at_once
         self._asking: dict[tuple[str, int, int], asyncio.Future[Infos]] = {}
 
     @property
     def busy(self) -> bool:
-        """Whether a thread of its is still asking."""
+        """True if a lookup is in progress."""
         return bool(self._asking)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
+        """Return the addresses of a host for aiohttp.
+
+        Raises Worded if they may not be dialled, and OSError if lookups fail.
+        """
         question = (host, port, int(family))
-        answer = self._asking.get(question)
-        if answer is None and len(self._asking) >= self._at_once:
+        future = self._asking.get(question)
+        if future is None and len(self._asking) >= self._at_once:
             raise OSError(f"{host} is not resolved before other names are")
-        if answer is None:
-            answer = self._asking[question] = self._ask(question)
+        if future is None:
+            future = self._asking[question] = self._start_lookup(question)
         try:
-            found = (await asyncio.shield(answer))[:MOST_ADDRESSES]
+            entries = (await asyncio.shield(future))[:MOST_ADDRESSES]
         except socket.gaierror as error:
-            if error.errno in NO_SUCH_NAME and (why := await self._refuse(host, ())):
-                raise Worded(why) from None
+            if error.errno in NO_SUCH_NAME and (reason := await self._refuse(host, ())):
+                raise Worded(reason) from None
             raise
-        if why := await self._refuse(host, [str(address[0]) for *_, address in found]):
-            raise Worded(why)
+        if reason := await self._refuse(host, [str(address[0]) for *_, address in entries]):
+            raise Worded(reason)
         return [
-            ResolveResult(hostname=host, host=_numeric(address), port=port, family=of, proto=proto, flags=NUMERIC)
-            for of, _, proto, _, address in found
+            ResolveResult(
+                hostname=host, host=_with_scope(address), port=port, family=address_family, proto=proto, flags=NUMERIC
+            )
+            for address_family, _, proto, _, address in entries
         ]
 
     async def close(self) -> None:
-        """Nobody waits for threads."""
+        """Do nothing: lookups in progress end by themselves."""
 
-    def _ask(self, question: tuple[str, int, int]) -> asyncio.Future[Infos]:
+    def _start_lookup(self, question: tuple[str, int, int]) -> asyncio.Future[Infos]:
+        """Start a lookup in a thread."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Infos] = loop.create_future()
+        future: asyncio.Future[Infos] = loop.create_future()
 
-        def answered(found: Infos | OSError) -> None:
+        def set_result(result: Infos | OSError) -> None:
+            """Resolve the future on the event loop."""
             self._asking.pop(question, None)
-            if isinstance(found, OSError):
-                answer.set_exception(found)
-                answer.exception()  # it may be that nobody waits any more
+            if isinstance(result, OSError):
+                future.set_exception(result)
+                future.exception()  # mark it as retrieved, as the caller may be gone
             else:
-                answer.set_result(found)
+                future.set_result(result)
 
-        def ask() -> None:
+        def look_up() -> None:
+            """Look the name up in this thread, and hand the result to the event loop."""
             host, port, family = question
-            found: Infos | OSError
+            result: Infos | OSError
             try:
-                found = self._lookup(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+                result = self._lookup(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
             except OSError as error:
-                found = error
-            except UnicodeError as error:  # a label of more than 63 characters, for one
-                found = socket.gaierror(socket.EAI_NONAME, str(error))
+                result = error
+            except UnicodeError as error:  # such as a label of more than 63 characters
+                result = socket.gaierror(socket.EAI_NONAME, str(error))
             if not loop.is_closed():
-                loop.call_soon_threadsafe(answered, found)
+                loop.call_soon_threadsafe(set_result, result)
 
-        Thread(target=ask, name=f"resolve {question[0]}", daemon=True).start()
-        return answer
+        Thread(target=look_up, name=f"resolve {question[0]}", daemon=True).start()
+        return future
 
 
-def _numeric(address: tuple[Any, ...]) -> str:
-    """The address, with the number of the link that it is on where it has one."""
+def _with_scope(address: tuple[Any, ...]) -> str:
+    """Return the address with its scope id (the number of its link), if it has one."""
     link = address[3:4]
     return f"{address[0]}%{link[0]}" if any(link) else f"{address[0]}"

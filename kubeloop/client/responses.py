@@ -1,4 +1,4 @@
-"""What an API server may answer: whatever else one says shows that it is none, or is made to mislead."""
+"""Checks of responses: anything that no API server sends is an offence, or an attempt to mislead."""
 
 from __future__ import annotations
 
@@ -12,55 +12,58 @@ from kubeloop.errors import ServerFault
 from kubeloop.objects import Key, Manifest, section
 from kubeloop.types import ResourceType
 
-CONTINUE_SIZE = 16 * KIB  # of the token that leads to the next page: a few hundred bytes
+CONTINUE_SIZE = 16 * KIB  # limit of a continue token, which has a few hundred bytes
 _VERSION: Final = re.compile("[0-9]{1,20}")
 
 
 class Answers:
-    """The parts of an API server's answers, each of the type that it has to be; raises Misbehaving for others."""
+    """Typed access to parts of responses. Every method raises Misbehaving for a value of another type."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def object(self, value: Any, asked: str, what: str = "the answer") -> Manifest:
+        """Return the value as an object."""
         if not isinstance(value, dict):
             raise self._wire.misbehaves(asked, f"{what} is no object")
         return cast(Manifest, value)
 
     def objects(self, value: Any, asked: str, what: str) -> Sequence[Manifest]:
+        """Return the value as a list of objects."""
         if not isinstance(value, list):
             raise self._wire.misbehaves(asked, f"{what} are no list")
-        return [self.object(one, asked, f"one of {what}") for one in cast(Sequence[Any], value)]
+        return [self.object(item, asked, f"one of {what}") for item in cast(Sequence[Any], value)]
 
     def items(self, answer: Manifest, asked: str) -> Sequence[Manifest]:
-        found = self.objects(answer.get("items") or [], asked, "the items")
-        for item in found:
+        """Return the items of a list, each with metadata."""
+        item_list = self.objects(answer.get("items") or [], asked, "the items")
+        for item in item_list:
             self.object(item.get("metadata"), asked, "the metadata of an item")
-        return found
+        return item_list
 
     def place(self, answer: Manifest, asked: str) -> tuple[str, str]:
-        """The resourceVersion of a list or an object, and what leads to a list's next page."""
+        """Return the resourceVersion of a list or object, and the continue token of a list."""
         metadata = self.object(answer.get("metadata"), asked, "the metadata")
         version, token = metadata.get("resourceVersion"), metadata.get("continue") or ""
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
             raise self._wire.misbehaves(asked, "the answer has no resourceVersion, or one that is no number")
         if not isinstance(token, str) or len(token) > CONTINUE_SIZE:
-            words = f"the answer's continuation is not a string of up to {CONTINUE_SIZE} bytes"
-            raise self._wire.misbehaves(asked, words)
+            message = f"the answer's continuation is not a string of up to {CONTINUE_SIZE} bytes"
+            raise self._wire.misbehaves(asked, message)
         return version, token
 
 
 def checked(answer: Manifest, kind: ResourceType, key: Key, *, asked: str) -> Manifest:
-    """An answer about that very object; raises ServerFault when it is another, which nobody may take for it."""
+    """Return a response that must be about this object; raises ServerFault if it is about another."""
     metadata = answer.get("metadata")
-    named = cast(Manifest, metadata) if isinstance(metadata, dict) else {}
-    found = (answer.get("apiVersion"), answer.get("kind"), named.get("namespace") or "", named.get("name"))
-    if found != (kind.api_version, kind.kind, key.namespace if kind.namespaced else "", key.name):
+    identity = cast(Manifest, metadata) if isinstance(metadata, dict) else {}
+    actual = (answer.get("apiVersion"), answer.get("kind"), identity.get("namespace") or "", identity.get("name"))
+    if actual != (kind.api_version, kind.kind, key.namespace if kind.namespaced else "", key.name):
         raise ServerFault(f"{asked}: the answer is another object")
     return answer
 
 
 def check_namespace(item: Manifest, kind: ResourceType, namespace: str, *, asked: str) -> None:
-    """Raise ServerFault when one of the objects of a namespace is of another."""
+    """Raise ServerFault if an object in the list of a namespace is in another namespace."""
     if kind.namespaced and namespace and section(item, "metadata").get("namespace") != namespace:
         raise ServerFault(f"{asked}: an object of another namespace is among those of {namespace}")

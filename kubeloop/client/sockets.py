@@ -1,4 +1,4 @@
-"""The sockets of the connections to one server: how a dead one is found, and how they end."""
+"""The sockets of connections to one server: keepalive to find dead peers, and how they are closed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
-ENDING_TURNS = 10  # so often asyncio may look at a socket that has ended until it is closed
+ENDING_TURNS = 10  # turns of the event loop that asyncio gets to close a socket
 
-# A watch says nothing for minutes while nothing happens. So the kernel asks whether the other side is still there: it
-# costs no turn of ours, and a cluster that is cut off is noticed within some ten seconds.
+# A watch may be silent for minutes. So the kernel probes the peer, which costs this process nothing, and notices within
+# about ten seconds that a cluster is cut off.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -24,42 +24,47 @@ _KEEPALIVE = (
             ("TCP_KEEPCNT", 3),
             ("TCP_USER_TIMEOUT", 10_000),
         )
-        if hasattr(socket, name)  # not everywhere; without them it is the probe that notices
+        if hasattr(socket, name)  # not on every platform; without them the prober notices
     ),
 )
 
 NewSocket = Callable[[tuple[Any, ...]], socket.socket]
+"""Creates a socket for an address."""
 
 
 class Sockets:
-    """Those of one server."""
+    """The sockets of one server."""
 
     def __init__(self) -> None:
-        self._made = WeakSet[socket.socket]()
+        self._created = WeakSet[socket.socket]()
 
     def new(self, address: tuple[Any, ...]) -> socket.socket:
-        made = socket.socket(*address[:3])
-        self._made.add(made)
+        """Create a socket with keepalive, and remember it for `end`."""
+        created = socket.socket(*address[:3])
+        self._created.add(created)
         for option in _KEEPALIVE:
-            made.setsockopt(*option)
-        return made
+            created.setsockopt(*option)
+        return created
 
     async def end(self) -> None:
-        """End what is given up already: the libraries wait half a minute for the other side's TLS farewell."""
+        """Shut down sockets of closed connections.
+
+        The libraries would wait half a minute for the peer's TLS closure.
+        """
         for _ in range(ENDING_TURNS):
-            left = [one for one in self._made if one.fileno() >= 0]
-            for one in left:
-                with suppress(OSError):  # it was not connected yet
-                    one.shutdown(socket.SHUT_RDWR)
-            if not left:
+            open_sockets = [open_socket for open_socket in self._created if open_socket.fileno() >= 0]
+            for open_socket in open_sockets:
+                with suppress(OSError):  # not connected yet
+                    open_socket.shutdown(socket.SHUT_RDWR)
+            if not open_sockets:
                 return
             await asyncio.sleep(0)
 
 
 def shrink_tls_buffers() -> None:
-    """Have asyncio read TLS by the record; for the whole process, so `__main__` calls it once.
+    """Let asyncio read TLS one record at a time, in the whole process; `__main__` calls it once.
 
-    It keeps 256 KiB for every connection: for a cluster that speaks HTTP/1.1 with six watches, which are one each, that
-    is 2.6 MB, and 0.8 MB with this. A record is at most 16 KiB long, so a read gets no more than that anyway.
+    Its buffer of 256 KiB for every connection makes 2.6 MB for a cluster with HTTP/1.1 and six watches, and 0.8 MB with
+    this. A record has at most 16 KiB, so larger buffers do not help.
     """
     SSLProtocol.max_size = 16 * 1024

@@ -1,4 +1,4 @@
-"""What an API server is asked for that is no object it keeps: logs, and who may do what."""
+"""Requests that are not about stored objects: logs, access reviews and Questions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kubeloop.errors import Invalid
 from kubeloop.objects import Key, section
 from kubeloop.types import ACCESS_REVIEW, POD, SELF_ACCESS_REVIEW, ResourceType
 
-LOG_SILENCE: Final = 24 * 3600.0  # of a log that is followed: an engine that nobody asks says nothing
-LOG_SECONDS: Final = 60.0
+LOG_SILENCE: Final = 24 * 3600.0  # seconds of silence in a followed log, since an idle engine logs nothing
+LOG_SECONDS: Final = 60.0  # of silence in any other log
 
 
 def logs(
     kube: Kube, pod: Key, container: str, *, follow: bool, previous: bool, tail: int | None
 ) -> AsyncGenerator[bytes | bytearray]:
-    """The lines of a container's log; of one that is followed, until it ends."""
+    """Yield the lines of a container's log; a followed one until the container ends."""
     params = {"container": container} | ({"follow": "true"} if follow else {})
     params |= ({"previous": "true"} if previous else {}) | ({} if tail is None else {"tailLines": str(tail)})
     path = POD.path(pod.namespace, pod.name, "log")
@@ -37,8 +37,8 @@ async def may(
     subresource: str = "",
     user: Mapping[str, object] | None = None,
 ) -> bool:
-    """Whether somebody may do that: whoever asks, or `user`, as a SubjectAccessReview names one."""
-    wanted = {
+    """True if the operator, or `user` in the form of a SubjectAccessReview, may do this."""
+    attributes = {
         "verb": verb,
         "group": kind.group,
         "resource": kind.plural,
@@ -50,14 +50,14 @@ async def may(
     body = {
         "apiVersion": review.api_version,
         "kind": review.kind,
-        "spec": {"resourceAttributes": {name: value for name, value in wanted.items() if value}, **(user or {})},
+        "spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}, **(user or {})},
     }
     request = Request("may", str(review), "POST", review.path(), orjson.dumps(body))
     return section(await kube.answer(request, asked=f"may {verb} {kind}"), "status").get("allowed") is True
 
 
 async def question(kube: Kube, kind: ResourceType, namespace: str, spec: Mapping[str, object]) -> object:
-    """The operator's answer to a Question, which comes as a refusal; None where nobody answered."""
+    """Return the operator's answer to a Question, which comes as a refusal; None if there was no refusal."""
     body = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -1,4 +1,4 @@
-"""What carries requests to one API server, whichever version of HTTP it speaks."""
+"""The interface of whatever carries requests to one API server, independent of the HTTP version."""
 
 # ruff: noqa: N818 - a finding is named for what was found
 
@@ -11,36 +11,36 @@ from typing import Protocol
 from yarl import URL
 
 CONNECT_SECONDS = 5.0
-CONNECTIONS = 64  # to one server: over HTTP/1.1 each watch takes one, and requests share the rest
+CONNECTIONS = 64  # to one server; over HTTP/1.1 each watch takes one, and requests share the rest
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request as it is sent."""
+    """A request to be sent."""
 
     method: str
     url: URL
     headers: Mapping[str, str]
     payload: bytes | None = None
     stays: bool = False
-    """Whether its answer goes on for ever, as that of a watch does."""
+    """True if the response is a stream without end, as of a watch."""
 
 
 class Response(Protocol):
-    """An answer whose body has not been read."""
+    """A response whose body has not been read."""
 
     status: int
 
     def header(self, name: str) -> str | None:
-        """A header by its name in lower case; None when the answer has none."""
+        """Return a header by its name in lower case, or None."""
         ...
 
     async def chunk(self) -> bytes:
-        """What has come of the body since, at least a byte; empty at its end. Raises an OSError."""
+        """Return the data that has arrived, at least one byte; empty at the end. Raises an OSError."""
         ...
 
     def cut(self) -> None:
-        """Let go of it; what has not come yet is not waited for."""
+        """Drop the response, without waiting for the rest."""
         ...
 
 
@@ -48,36 +48,36 @@ class Transport(Protocol):
     """Carries requests; raises an OSError, an error of aiohttp's, or NotHttp."""
 
     async def send(self, asking: Outgoing) -> Response:
-        """The answer, as soon as its headers are there."""
+        """Send a request and return the response when its headers have arrived."""
         ...
 
 
 class Carrier(Transport, Protocol):
-    """The transport to one server, for as long as it is open."""
+    """The transport to one server while it is open."""
 
     on_broken: Callable[[str], object]
-    """Called with what the server has said that is no HTTP, also while no request is under way."""
+    """Called with a message when the server sends something that is not HTTP, even without a request in progress."""
 
 
 class NotHttp(Exception):
-    """The server answers what is no HTTP, or more than its answers may have."""
+    """The response is not HTTP, or exceeds a limit."""
 
 
 class NotConnected(TimeoutError):
-    """The server has taken no connection in time."""
+    """The server has accepted no connection in time."""
 
 
 class BrokenOff(ConnectionError):
-    """The answer has ended before it was whole."""
+    """The response has ended early."""
 
 
 class Unprocessed(ConnectionError):
-    """The server has not looked at the request, and says so: it may be sent again."""
+    """The server says that it has not processed the request, so it may be sent again."""
 
 
 class Dead(ConnectionError):
-    """The other side of the connection gives no sign of life."""
+    """The peer of the connection gives no sign of life."""
 
 
 class Worded(ConnectionError):
-    """Why there is no answer, in words to pass on as they are."""
+    """A failure whose message can be shown as it is."""

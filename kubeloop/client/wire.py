@@ -1,4 +1,4 @@
-"""Requests and streams to one API server: credentials, deadlines, and every answer that is none as an error."""
+"""Requests and streams to one API server: credentials, deadlines, limits, and the mapping of failures to errors."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kubeloop.tracing import Attributes, Span, by_http, call
 
 JSON = "application/json"
 
-DEADLINE = 15.0  # of one request: long for an API server, short for whoever waits behind it
-TOKEN_SECONDS = 60.0  # how long the content of a token file is trusted; a kubelet renews it minutes before it ends
-OF_A_REFUSAL = 256 * KIB  # what a server says beyond that, of why it refuses, nobody would read
-A_CHUNK = 1 / 64  # of an event, in what it costs
+DEADLINE = 15.0  # seconds for one request
+TOKEN_SECONDS = 60.0  # until a token file is read again; a kubelet renews it minutes before it expires
+OF_A_REFUSAL = 256 * KIB  # of an error response that are read
+A_CHUNK = 1 / 64  # the cost of reading a chunk, in events
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one request was and what became of it, for metrics: `outcome` is `OK` or the name of an error."""
+    """A finished request, for metrics. `outcome` is `OK` or the name of an error."""
 
     verb: str
     resource: str
@@ -44,28 +44,28 @@ OnCall = Callable[[Call], None]
 
 
 def uncounted(_: Call) -> None:
-    """For whoever does not count calls."""
+    """Ignore a finished request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, and the verb and type that it counts under."""
+    """A request, with the verb and type that metrics count it under."""
 
     verb: str
     resource: str
     method: str
     path: str
-    """With every name in it quoted: it is sent as it is."""
+    """The path with every name in it quoted; it is sent unchanged."""
     payload: bytes | None = None
     content_type: str = JSON
     params: Mapping[str, str] | None = None
     accept: str = JSON
     secret: bool = False
-    """Whether nobody may read what is sent, which a refusal may quote."""
+    """True if the payload is secret. A refusal may quote it, and must not be shown then."""
 
 
 class Wire:
-    """One API server as bytes; made by `open_wire`, which closes it."""
+    """Requests to one API server as bytes; created by `open_wire`, which closes it."""
 
     def __init__(
         self,
@@ -77,14 +77,15 @@ class Wire:
         *,
         cluster: str = "",
     ) -> None:
+        """Set the wire up on an open channel."""
         self.access = access
         self.cluster = cluster
         self.limits = limits
         self.offence: asyncio.Future[Misbehaving] = asyncio.get_running_loop().create_future()
-        """Resolved as soon as the server has said what no API server says."""
+        """Resolved as soon as the server sends something that no API server sends."""
         self.closed = False
         self._channel = channel
-        channel.on_broken = lambda words: self._broken("HTTP/2", words)
+        channel.on_broken = lambda words: self._report_offence("HTTP/2", words)
         self._on_call = on_call
         self._share = share
         self._token = ""
@@ -93,71 +94,72 @@ class Wire:
     async def ask(
         self, request: Request, *, asked: str, deadline: float = DEADLINE, at_most: int | None = None
     ) -> bytes:
-        """The answer to a request, of `at_most` so many bytes; raises an ApiError."""
+        """Return the body of the response, of at most `at_most` bytes; raises an ApiError."""
         limit = at_most or self.limits.answer
-        if (answer := await self.ask_within(limit, request, asked=asked, deadline=deadline)) is None:
+        if (body := await self.ask_within(limit, request, asked=asked, deadline=deadline)) is None:
             raise self.misbehaves(asked, f"the answer has more than the {shown(limit)} that are allowed")
-        return answer
+        return body
 
     async def ask_within(self, limit: int, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes | None:
-        """The same; None when the answer is longer than that."""
-        with self._counted(request) as span, translated(asked):
+        """Return the body of the response, or None if it is longer than the limit; raises an ApiError."""
+        with self._measure(request) as span, translated(asked):
             async with asyncio.timeout(deadline):
                 response = await self._send(request, asked)
                 span.tell("http.response.status_code", response.status)
                 try:
                     if response.status >= 300:
-                        raise await self._refused(response, request, asked)
-                    answer = await self._read(response, limit)
-                    return answer if len(answer) <= limit else None
+                        raise await self._read_refusal(response, request, asked)
+                    body = await self._read(response, limit)
+                    return body if len(body) <= limit else None
                 finally:
                     response.cut()
 
     async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
-        """The lines of an answer that goes on for long; `silence` is how long none may come."""
-        with self._counted(request) as span, translated(asked):  # how long the stream then goes on says nothing
+        """Yield the lines of a long response; raises Unreachable if none arrives for `silence` seconds."""
+        with self._measure(request) as span, translated(asked):  # up to the headers; the stream may last for minutes
             async with asyncio.timeout(DEADLINE):
                 response = await self._send(request, asked, stays=True)
                 span.tell("http.response.status_code", response.status)
                 if response.status >= 300:
                     try:
-                        raise await self._refused(response, request, asked)
+                        raise await self._read_refusal(response, request, asked)
                     finally:
                         response.cut()
-        clock, limit, rest = asyncio.get_running_loop().time, self.limits.answer, bytearray()
+        now, limit, remainder = asyncio.get_running_loop().time, self.limits.answer, bytearray()
         try:
             with translated(asked):
-                until = clock() + silence
+                until = now() + silence
                 while chunk := await _chunk(response, until, silence):
-                    await self._take(0, events=A_CHUNK)
-                    rest += chunk
-                    if b"\n" in chunk:  # to look through all that came before for each chunk would cost its square
-                        *whole, rest = rest.split(b"\n")
-                        for line in whole:
-                            await self._take(len(line))
-                            yield self._of_size(line, limit, asked)
-                        until = clock() + silence
-                    self._of_size(rest, limit, asked)
+                    await self._wait_for_share(0, events=A_CHUNK)
+                    remainder += chunk
+                    if b"\n" in chunk:  # only then, as searching the remainder for each chunk would be quadratic
+                        *complete, remainder = remainder.split(b"\n")
+                        for line in complete:
+                            await self._wait_for_share(len(line))
+                            yield self._check_line_size(line, limit, asked)
+                        until = now() + silence
+                    self._check_line_size(remainder, limit, asked)
         finally:
             response.cut()
 
     def parsed(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
-        """The JSON of an answer; raises ServerFault when it is none, and Misbehaving when it is made to fill memory."""
-        if crowd := too_many_values(answer, at_most or self.limits.answer):
-            raise self.misbehaves(asked, f"the answer has {crowd}")
+        """Parse JSON; raises ServerFault if it is invalid, and Misbehaving if it has too many values or levels."""
+        if excess := too_many_values(answer, at_most or self.limits.answer):
+            raise self.misbehaves(asked, f"the answer has {excess}")
         with translated(asked):
             try:
                 return orjson.loads(answer)
             except orjson.JSONDecodeError as error:
-                if "limit exceeded" in error.msg:  # of depth; orjson's is 1024
+                if "limit exceeded" in error.msg:  # of nesting, which is 1024 in orjson
                     raise self.misbehaves(asked, "the answer is nested deeper than the 1024 that are allowed") from None
                 raise
 
     async def objects(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
-        """The JSON of an answer with objects, of which one may be nested deeper than any parser of ours takes.
+        """Parse JSON with objects, any of which may be nested deeper than the parser allows.
 
-        API servers store what is nested 10,000 levels deep. On the hub any tenant may write such an object, and it must
-        not hide the others of its list: what is below DEEPEST is cut off, and whoever reads the object refuses it.
+        API servers store objects that are nested 10,000 levels deep. On the hub any tenant may write one, and it must
+        not hide the others of a list. So levels below DEEPEST are cut off, and such an object is rejected when it is
+        cached.
         """
         if self.limits.cut:
             try:
@@ -167,50 +169,56 @@ class Wire:
         return self.parsed(answer, asked=asked, at_most=at_most)
 
     def misbehaves(self, asked: str, words: str) -> Misbehaving:
-        """The error to raise for an answer that no API server gives; whoever made the connection hears of it."""
-        return self._broken(asked, words)
+        """Return the error to raise for an impossible response, and report it to the owner of the connection."""
+        return self._report_offence(asked, words)
 
-    def _broken(self, asked: str, words: str) -> Misbehaving:
+    def _report_offence(self, asked: str, words: str) -> Misbehaving:
+        """Create the error, and resolve `offence` with it."""
         error = Misbehaving(f"{asked}: {words}")
         if not self.offence.done():
             self.offence.set_result(error)
         return error
 
-    def _of_size(self, line: bytes | bytearray, limit: int, asked: str) -> bytes | bytearray:
+    def _check_line_size(self, line: bytes | bytearray, limit: int, asked: str) -> bytes | bytearray:
+        """Return the line; raises Misbehaving if it is too long."""
         if len(line) > limit:
             raise self.misbehaves(asked, f"an event has more than the {shown(limit)} that are allowed")
         return line
 
     async def _read(self, response: Response, limit: int) -> bytes:
-        """An answer's body up to a limit; what comes beyond shows that there is more, and is not waited for."""
-        parts, size = list[bytes](), 0
+        """Read a body, at most one chunk beyond the limit, which shows that there is more."""
+        chunks, size = list[bytes](), 0
         while size <= limit and (chunk := await response.chunk()):
-            parts.append(chunk)
+            chunks.append(chunk)
             size += len(chunk)
-            await self._take(len(chunk), events=A_CHUNK)
-        return b"".join(parts)
+            await self._wait_for_share(len(chunk), events=A_CHUNK)
+        return b"".join(chunks)
 
-    async def _refused(self, response: Response, request: Request, asked: str) -> ApiError:
-        said = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
+    async def _read_refusal(self, response: Response, request: Request, asked: str) -> ApiError:
+        """Return the error for a response with an error status."""
+        body = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
         retry_after = pause(response.header("retry-after"), now=datetime.now(UTC))
-        return refusal(response.status, said, asked=asked, retry_after=retry_after, secret=request.secret)
+        return refusal(response.status, body, asked=asked, retry_after=retry_after, secret=request.secret)
 
-    async def _take(self, size: int, *, events: float = 1.0) -> None:
+    async def _wait_for_share(self, size: int, *, events: float = 1.0) -> None:
+        """Wait until the server's share of the event loop allows this work."""
         if self._share is not None:
             await self._share.take(size, events=events)
 
     async def _send(self, request: Request, asked: str, *, stays: bool = False) -> Response:
-        token = self._identity()
+        """Send a request. After a 401 a changed token file is tried once."""
+        token = self._current_token()
         response = await self._send_as(token, request, asked, stays=stays)
         if response.status == 401 and self.access.token_file:
             self._token_read = None
-            if (renewed := self._identity()) != token:
+            if (new_token := self._current_token()) != token:
                 response.cut()
-                return await self._send_as(renewed, request, asked, stays=stays)
+                return await self._send_as(new_token, request, asked, stays=stays)
         return response
 
     async def _send_as(self, token: str, request: Request, asked: str, *, stays: bool) -> Response:
-        if self.closed:  # whoever asks still held on to a client that is being replaced
+        """Send a request with this token; raises Unreachable if the wire is closed."""
+        if self.closed:  # the caller has kept a client that is being replaced
             raise Unreachable(f"{request.verb} {request.resource}: the connection was closed")
         headers = {
             "accept": request.accept,
@@ -223,17 +231,18 @@ class Wire:
                 Outgoing(request.method, self._url(request), headers, request.payload, stays=stays)
             )
         except NotHttp as error:
-            raise self._broken(asked, str(error)) from error
+            raise self._report_offence(asked, str(error)) from error
 
     def _url(self, request: Request) -> URL:
-        """Where a request goes: the path byte by byte as it is, for yarl would follow its dots and read its escapes."""
+        """Return the URL of a request with its path unchanged. By default yarl resolves dots and decodes escapes."""
         try:
             server = URL(self.access.server)
             return server.with_path(server.raw_path.rstrip("/") + request.path, encoded=True).with_query(request.params)
         except ValueError as error:
             raise KubeconfigError("the kubeconfig's server is not a URL") from error
 
-    def _identity(self) -> str:
+    def _current_token(self) -> str:
+        """Return the current token; a token file is read again after a while."""
         file = self.access.token_file
         if self.access.token or file is None:
             return self.access.token
@@ -246,20 +255,21 @@ class Wire:
         return self._token
 
     @contextmanager
-    def _counted(self, request: Request) -> Generator[Span]:
-        began, outcome = time.monotonic(), "Cancelled"
+    def _measure(self, request: Request) -> Generator[Span]:
+        """Trace and measure a request, and report it to `on_call`."""
+        started_at, outcome = time.monotonic(), "Cancelled"
         try:
-            with call(f"{request.method} {request.resource}", lambda: self._told(request)) as span:
+            with call(f"{request.method} {request.resource}", lambda: self._span_attributes(request)) as span:
                 yield span
             outcome = "OK"
         except ClientError as error:
             outcome = error.reason
             raise
         finally:
-            self._on_call(Call(request.verb, request.resource, outcome, time.monotonic() - began))
+            self._on_call(Call(request.verb, request.resource, outcome, time.monotonic() - started_at))
 
-    def _told(self, request: Request) -> Attributes:
-        """What a span says of a request."""
+    def _span_attributes(self, request: Request) -> Attributes:
+        """Return the attributes of a request's span."""
         return {"modelplane.cluster": self.cluster, **by_http(request.method, self._url(request))}
 
 
@@ -273,7 +283,7 @@ async def open_wire(
     opens: OpenChannel = open_channel,
     cluster: str = "",
 ) -> AsyncGenerator[Wire]:
-    """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
+    """Open connections to an API server while the block runs; raises KubeconfigError if certificates are unusable."""
     async with opens(access, share) as channel:
         wire = Wire(access, channel, on_call, limits, share, cluster=cluster)
         try:
@@ -282,34 +292,37 @@ async def open_wire(
             wire.closed = True
 
 
-DEEPEST = 300  # of the JSON of an object: more than orjson writes, so that nobody takes the rest for the whole
+DEEPEST = 300  # levels of JSON; more than orjson can serialize, so that the rest is not taken for the full object
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{[]|[]}]', re.DOTALL)
 
 
 def shallow(text: bytes) -> bytes:
-    """JSON with null instead of whatever is nested deeper than DEEPEST."""
-    kept: list[bytes] = []
-    depth = begin = cut = 0
+    """Return the JSON with null for everything that is nested deeper than DEEPEST."""
+    pieces: list[bytes] = []
+    depth = begin = cut_at = 0
     for token in _TOKEN.finditer(text):
         match token[0]:
             case b"{" | b"[":
                 depth += 1
                 if depth == DEEPEST:
-                    cut = token.start()
+                    cut_at = token.start()
             case b"}" | b"]":
                 if depth == DEEPEST:
-                    kept += (text[begin:cut], b"null")
+                    pieces += (text[begin:cut_at], b"null")
                     begin = token.end()
                 depth -= 1
             case _:
                 pass
-    return b"".join((*kept, text[begin:]))
+    return b"".join((*pieces, text[begin:]))
 
 
-async def _chunk(response: Response, until: float, silence: float) -> bytes:
-    """What comes next. Bytes that make no line are silence too, however many, so `until` is the last line's."""
+async def _chunk(response: Response, deadline: float, silence: float) -> bytes:
+    """Return the next chunk; raises TimeoutError at `deadline`, which is set by the last full line.
+
+    Other bytes do not count.
+    """
     try:
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout_at(deadline):
             return await response.chunk()
     except TimeoutError:
         raise TimeoutError(f"silent for {silence:g} s") from None

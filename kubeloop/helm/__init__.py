@@ -1,1 +1,1 @@
-"""Helm releases: as values, as Helm records them, and how its binary is run."""
+"""Helm releases: as values, in Helm's records, and the runs of its binary."""

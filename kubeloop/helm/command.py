@@ -1,4 +1,4 @@
-"""One run of the Helm binary: bounded in what it takes, and never cut short."""
+"""One run of the Helm binary, with limited resources and never cancelled."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from kubeloop.client.process_limits import confine
 from kubeloop.errors import ClientError
 from kubeloop.tracing import Span, call
 
-HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
-WORDS = 1000
-NICENESS = 10  # the operator comes first
+HISTORY = 5  # revisions that Helm keeps of a release: the deployed one, and the last attempts to change it
+WORDS = 1000  # characters of a message
+NICENESS = 10  # lower priority than the operator
 CPU_SECONDS = 120  # a large chart takes some ten
-OF_A_FILE = 64 * MIB  # that it writes: charts, and what it says
-SAID = 16 * MIB  # of which so much is read, all at once
-COMPLAINED = 64 * KIB
-OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
-_ANSWERS = re.compile(  # that Helm quotes: of whatever has answered in the place of an API server
+OF_A_FILE = 64 * MIB  # that Helm writes: charts and its output
+SAID = 16 * MIB  # of its output that are read
+COMPLAINED = 64 * KIB  # at the end of its error output that are read
+OUTLIVED = 60.0  # seconds beyond Helm's own timeout, which hanging connections may exceed
+_ANSWERS = re.compile(  # responses that Helm quotes, possibly of a server that is no API server
     r"""(is missing in |error on the server \(|malformed HTTP response )(['"]).*\2"""
 )
-_PROXY = re.compile(r"socks connect tcp \S+->(\S+): unknown error ")  # helm_proxy, at another port each time
+_PROXY = re.compile(r"socks connect tcp \S+->(\S+): unknown error ")  # of helm/proxy.py, with another port each time
 
 
 class HelmError(ClientError):
-    """Helm could not do it; in Helm's words."""
+    """A Helm run failed; the message is Helm's."""
 
 
 class HelmCommand(Command):
-    """pyhelm3 knows Helm's arguments; the process is ours. `check` raises when it may not be begun any more."""
+    """A pyhelm3 command that runs Helm in its own session. `check` raises if no new run may start."""
 
     def __init__(  # noqa: PLR0917 - what bounds it
         self,
@@ -50,6 +50,7 @@ class HelmCommand(Command):
         memory: int,
         check: Callable[[], None],
     ) -> None:
+        """Set the limits of runs: `timeout` in seconds and `memory` in bytes."""
         super().__init__(
             executable=executable,
             kubeconfig=kubeconfig,
@@ -63,33 +64,37 @@ class HelmCommand(Command):
         self._check = check
 
     async def fetched(self, chart: str, repository: str | None, version: str) -> Path:
-        """A chart's archive, in our own folder, where nobody changes it after a look; raises HelmError."""
-        ours = self._folder / "chart.tgz"
-        if repository is None and not chart.startswith("oci://"):  # of a mirror that is a folder
+        """Download a chart's archive into the run's private folder, so that it cannot change after its check.
+
+        Raises HelmError.
+        """
+        archive = self._folder / "chart.tgz"
+        if repository is None and not chart.startswith("oci://"):  # from a mirror that is a folder
             try:
-                await asyncio.to_thread(shutil.copyfile, chart, ours)
+                await asyncio.to_thread(shutil.copyfile, chart, archive)
             except OSError as error:
                 raise HelmError(f"{chart} cannot be read: {os.strerror(error.errno or 0)}") from error
-            return ours
-        pulled = self._folder / "pulled"
-        pulled.mkdir()
-        where = ["--repo", repository] if repository else []
-        await self.run(["pull", chart, *where, "--version", version, "--destination", pulled])
-        found = list(pulled.glob("*.tgz"))
-        if len(found) != 1:
-            raise HelmError(f"helm pull brought {len(found)} archives of {chart} {version}")
-        return found[0].rename(ours)
+            return archive
+        pull_folder = self._folder / "pulled"
+        pull_folder.mkdir()
+        repository_arguments = ["--repo", repository] if repository else []
+        await self.run(["pull", chart, *repository_arguments, "--version", version, "--destination", pull_folder])
+        archives = list(pull_folder.glob("*.tgz"))
+        if len(archives) != 1:
+            raise HelmError(f"helm pull brought {len(archives)} archives of {chart} {version}")
+        return archives[0].rename(archive)
 
     async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
-        """What Helm answers; raises HelmError."""
+        """Run Helm and return its output; raises HelmError."""
         with call(f"helm {command[0]}", lambda: {"process.executable.name": "helm"}) as span:
             return await self._run(command, input, span)
 
     async def _run(self, command: list[Any], given: bytes | None, span: Span) -> bytes:
-        values, said, complained = (self._folder / name for name in ("values", "said", "complained"))
+        """Run Helm with output to files, which also works when the operator ends before Helm."""
+        values, output, errors = (self._folder / name for name in ("values", "said", "complained"))
         values.write_bytes(given or b"")
         self._check()
-        with values.open("rb") as stdin, said.open("wb") as stdout, complained.open("wb") as stderr:
+        with values.open("rb") as stdin, output.open("wb") as stdout, errors.open("wb") as stderr:
             try:
                 process = await asyncio.create_subprocess_exec(
                     self._program,
@@ -104,45 +109,49 @@ class HelmCommand(Command):
                 )
             except OSError as error:
                 raise HelmError(f"{self._program} cannot be run: {os.strerror(error.errno or 0)}") from error
-            # Of its data and not of its addresses, of which Go reserves many times what it uses.
+            # Limit the data segment, and not addresses, of which Go reserves many times what it uses.
             bounds = {RLIMIT_DATA: self._memory, RLIMIT_FSIZE: OF_A_FILE, RLIMIT_CPU: CPU_SECONDS}
             confine(process.pid, NICENESS, bounds)
-        code = await self._ended(process)
+        code = await self._wait(process)
         span.tell("process.exit.code", code)
         if code:
-            raise HelmError(self._why(_end(complained), code))
-        if said.stat().st_size > SAID:
+            raise HelmError(self._exit_message(_read_end(errors), code))
+        if output.stat().st_size > SAID:
             raise HelmError(f"helm said more than the {shown(SAID)} that are allowed")
-        return said.read_bytes()
+        return output.read_bytes()
 
-    def _why(self, complained: str, code: int) -> str:
-        if "out of memory" in complained:  # Go adds a page of where it was then
+    def _exit_message(self, errors: str, code: int) -> str:
+        """Return the message for a failed run."""
+        if "out of memory" in errors:  # Go appends a long stack trace
             return f"helm took more than the {shown(self._memory)} of memory that it may (setting helm-memory)"
-        return _words(complained, self._folder) or f"helm ended with {code}"
+        return _error_message(errors, self._folder) or f"helm ended with {code}"
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> int:
-        """The exit code. Helm is asked to end only when it should long have ended: it then says so in its release."""
-        for ask in (signal.SIGTERM, signal.SIGKILL):
+    async def _wait(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for the exit code.
+
+        Helm is terminated long after its timeout only, and then records that in its release.
+        """
+        for stop_signal in (signal.SIGTERM, signal.SIGKILL):
             try:
-                async with asyncio.timeout(self._seconds if ask == signal.SIGTERM else OUTLIVED):
+                async with asyncio.timeout(self._seconds if stop_signal == signal.SIGTERM else OUTLIVED):
                     return await process.wait()
             except TimeoutError:
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, ask)
+                    os.killpg(process.pid, stop_signal)
         return await process.wait()
 
 
-def _end(file: Path) -> str:
-    """The end of a text, where Helm says why it failed."""
+def _read_end(file: Path) -> str:
+    """Return the end of a file, where Helm reports its error."""
     with file.open("rb") as text:
         if text.seek(max(0, file.stat().st_size - COMPLAINED)):
-            text.readline()  # the rest of one
+            text.readline()  # an incomplete line
         return text.read(COMPLAINED).decode(errors="replace")
 
 
-def _words(complained: str, folder: Path) -> str:
-    """Why Helm failed, without its warnings, answers that it quotes, and names that differ from run to run."""
-    lines = [line.strip() for line in complained.replace(str(folder), "").splitlines() if line.strip()]
-    begins = next((at for at, line in enumerate(lines) if line.startswith("Error: ")), len(lines) - 1)
-    said = _PROXY.sub(r"\1: ", " ".join(lines[max(begins, 0) :]).removeprefix("Error: "))
-    return _ANSWERS.sub(r"\1\2...\2", said)[:WORDS]
+def _error_message(errors: str, folder: Path) -> str:
+    """Return Helm's error without warnings, quoted responses, and names that differ from run to run."""
+    lines = [line.strip() for line in errors.replace(str(folder), "").splitlines() if line.strip()]
+    first = next((index for index, line in enumerate(lines) if line.startswith("Error: ")), len(lines) - 1)
+    message = _PROXY.sub(r"\1: ", " ".join(lines[max(first, 0) :]).removeprefix("Error: "))
+    return _ANSWERS.sub(r"\1\2...\2", message)[:WORDS]

@@ -1,15 +1,15 @@
-"""Helm: one run at a time for a release, some at once for the whole fleet, none of them ever cancelled.
+"""Runs Helm: one run at a time for a release, a limited number for the fleet, none of them ever cancelled.
 
-    helm.install(cluster, release, wait=False)        begins, and returns at once
-    helm.runs(cluster.name)[release.key]              how it went, or goes
+    helm.install(cluster, release, wait=False)        starts a run and returns at once
+    helm.runs(cluster.name)[release.key]              the state of the latest run
 
-A run takes seconds to minutes, so nobody waits for it: it is begun, and whoever wants to know looks again. What Helm
-has done is not remembered here but read from the release's own Secrets (`releases.py`), which hold it before and after
-a restart of the operator. Only what Helm says when it fails before it has written anything is known here alone.
+A run takes seconds to minutes, so reconciles start it and observe the result later. The state of a release is not
+remembered here but read from Helm's Secrets (`records.py`), which survive a restart of the operator. Only the message
+of a run that fails before it has written anything is kept here.
 
-A Helm that is ended in the middle leaves its release pending, which Helm itself never mends. So nobody ends one: it is
-a session of its own, and writes what it says into files. It loses its cluster with the operator alone, whose proxy
-leads there (`helm_proxy.py`); what is pending then is gone on with by the next one.
+A Helm process that is killed leaves its release pending, which Helm itself never repairs. So none is killed: each runs
+in its own session, and writes its output to files. When the operator ends, a run loses the proxy to its cluster
+(`proxy.py`) and stays pending; the next process of the operator handles that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kubeloop.objects import Key, Manifest, key_of
 from kubeloop.tracing import begun
 from kubeloop.types import SECRET, ResourceType
 
-OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the others waiting
+OF_ONE_CLUSTER = 2  # concurrent runs, so that a cluster that hangs does not delay others
 FOLDER = "modelplane-helm-"
 _CHART = re.compile("[a-zA-Z0-9][-a-zA-Z0-9._]{0,127}")
 _VERSION = re.compile(VERSION_PATTERN)
@@ -63,81 +63,95 @@ class HelmTarget(Protocol):
     def find(self, kind: ResourceType) -> Informer | None: ...
 
 
-def _anybody() -> None:
-    """There is no other who writes."""
+def _allow_writes() -> None:
+    """Allow every write, as there is no other process that writes."""
 
 
 @dataclass(slots=True)
 class Helm:
-    """Runs Helm. `environment` is what its processes see beside their own folders: PATH, proxies, registry logins."""
+    """Runs Helm. `environment` is passed to its processes: PATH, proxies, registry logins."""
 
     now: Callable[[], datetime]
     executable: str = "helm"
+    """The Helm binary."""
     mirror: str = ""
-    """Where all charts are, whatever repository they are of: a folder, a repository's URL, or `oci://...`."""
+    """The source of all charts, instead of their repositories: a folder, a URL, or `oci://...`; empty for none."""
     tested: Callable[[Release], str | None] | None = None
-    """What a chart's archive was when it was tested, where that is known; no other is installed unless asked for."""
+    """Returns the digest of the chart archive that was tested, if known. Another archive is installed only on
+    request."""
     at_once: int = 8  # each takes some 60 MB
+    """The number of concurrent runs."""
     timeout: float = 300.0
+    """The timeout of a run in seconds."""
     memory: int = 384 * MIB
-    """What one may take: a cluster's API server says what it reads, and without end if it is hostile."""
+    """The memory limit of a run in bytes. A hostile API server may send data without end."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-    may_write: Callable[[], None] = _anybody
-    """Raises NotLeading when another operator may be writing: a run may wait for its turn for long."""
+    """The parent of the runs' temporary folders."""
+    may_write: Callable[[], None] = _allow_writes
+    """Raises NotLeading if another process may be writing. Checked when a run starts, which may have waited long."""
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
+    """The current or latest run by cluster and release."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+    """The tasks of current runs."""
     _slots: asyncio.Semaphore = field(init=False)
     _slots_by_cluster: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
+    """The limits on concurrent runs by cluster."""
     _contents: dict[str, dict[tuple[str, str], RevisionContent]] = field(
         default_factory=dict[str, dict[tuple[str, str], RevisionContent]], init=False
     )
+    """The contents of revisions by cluster, uid and resourceVersion."""
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.at_once)
 
     @property
     def patience(self) -> float:
-        """The seconds after which no Helm can be at work on what it last wrote then, whoever began it."""
+        """The seconds after which no Helm process can still be working on its last write, including those of other
+        processes."""
         return self.timeout + 2 * OUTLIVED
 
-    # What is known ----------------------------------------------------------------------------------------------------
+    # State ------------------------------------------------------------------------------------------------------------
 
     def runs(self, cluster: str) -> Mapping[Key, Run]:
-        """By release, the run that is under way on a cluster, or was the latest since we began."""
-        return {release: run for (where, release), run in self._runs.items() if where == cluster}
+        """Return the current or latest runs on a cluster by release."""
+        return {release: run for (run_cluster, release), run in self._runs.items() if run_cluster == cluster}
 
     async def contents(
         self, cluster: HelmTarget, wanted: Iterable[Revision]
     ) -> Mapping[tuple[Key, int], RevisionContent]:
-        """What these revisions hold. Each is read once; those that are not asked for are forgotten."""
-        known = self._contents.get(cluster.name, {})
-        found: dict[tuple[str, str], RevisionContent] = {}
-        answer: dict[tuple[Key, int], RevisionContent] = {}
+        """Return the contents of these revisions.
+
+        Each is read once, and dropped when it is not requested any longer.
+        """
+        cached = self._contents.get(cluster.name, {})
+        retained: dict[tuple[str, str], RevisionContent] = {}
+        result: dict[tuple[Key, int], RevisionContent] = {}
         for revision in wanted:
             identity = (revision.uid, revision.version)
-            if (read := known.get(identity)) is None:
+            if (revision_content := cached.get(identity)) is None:
                 secret = await cluster.kube.find(SECRET, revision.secret)
                 if secret is None:
                     continue
-                read = await asyncio.to_thread(content, secret)
-            found[identity] = answer[revision.release, revision.number] = read
-        self._contents[cluster.name] = found
-        return answer
+                revision_content = await asyncio.to_thread(content, secret)
+            retained[identity] = result[revision.release, revision.number] = revision_content
+        self._contents[cluster.name] = retained
+        return result
 
-    # What can be done -------------------------------------------------------------------------------------------------
+    # Runs -------------------------------------------------------------------------------------------------------------
 
     def install(self, cluster: HelmTarget, release: Release, *, wait: bool) -> None:
-        """Begin to install a release, or to bring it to what is asked. `wait`: it fails unless its pods come up."""
+        """Start to install or upgrade a release. `wait`: the run fails if its pods do not become ready."""
 
-        async def run(command: HelmCommand) -> None:
-            await self._refuse_strangers(cluster, release)
+        async def install_release(command: HelmCommand) -> None:
+            """Check the owner of the release, fetch and check the chart, and install it."""
+            await self._reject_foreign(cluster, release)
             package = await command.fetched(*located(release, self.mirror), release.version)
             archive = await asyncio.to_thread(digest_of, package)
-            if complaint := self._of_another(release, archive):
-                raise HelmError(f"the archive of chart {release.chart} {release.version} is {archive}, {complaint}")
-            marks = {**release.labels, names().release: release.digest}
-            command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(marks.items())))
+            if rejection := self._check_archive(release, archive):
+                raise HelmError(f"the archive of chart {release.chart} {release.version} is {archive}, {rejection}")
+            labels = {**release.labels, names().release: release.digest}
+            command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(labels.items())))
             await command.install_or_upgrade(
                 release.key.name,
                 package,
@@ -148,42 +162,44 @@ class Helm:
                 wait=wait,
             )
 
-        self._begin(cluster, release.key, "install", run, digest=release.digest)
+        self._begin(cluster, release.key, "install", install_release, digest=release.digest)
 
     def rollback(self, cluster: HelmTarget, release: Key, revision: int) -> None:
-        """Begin to bring back what a revision was."""
+        """Start to roll a release back to a revision."""
 
-        async def run(command: HelmCommand) -> None:
+        async def roll_back(command: HelmCommand) -> None:
             await command.rollback(release.name, revision, namespace=release.namespace)
 
-        self._begin(cluster, release, "rollback", run)
+        self._begin(cluster, release, "rollback", roll_back)
 
     def uninstall(self, cluster: HelmTarget, release: Key) -> None:
-        """Begin to take a release away."""
+        """Start to uninstall a release."""
 
-        async def run(command: HelmCommand) -> None:
+        async def uninstall_release(command: HelmCommand) -> None:
             await command.uninstall(release.name, namespace=release.namespace)
 
-        self._begin(cluster, release, "uninstall", run)
+        self._begin(cluster, release, "uninstall", uninstall_release)
 
     def forgive(self, cluster: str) -> None:
-        """The cluster was away and is back: what failed there is tried again at once, and counted anew."""
-        for place, run in self._runs.items():
-            if place[0] == cluster and run.error:
-                self._runs[place] = replace(run, failures=0)
+        """Reset the failure counts of a cluster that is reachable again, so that its runs are retried at once."""
+        for location, run in self._runs.items():
+            if location[0] == cluster and run.error:
+                self._runs[location] = replace(run, failures=0)
 
     def forget(self, cluster: str) -> None:
-        """Drop how runs went there: it is another cluster of that name."""
+        """Drop finished runs of a cluster, because its name now belongs to another cluster."""
         self._contents.pop(cluster, None)
-        for place in [place for place, run in self._runs.items() if place[0] == cluster and run.ended is not None]:
-            del self._runs[place]
+        for location in [
+            location for location, run in self._runs.items() if location[0] == cluster and run.ended is not None
+        ]:
+            del self._runs[location]
 
     async def close(self, seconds: float) -> None:
-        """Wait so long for the runs that are under way; those that then still are go on by themselves."""
+        """Wait for current runs for this many seconds. Those that take longer continue by themselves."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
-    # How it is done ---------------------------------------------------------------------------------------------------
+    # Implementation ---------------------------------------------------------------------------------------------------
 
     def _begin(
         self,
@@ -194,32 +210,34 @@ class Helm:
         *,
         digest: str = "",
     ) -> None:
+        """Start a run in a task, unless one is in progress for the release; raises HelmError for an invalid name."""
         if not may_be_a_release(release):
             raise HelmError(f"{str(release)[:WORDS]!r} cannot be a Helm release")
-        place = (cluster.name, release)
-        known = self._runs.get(place)
-        if known is not None and known.ended is None:
+        location = (cluster.name, release)
+        previous = self._runs.get(location)
+        if previous is not None and previous.ended is None:
             return
-        again = known is not None and (known.verb, known.digest) == (verb, digest)
-        self._runs[place] = Run(verb, self.now(), digest, failures=known.failures if known and again else 0)
+        is_retry = previous is not None and (previous.verb, previous.digest) == (verb, digest)
+        self._runs[location] = Run(verb, self.now(), digest, failures=previous.failures if previous and is_retry else 0)
         task = asyncio.create_task(self._run(cluster, release, work), name=f"helm {verb} {release} on {cluster.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, cluster: HelmTarget, release: Key, work: Callable[[HelmCommand], Awaitable[None]]) -> None:
-        place = (cluster.name, release)
-        run, error = self._runs[place], ""
+        """Run Helm when there is a slot, and record the result."""
+        location = (cluster.name, release)
+        run, error = self._runs[location], ""
         slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
-        told = {"modelplane.cluster": cluster.name or "hub", "modelplane.namespace": release.namespace}
+        attributes = {"modelplane.cluster": cluster.name or "hub", "modelplane.namespace": release.namespace}
         try:
-            with begun(f"helm {run.verb}", {**told, "modelplane.release": release.name}):
+            with begun(f"helm {run.verb}", {**attributes, "modelplane.release": release.name}):
                 async with slots, self._slots:
                     access = cluster.kube.access
                     with _private_folder(self.folder, self.patience) as folder:
                         async with proxy_to(access) as proxy:
-                            await work(self._command(cluster.name, replace(access, proxy=proxy), folder))
+                            await work(self._create_command(cluster.name, replace(access, proxy=proxy), folder))
         except NotLeading:
-            del self._runs[place]  # it is the other's to do
+            del self._runs[location]  # left to the process that leads now
             return
         except ClientError as caught:
             error = str(caught)
@@ -227,73 +245,77 @@ class Helm:
             log.exception("helm run failed", cluster=cluster.name, release=str(release))
             error = f"internal error ({type(caught).__name__}); the operator's log has the details"
         try:
-            with suppress(ClientError):  # the watch tells it too, a little later
-                await self._look(cluster, release)
+            with suppress(ClientError):  # the watch delivers the records too, a little later
+                await self._refresh_records(cluster, release)
         finally:
             failures = run.failures + 1 if error else 0
-            self._runs[place] = replace(run, ended=self.now(), error=error, failures=failures)
+            self._runs[location] = replace(run, ended=self.now(), error=error, failures=failures)
         log.info("helm run ended", cluster=cluster.name, release=str(release), verb=run.verb, error=error)
 
-    def _command(self, cluster: str, access: Access, folder: Path) -> HelmCommand:
+    def _create_command(self, cluster: str, access: Access, folder: Path) -> HelmCommand:
+        """Create the command for a run, with a kubeconfig and home folders of its own."""
         kubeconfig = folder / "kubeconfig"
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(write_kubeconfig(access))
-        parts = {f"HELM_{part}_HOME": str(folder / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
+        homes = {f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         return HelmCommand(
             self.executable,
             kubeconfig,
-            {"HOME": str(folder), "GOMEMLIMIT": str(self.memory * 3 // 4), **self.environment, **parts},
+            {"HOME": str(folder), "GOMEMLIMIT": str(self.memory * 3 // 4), **self.environment, **homes},
             self.timeout,
             self.memory,
             self.may_write,
         )
 
-    def _of_another(self, release: Release, archive: str) -> str:
-        """Why a chart's archive is not installed; empty when it is."""
+    def _check_archive(self, release: Release, archive: str) -> str:
+        """Return why a chart's archive must not be installed; empty if it may."""
         tested = self.tested(release) if self.tested else None
         match release.archive, tested:
-            case (str(wanted), _) if wanted != archive:
-                return f"and {wanted} is asked for: nothing was installed"
-            case (None, str(wanted)) if wanted != archive:
-                return f"and {wanted} was tested: nothing was installed (setting chart-digests)"
+            case (str(expected), _) if expected != archive:
+                return f"and {expected} is asked for: nothing was installed"
+            case (None, str(expected)) if expected != archive:
+                return f"and {expected} was tested: nothing was installed (setting chart-digests)"
             case _:
                 return ""
 
-    async def _refuse_strangers(self, cluster: HelmTarget, release: Release) -> None:
-        """Somebody else's release must not become ours; one that the reference made, `mp-CHART`, is taken over."""
-        known = revisions(await _records(cluster, release.key)).get(release.key, ())
-        if not known or known[0].owner == release.labels.get(names().owner_uid, ""):
-            return
-        if known[0].owner or release.key.name != f"mp-{release.chart}":
-            raise Foreign(f"Helm release {release.key} exists and is another owner's; it is left alone")
-        secret = await cluster.kube.get(SECRET, known[0].secret)
-        if (held := (await asyncio.to_thread(content, secret)).chart) != release.chart:
-            raise Foreign(f"Helm release {release.key} exists and is of chart {held}; it is left alone")
+    async def _reject_foreign(self, cluster: HelmTarget, release: Release) -> None:
+        """Raise Foreign if the release belongs to another owner.
 
-    async def _look(self, cluster: HelmTarget, release: Key) -> None:
-        """Take in what Helm wrote, as every write of ours is taken in at once."""
-        seen = cluster.find(SECRET)
-        if seen is None or not seen.bare:
-            return  # that watch is not for Helm's records
-        known = {one.secret: one.uid for one in revisions(seen).get(release, ())}
+        A release `mp-CHART` of the reference operator is taken over.
+        """
+        existing = revisions(await _records(cluster, release.key)).get(release.key, ())
+        if not existing or existing[0].owner == release.labels.get(names().owner_uid, ""):
+            return
+        if existing[0].owner or release.key.name != f"mp-{release.chart}":
+            raise Foreign(f"Helm release {release.key} exists and is another owner's; it is left alone")
+        secret = await cluster.kube.get(SECRET, existing[0].secret)
+        if (actual_chart := (await asyncio.to_thread(content, secret)).chart) != release.chart:
+            raise Foreign(f"Helm release {release.key} exists and is of chart {actual_chart}; it is left alone")
+
+    async def _refresh_records(self, cluster: HelmTarget, release: Key) -> None:
+        """Read the release's records after a run, and put them into the cache like our own writes."""
+        informer = cluster.find(SECRET)
+        if informer is None or not informer.bare:
+            return  # the watch of Secrets is not the one for Helm's records
+        outdated = {revision.secret: revision.uid for revision in revisions(informer).get(release, ())}
         for record in await _records(cluster, release):
-            known.pop(key_of(record), None)
-            seen.written(record)
-        for key, uid in known.items():
-            seen.gone(key, uid)
+            outdated.pop(key_of(record), None)
+            informer.written(record)
+        for key, uid in outdated.items():
+            informer.gone(key, uid)
 
 
 async def _records(cluster: HelmTarget, release: Key) -> Sequence[Manifest]:
-    """The Secrets of a release, whoever made it."""
+    """Return the Secrets of a release's revisions."""
     selector = f"owner=helm,name={release.name}"
     return (await cluster.kube.list(SECRET, namespace=release.namespace, selector=selector, bare=True)).items
 
 
 def located(release: Release, mirror: str) -> tuple[str, str | None]:
-    """Where Helm finds the chart: what to call it, and the repository to look in; raises HelmError."""
+    """Return the chart argument for Helm, and the repository or None; raises HelmError."""
     source = mirror or release.repository
     if not _CHART.fullmatch(release.chart) or not _VERSION.fullmatch(release.version):
-        # Helm takes a folder for a chart where there is one, and what begins with a dash for an option of its own.
+        # Helm would take an existing folder for the chart, and an argument that begins with a dash for an option.
         raise HelmError(f"{f'{release.chart} {release.version}'[:WORDS]!r} cannot be a chart and its version")
     if source.startswith("oci://"):
         return f"{source.rstrip('/')}/{release.chart}", None
@@ -310,24 +332,28 @@ def located(release: Release, mirror: str) -> tuple[str, str | None]:
 
 
 def digest_of(package: Path) -> str:
+    """Return the digest of a file, as `sha256:...`."""
     with package.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 @contextmanager
 def _private_folder(parent: Path, patience: float) -> Generator[Path]:
-    """A folder that nobody else can read, gone afterwards; those that a killed operator left go first."""
-    for left in parent.glob(f"{FOLDER}*"):
+    """Create a folder that only we can read, and delete it afterwards.
+
+    Old ones of killed processes are deleted first.
+    """
+    for stale in parent.glob(f"{FOLDER}*"):
         with suppress(OSError):
-            if left.stat().st_mtime < time.time() - patience:
-                shutil.rmtree(left)
+            if stale.stat().st_mtime < time.time() - patience:
+                shutil.rmtree(stale)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
-    over = True
+    may_delete = True
     try:
         yield folder
     except asyncio.CancelledError:
-        over = False  # we end, and Helm goes on: it may still need what is in there
+        may_delete = False  # the operator ends, and Helm may still need its files
         raise
     finally:
-        if over:
+        if may_delete:
             shutil.rmtree(folder)

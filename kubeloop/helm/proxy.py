@@ -1,8 +1,8 @@
-"""How Helm reaches a cluster: by a SOCKS proxy on loopback, which leads to that API server and nowhere else.
+"""The SOCKS proxy on loopback through which Helm reaches a cluster; it leads to that API server and nowhere else.
 
-Helm follows redirects wherever they lead, and whoever owns a cluster writes its answers: without this, a cluster has
-Helm ask, from the operator's pod, whatever it likes. It is SOCKS, as Go has a proxy that speaks HTTP make the requests
-for `http://` itself.
+Helm follows redirects to any address, and the owner of a cluster controls its responses. Without the proxy, a cluster
+could make Helm send requests from the operator's pod to anything. It is a SOCKS proxy, since with an HTTP proxy Go
+would let the proxy make requests for `http://`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from kubeloop.client.limits import KIB, Bucket, Share
 from kubeloop.client.resolver import OwnThreads
 from kubeloop.client.sockets import Sockets
 
-DIAL_SECONDS = 30.0  # as Helm has it
-AT_ONCE = 64 * KIB  # bytes that are passed on
-RATE, BURST = 500.0, 2000.0  # of 32 KiB each; a run of an honest Helm stays within the burst, and 500 cost 70 ms
-HANDSHAKE = b"\x16"  # what TLS begins with
-SIZES = {1: 4, 4: 16}  # in RFC 1928, of addresses by their type; anything else is a name
+DIAL_SECONDS = 30.0  # Helm's own value
+AT_ONCE = 64 * KIB  # bytes that are passed on at once
+RATE, BURST = 500.0, 2000.0  # events of 32 KiB; an honest run stays within the burst, and 500 cost 70 ms
+HANDSHAKE = b"\x16"  # the first byte of TLS
+SIZES = {1: 4, 4: 16}  # bytes of an address by its type in RFC 1928; any other type is a name
 DONE, REFUSED, UNREACHABLE, NOT_LISTENING = 0, 2, 4, 5
 PORTS = {"http": 80, "https": 443}
 
 
 @asynccontextmanager
 async def proxy_to(access: Access) -> AsyncGenerator[str]:
-    """The URL of one; raises KubeconfigError. Whoever else calls it here gets to no other place than Helm does."""
+    """Run a proxy to the server of an access and yield its URL; raises KubeconfigError.
+
+    Other clients of the proxy reach no other server either.
+    """
     proxy = _Proxy(access)
     server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
     try:
@@ -45,94 +48,108 @@ async def proxy_to(access: Access) -> AsyncGenerator[str]:
 
 
 class _Proxy:
+    """A proxy to one API server, perhaps through the kubeconfig's own proxy."""
+
     def __init__(self, access: Access) -> None:
         self._server = urlsplit(access.server)
-        self._allowed = _place(self._server)
-        self._next = urlsplit(access.proxy or "")
-        self._tls = access.tls() if self._next.scheme == "https" else None
+        self._allowed = _host_and_port(self._server)
+        self._upstream = urlsplit(access.proxy or "")
+        self._tls = access.tls() if self._upstream.scheme == "https" else None
         self._resolver, self._sockets = OwnThreads(at_once=1), Sockets()
         self._share = Share(asyncio.get_running_loop().time, Bucket(RATE, BURST))
         self._tasks = set[asyncio.Task[None]]()
 
     def close(self) -> None:
+        """Cancel all connections."""
         for task in self._tasks:
             task.cancel()
 
     def connected(self, asks: StreamReader, told: StreamWriter) -> None:
-        """Take one connection of Helm's."""
-        task = asyncio.create_task(self._lead(asks, told))
+        """Serve a connection of Helm in a task."""
+        task = asyncio.create_task(self._serve(asks, told))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _lead(self, asks: StreamReader, told: StreamWriter) -> None:
-        with closing(told), suppress(OSError, EOFError):
-            if await _asked(asks, told) != self._allowed:
-                _answer(told, REFUSED)
+    async def _serve(self, client_reader: StreamReader, client: StreamWriter) -> None:
+        """Serve one connection: check its target, dial the server, and copy data in both directions."""
+        with closing(client), suppress(OSError, EOFError):
+            if await _read_target(client_reader, client) != self._allowed:
+                _reply(client, REFUSED)
                 return
             try:
-                says, there = await self._dial()
+                server_reader, server_writer = await self._dial()
             except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-                _answer(told, NOT_LISTENING if isinstance(error, ConnectionRefusedError) else UNREACHABLE)
+                _reply(client, NOT_LISTENING if isinstance(error, ConnectionRefusedError) else UNREACHABLE)
                 return
             try:
-                _answer(told, DONE)
-                first = await asks.read(AT_ONCE)
-                if self._server.scheme == "http" or first.startswith(HANDSHAKE):  # a redirect may take TLS away
-                    there.write(first)
-                    await asyncio.gather(self._pass(asks, there), self._pass(says, told))
+                _reply(client, DONE)
+                first = await client_reader.read(AT_ONCE)
+                if self._server.scheme == "http" or first.startswith(HANDSHAKE):  # a redirect may have dropped TLS
+                    server_writer.write(first)
+                    await asyncio.gather(self._copy(client_reader, server_writer), self._copy(server_reader, client))
             finally:
-                there.transport.abort()
+                server_writer.transport.abort()
 
-    async def _pass(self, says: StreamReader, to: StreamWriter) -> None:
+    async def _copy(self, source: StreamReader, destination: StreamWriter) -> None:
+        """Copy data in one direction until its end, at a limited rate."""
         with suppress(OSError):
-            while some := await says.read(AT_ONCE):
-                await self._share.take(len(some))
-                to.write(some)
-                await to.drain()
+            while chunk := await source.read(AT_ONCE):
+                await self._share.take(len(chunk))
+                destination.write(chunk)
+                await destination.drain()
         with suppress(OSError):
-            if to.can_write_eof():
-                to.write_eof()
+            if destination.can_write_eof():
+                destination.write_eof()
             else:
-                to.close()  # TLS has no end of one direction
+                destination.close()  # TLS cannot end one direction only
 
     async def _dial(self) -> tuple[StreamReader, StreamWriter]:
-        host, port = _place(self._next) if self._next.hostname else self._allowed
+        """Connect to the API server, or to the upstream proxy and through it; raises OSError."""
+        host, port = _host_and_port(self._upstream) if self._upstream.hostname else self._allowed
         async with asyncio.timeout(DIAL_SECONDS):
-            found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
-            reached = await start_connection(
-                [(one["family"], socket.SOCK_STREAM, one["proto"], "", (one["host"], port)) for one in found],
+            addresses = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
+            connected_socket = await start_connection(
+                [
+                    (address["family"], socket.SOCK_STREAM, address["proto"], "", (address["host"], port))
+                    for address in addresses
+                ],
                 happy_eyeballs_delay=0.25,
                 interleave=1,
                 socket_factory=self._sockets.new,
             )
             server_name = host if self._tls else None
-            says, there = await asyncio.open_connection(sock=reached, ssl=self._tls, server_hostname=server_name)
+            server_reader, server_writer = await asyncio.open_connection(
+                sock=connected_socket, ssl=self._tls, server_hostname=server_name
+            )
             try:
-                if self._next.hostname:
-                    await self._tunnelled(says, there)
+                if self._upstream.hostname:
+                    await self._open_tunnel(server_reader, server_writer)
             except BaseException:
-                there.transport.abort()
+                server_writer.transport.abort()
                 raise
-        return says, there
+        return server_reader, server_writer
 
-    async def _tunnelled(self, says: StreamReader, there: StreamWriter) -> None:
-        """Have the kubeconfig's own proxy lead to the server."""
+    async def _open_tunnel(self, upstream_reader: StreamReader, upstream_writer: StreamWriter) -> None:
+        """Open a tunnel to the server through the kubeconfig's proxy; raises ConnectionError if it refuses."""
         host, port = self._allowed
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        who = ":".join(unquote(part or "") for part in (self._next.username, self._next.password))
-        known = f"Proxy-Authorization: Basic {base64.b64encode(who.encode()).decode()}\r\n" if who != ":" else ""
-        there.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{known}\r\n".encode())
-        status = (await says.readuntil(b"\r\n\r\n")).split(maxsplit=2)[1:2]
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        login = ":".join(unquote(part or "") for part in (self._upstream.username, self._upstream.password))
+        authorization = (
+            f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}\r\n" if login != ":" else ""
+        )
+        upstream_writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n".encode())
+        status = (await upstream_reader.readuntil(b"\r\n\r\n")).split(maxsplit=2)[1:2]
         if status != [b"200"]:
             raise ConnectionError
 
 
-def _place(url: SplitResult) -> tuple[str, int]:
-    return _written(url.hostname or ""), url.port or PORTS[url.scheme]
+def _host_and_port(url: SplitResult) -> tuple[str, int]:
+    """Return host and port of a URL."""
+    return _normalize_host(url.hostname or ""), url.port or PORTS[url.scheme]
 
 
-def _written(host: str | bytes) -> str:
-    """A host as all spell it who mean the same."""
+def _normalize_host(host: str | bytes) -> str:
+    """Return the normal form of a host: lower case, or the canonical address."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -140,17 +157,18 @@ def _written(host: str | bytes) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-async def _asked(asks: StreamReader, told: StreamWriter) -> tuple[str, int]:
-    """Whereto a client of SOCKS wants to be led."""
-    _, methods = await asks.readexactly(2)
-    await asks.readexactly(methods)
-    told.write(b"\x05\x00")
-    *_, kind = await asks.readexactly(4)
-    size = SIZES.get(kind) or (await asks.readexactly(1))[0]
-    host = await asks.readexactly(size)
-    port = int.from_bytes(await asks.readexactly(2))
-    return _written(host if kind in SIZES else host.decode(errors="replace")), port
+async def _read_target(client_reader: StreamReader, client: StreamWriter) -> tuple[str, int]:
+    """Read a SOCKS request and return the requested host and port."""
+    _, methods = await client_reader.readexactly(2)
+    await client_reader.readexactly(methods)
+    client.write(b"\x05\x00")
+    *_, kind = await client_reader.readexactly(4)
+    size = SIZES.get(kind) or (await client_reader.readexactly(1))[0]
+    host = await client_reader.readexactly(size)
+    port = int.from_bytes(await client_reader.readexactly(2))
+    return _normalize_host(host if kind in SIZES else host.decode(errors="replace")), port
 
 
-def _answer(told: StreamWriter, code: int) -> None:
-    told.write(bytes((5, code, 0, 1, *bytes(6))))
+def _reply(client: StreamWriter, code: int) -> None:
+    """Send the reply to a SOCKS request."""
+    client.write(bytes((5, code, 0, 1, *bytes(6))))

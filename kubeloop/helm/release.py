@@ -1,4 +1,4 @@
-"""A Helm release as we want it: a chart at a version with values, under a name that stays."""
+"""Helm releases and revisions as values."""
 
 from __future__ import annotations
 
@@ -12,45 +12,47 @@ from typing import Final, Literal
 
 from kubeloop.objects import Key, Manifest
 
-DIGEST = 16  # 64 bits: two wishes in succession, not a birthday party
+DIGEST = 16  # hex digits; 64 bits suffice to tell successive states of one release apart
 
 VERSION_PATTERN: Final = "^[+._~^*<>=|, a-zA-Z0-9][-+._~^*<>=|, a-zA-Z0-9]*$"
-"""What the version of a chart may be: a version or a range of them."""
+"""The format of a chart's version, or a range of versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What Helm is asked for."""
+    """A desired Helm release: a chart at a version, with values, under a stable name."""
 
     key: Key
-    """Namespace and name."""
+    """The namespace and name."""
     chart: str
     repository: str
-    """A Helm repository's URL, or the part of an OCI reference before the chart's name."""
+    """The URL of a Helm repository, or the part of an OCI reference before the chart's name."""
     version: str
+    """The version of the chart."""
     values: Manifest = field(default_factory=dict[str, object])
+    """The values for the chart."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Whose it is."""
+    """The labels that identify the owner."""
     archive: str | None = None
-    """What the chart's archive must be, as `sha256:...`, where whoever asks for it says so."""
+    """The required digest of the chart's archive, as `sha256:...`, or None."""
 
     @property
     def digest(self) -> str:
-        """Differs whenever what is asked for does."""
-        archive = [self.archive] if self.archive else []  # else every release would be another than before
-        asked = json.dumps([self.repository, self.chart, self.version, self.values, *archive], sort_keys=True)
-        return hashlib.sha256(asked.encode()).hexdigest()[:DIGEST]
+        """A digest that differs between any two different releases."""
+        archive = [self.archive] if self.archive else []  # left out if empty, to keep digests of earlier versions
+        serialized = json.dumps([self.repository, self.chart, self.version, self.values, *archive], sort_keys=True)
+        return hashlib.sha256(serialized.encode()).hexdigest()[:DIGEST]
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One chart that is wanted, and the parts that have to be deployed before."""
+    """A desired chart, and the components that have to be deployed before it."""
 
     name: str
     release: Release
     after: tuple[str, ...] = ()
     needed: bool = field(default=True)
-    """Whether no model can be served without it."""
+    """True if no model can be served without it."""
 
 
 Verb = Literal["install", "rollback", "uninstall"]
@@ -62,56 +64,64 @@ class Run:
 
     verb: Verb
     began: datetime
+    """The time of the start."""
     digest: str = ""
-    """Of the release that was to be installed."""
+    """The digest of the release to install."""
     ended: datetime | None = None
+    """The time of the end; None while it runs."""
     error: str = ""
-    """Why it failed; empty when it did not."""
+    """The error of the run; empty if it succeeded or is in progress."""
     failures: int = 0
-    """How often in a row that has failed: the same verb, for the same digest."""
+    """The number of consecutive failures of the same verb for the same digest."""
 
 
 PENDING: Final = frozenset({"pending-install", "pending-upgrade", "pending-rollback"})
+"""The statuses of a release that Helm is changing, or was when it was killed."""
 UNDECIDED: Final = PENDING | {"uninstalling"}
-"""Helm is at work, or was when it ended without saying so."""
+"""The statuses of a release on which Helm is working, or was when it ended without a result."""
 ARCHIVE: Final = "chart archive "
-"""Begins the description of a revision that we have had installed; then comes the archive's digest."""
+"""The beginning of the description of our own revisions, followed by the digest of the chart's archive."""
 
-_ARCHIVED = re.compile(f"{ARCHIVE}(sha256:[0-9a-f]{{64}})")  # the cluster may say anything
+_ARCHIVED = re.compile(f"{ARCHIVE}(sha256:[0-9a-f]{{64}})")  # the text comes from the cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One revision of a release, as its Secret's metadata tells it."""
+    """A revision of a release, from the metadata of its Secret."""
 
     release: Key
+    """The namespace and name of the release."""
     number: int
+    """The number of the revision, counted by Helm."""
     status: str
+    """Helm's status, such as "deployed" or "failed"."""
     secret: Key
+    """The Secret that records the revision."""
     uid: str
     version: str
-    """The Secret's resourceVersion."""
+    """The resourceVersion of the Secret."""
     modified: float
-    """When Helm last wrote it, in seconds since 1970."""
+    """The time of Helm's last write, in seconds since 1970."""
     digest: str = ""
-    """Of the `Release` that Helm was asked for; empty when it was not asked by us."""
+    """The digest of the installed `Release`; empty if it was not installed by us."""
     owner: str = ""
+    """The uid of the owner; empty if the release is not ours."""
     interrupted: bool = False
-    """Whether it counts as failed only because nobody knows how it ended."""
+    """True if the revision counts as failed only because its end is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionContent:
-    """What a revision holds, as its Secret's payload tells it."""
+    """The content of a revision, from the payload of its Secret."""
 
     chart: str
     version: str
     values: Manifest
     description: str
-    """What became of it, in Helm's words."""
+    """The result in Helm's words."""
 
     @property
     def archive(self) -> str:
-        """The digest of the chart's archive, as far as it is known."""
-        found = _ARCHIVED.fullmatch(self.description)
-        return found[1] if found else ""
+        """The digest of the chart's archive; empty if unknown."""
+        match = _ARCHIVED.fullmatch(self.description)
+        return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""How each step is done that is a run of Helm."""
+"""The executor of the steps that run Helm."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from kubeloop.strands import Executors, Turn
 
 @dataclass(frozen=True, slots=True)
 class HelmExecutor:
-    """Runs are only begun; `Helm.runs`, and the records that they leave on the cluster, tell how they went."""
+    """Starts runs of Helm. Their results are in `Helm.runs`, and in the records on the cluster."""
 
     helm: Helm
 
     async def begin(self, step: HelmStep, turn: Turn) -> None:
+        """Start the run for a step; raises HelmError for an invalid release."""
         turn.may_write()
         cluster = turn.cluster(step.cluster)
         match step:
@@ -31,5 +32,5 @@ class HelmExecutor:
 
 
 def by(helm: Helm | None) -> Executors:
-    """None where no charts are installed."""
+    """Return the executors of Helm's steps; none without Helm."""
     return dict.fromkeys(get_args(HelmStep), HelmExecutor(helm)) if helm else {}
