@@ -172,7 +172,7 @@ def _find_routed(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[
     return frozenset(routed), frozenset(key for key in routed if not any(map(unrouted, routes_by_replica[key])))
 
 
-# Mappers ----- ---------------------------------------------------------------------------------------------------------
+# Mappers -------------------------------------------------------------------------------------------------------------
 
 _owner = owner_of_kind("ModelDeployment")
 
