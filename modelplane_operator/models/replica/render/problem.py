@@ -1,4 +1,7 @@
-"""Why a replica has no manifests. Such a replica keeps what it has, and says this in a condition."""
+"""Reasons why a replica cannot be rendered.
+
+Such a replica keeps its objects and reports the reason in a condition.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Final
 
 
 class Cause(StrEnum):
+    """A reason why a replica cannot be rendered, for programs."""
+
     NO_PICKER = "PickerNotServed"
     NO_LEADER_WORKER_SET = "LeaderWorkerSetNotServed"
     NO_POD = "PodMissing"
@@ -16,12 +21,12 @@ class Cause(StrEnum):
 
 
 NOT_SERVED: Final = frozenset({Cause.NO_PICKER, Cause.NO_LEADER_WORKER_SET})
-"""What the cluster lacks, and no change of the engines mends."""
+"""Causes that lie with the cluster: no change of the engines resolves them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CannotRender:
-    """Nothing can be rendered: a reason for programs, and a sentence for people."""
+    """A reason for programs, and a message for users."""
 
     cause: Cause
     message: str
