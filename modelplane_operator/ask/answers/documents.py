@@ -1,6 +1,6 @@
-"""The answers of `why`, `plan` and `hardware`, as values, and what they are asked by.
+"""Values of the answers `why`, `plan` and `hardware`, and the type of a Question.
 
-The command prints them without loading the scheduler: it takes longer to load than an answer takes.
+The command prints them without importing the scheduler, whose import takes longer than an answer.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ QUESTION: Final = ResourceType("modelplane.ai/v1alpha1", "Question", "questions"
 
 @dataclass(frozen=True, slots=True)
 class ClusterAnswer:
-    """One cluster's."""
+    """A cluster's answer to one more replica."""
 
     name: str
     replicas: int
-    """Of the deployment, those to come included."""
+    """Number of the deployment's replicas there, including those placed now."""
     room: bool
     says: str
     remedy: str
@@ -29,20 +29,20 @@ class ClusterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One replica that exists."""
+    """A replica that exists."""
 
     name: str
     cluster: str
     pool: str
     ready: bool
     says: str
-    """Why it is not, in the words of its own condition, and what is wrong with its cluster."""
+    """Message of its Ready condition while that is not True, and what is wrong with its cluster."""
     since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A service that leads to the model."""
+    """A ModelService that leads to the model."""
 
     name: str
     url: str
@@ -53,7 +53,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Clusters that take no replica more for one reason."""
+    """Clusters that have no capacity for another replica for the same reason."""
 
     clusters: str
     nearest: str
@@ -63,7 +63,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer."""
+    """The answer of `why`."""
 
     namespace: str
     name: str
@@ -71,26 +71,26 @@ class Why:
     reason: str
     since: datetime | None
     cause: str
-    """The one thing that stands in the way, or how many replicas answer."""
+    """The most important obstacle, or how many replicas serve."""
     help: tuple[str, ...]
-    """What would help, the smallest change first."""
+    """Changes that would help, the smallest first."""
     desired: int
     replicas: tuple[ReplicaState, ...]
     waiting: int
-    """Replicas without a place."""
+    """Number of replicas without a cluster."""
     decision: str
-    """What the scheduler decides now, as the condition ReplicasScheduled tells it."""
+    """The scheduler's current decision, as the condition ReplicasScheduled reports it."""
     misses: tuple[Miss, ...]
     routes: tuple[Route, ...]
     weights: tuple[str, ...] = ()
-    """What replicas that have a place now will wait for there."""
+    """Messages about weights that placed replicas wait for."""
     clusters: tuple[ClusterAnswer, ...] = ()
-    """What each says to one replica more, where that was asked for."""
+    """Each cluster's answer to one more replica, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeavingReplica:
-    """A replica that would not stay where or as it is."""
+    """A replica that would leave its cluster or change."""
 
     name: str
     cluster: str
@@ -99,34 +99,35 @@ class LeavingReplica:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentOutcome:
-    """What would become of one deployment."""
+    """The outcome of a plan for one deployment."""
 
     namespace: str
     name: str
     settled: bool
-    """Whether every replica would have a place, and might stay there."""
+    """True if every replica would have a cluster and could stay there."""
     decision: str
     added: tuple[str, ...]
-    """Places of new replicas, as cluster/pool."""
+    """Placements of new replicas, as cluster/pool."""
     removed: tuple[LeavingReplica, ...]
     restarted: tuple[str, ...]
-    """Replicas that would stay and get another shape."""
+    """Replicas that would stay and restart with another spec."""
     stuck: tuple[LeavingReplica, ...]
-    """Replicas that should leave their clusters, and that no other takes."""
+    """Replicas that should leave their cluster and fit no other."""
     waiting: int
-    """Replicas without a place."""
+    """Number of replicas without a cluster."""
     help: tuple[str, ...]
     weights: tuple[str, ...] = ()
-    """What new replicas would wait for in their places."""
+    """Messages about weights that new replicas would wait for."""
 
     @property
     def changes(self) -> bool:
+        """True if any replica would be added, removed, restarted or blocked."""
         return bool(self.added or self.removed or self.restarted or self.stuck)
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What would become of deployments that whoever asks may not list, in numbers."""
+    """Numbers for deployments that the user may not list."""
 
     deployments: int
     added: int
@@ -144,15 +145,17 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The document of a plan."""
+    """The answer of `plan`."""
 
     items: tuple[DeploymentOutcome, ...]
     others: Others | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether every replica would have a place, and might stay there."""
-        return all(one.settled for one in self.items) and not (self.others and self.others.stuck + self.others.waiting)
+        """True if every replica would have a cluster and could stay there."""
+        return all(outcome.settled for outcome in self.items) and not (
+            self.others and self.others.stuck + self.others.waiting
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +166,22 @@ class Hardware:
     device: str
     driver: str
     per_node: int
+    """Number of devices on each node."""
     claimed: bool
-    """Whether pods claim it; otherwise it only guides placement."""
+    """True if pods claim it; otherwise it only guides placement."""
     attributes: dict[str, str]
     capacity: dict[str, str]
     nodes: int
+    """Number of nodes that have it."""
     free: int
+    """Number of those nodes without a replica."""
     clusters: tuple[str, ...]
     selector: str
-    """Which a ModelDeployment may ask by."""
+    """Selector for a ModelDeployment that matches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllHardware:
-    """The document of `hardware`."""
+    """The answer of `hardware`."""
 
     items: tuple[Hardware, ...]

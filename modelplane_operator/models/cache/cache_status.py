@@ -13,7 +13,7 @@ from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, Cl
 from modelplane_operator.models.cache.cache_sources import claim_of, credentials, named, pin_of, source_of, to_pin
 from modelplane_operator.models.cache.hydration import resolved
 
-TOLD: Final = 3  # messages count the others
+TOLD: Final = 3
 """Number of clusters or replicas that a message names."""
 CHANGED: Final = "had another content than was verified and came again"
 """Phrase for files whose content differed and that were fetched again."""

@@ -42,13 +42,13 @@ from modelplane_operator.models.cache.hydration import (
 from modelplane_operator.models.cache.render import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.models.replica.render.fences import render_fences
 
-REQUEUE_SOON: Final = 2.0  # short, because the lists usually arrive soon
+REQUEUE_SOON: Final = 2.0
 """Seconds to wait for the first lists of a cluster."""
 PAUSE: Final = timedelta(minutes=1)  # doubled up to LONGEST
 """Time between the first failure of a hydration and the next Job; doubled after each further failure."""
 LONGEST: Final = timedelta(hours=1)
 """Longest time between two Jobs."""
-CLAIMS: Final = "a volume of it is not bound"  # see _plan_volume
+CLAIMS: Final = "a volume of it is not bound"
 """Phrase in the symptom of a pod that waits for its volume."""
 UNNAMED: Final = (
     "nobody has said which image clusters pull the hydrator in: set --hydrator-image of the operator to its own image"

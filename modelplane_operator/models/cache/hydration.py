@@ -17,11 +17,11 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.models.replica.plan.symptoms import cut, object_in, objects_in, symptoms, told
 
-MOST: Final = 1 << 53  # JSON numbers above are not exact
+MOST: Final = 1 << 53
 """Largest count that is accepted from a cluster."""
 FARTHEST: Final = 10**7  # a third of a year
 """Longest estimate that is shown, in seconds."""
-SHOWN: Final = 600  # clusters may send more
+SHOWN: Final = 600
 """Longest text from a cluster that is shown, in characters."""
 UNBEGUN: Final = timedelta(minutes=2)  # quotas can prevent that
 """Time in which a Job must have a pod."""

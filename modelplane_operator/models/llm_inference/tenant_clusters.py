@@ -51,7 +51,7 @@ ROUND: Final = 60.0
 LIMITS: Final = ServerLimits(answer=2 * MIB, page=2 * MIB, listing=2 * MIB, objects=100, kept=MIB)
 """Limits on responses of tenants' API servers."""
 EVENTS: Final = 20
-"""Health transitions per second and in a burst."""
+"""Events per second that one API server may cause, and their burst."""
 JUDGED: Final = 16  # each is compared with all ranges of the hub
 """Number of addresses that a host name may have."""
 

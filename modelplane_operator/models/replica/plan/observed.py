@@ -15,7 +15,7 @@ from modelplane_operator.models.replica.plan.nodes import Unfit
 from modelplane_operator.models.replica.plan.symptoms import ALL_FIT, is_ready, refusal
 from modelplane_operator.models.replica.render import Context, Lifecycle, picker_pods
 
-REQUEUE_SOON = 0.5  # short, because the lists usually arrive within a second
+REQUEUE_SOON = 0.5
 """Seconds to wait for the first lists of a cluster."""
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
 
