@@ -42,6 +42,7 @@ SECONDS: Final = 8.0  # the API server's timeout is ten
 Named = frozenset[str] | None
 """Namespaces whose deployments an answer may name; None for all."""
 _User = Mapping[str, object]
+"""A user in the form that a SubjectAccessReview has."""
 
 
 class Questions:
@@ -68,7 +69,7 @@ class Questions:
                 question = await asyncio.to_thread(asked, dict(section(request, "object")))
                 if question.namespace != namespace:
                     raise QuestionError("a question is asked in the namespace that it is about")
-                allowed_namespaces = await _check_permissions(question, _requesting_user(request), clients)
+                allowed_namespaces = await _check_permissions(question, _build_user(request), clients)
                 await self._slot.acquire()
                 lookup = asyncio.create_task(self._look_up(question, clients, allowed_namespaces))
                 return await asyncio.shield(lookup)
@@ -112,7 +113,7 @@ async def _check_permissions(question: Question, user: _User, clients: Clients) 
     return frozenset((question.namespace,))
 
 
-def _requesting_user(request: Manifest) -> _User:
+def _build_user(request: Manifest) -> _User:
     """Return the user in the form that a SubjectAccessReview has."""
     info = section(request, "userInfo")
     fields = {"user": "username", "uid": "uid", "groups": "groups", "extra": "extra"}
@@ -128,9 +129,13 @@ class Stored:
     """Copy of the scheduler's fleet model."""
     clusters: tuple[InferenceCluster, ...]
     replicas: Sequence[Manifest]
+    """ModelReplicas of the deployments."""
     deployments: Sequence[Manifest]
+    """ModelDeployments that the Question is about, and for a plan those that wait for capacity."""
     caches: Sequence[Manifest]
+    """ModelCaches of the namespaces concerned."""
     services: Sequence[Manifest]
+    """ModelServices of the Question's namespace."""
 
 
 def stored(question: Question, fleet: FleetView, clients: Clients, named: Named) -> Stored:
@@ -142,7 +147,7 @@ def stored(question: Question, fleet: FleetView, clients: Clients, named: Named)
     all_namespaces, is_plan = named is None or bool(question.cluster), question.spec.ask == "Plan"
     deployments = [
         item
-        for key, item in _list_kind(ModelDeployment, clients)
+        for key, item in _iterate_kind(ModelDeployment, clients)
         if key in affected
         or (is_plan and (all_namespaces or key.namespace in (named or ())) and _needs_capacity(item, fleet))
     ]
@@ -158,12 +163,12 @@ def stored(question: Question, fleet: FleetView, clients: Clients, named: Named)
             for item in (replicas.owned_by(deployment["metadata"]["uid"]) if replicas else ())
         ],
         deployments,
-        [item for key, item in _list_kind(ModelCache, clients) if key.namespace in namespaces],
-        [item for key, item in _list_kind(ModelService, clients) if key.namespace == question.namespace],
+        [item for key, item in _iterate_kind(ModelCache, clients) if key.namespace in namespaces],
+        [item for key, item in _iterate_kind(ModelService, clients) if key.namespace == question.namespace],
     )
 
 
-def _list_kind(kind: Kind, clients: Clients) -> Iterable[tuple[Key, Manifest]]:
+def _iterate_kind(kind: Kind, clients: Clients) -> Iterable[tuple[Key, Manifest]]:
     """Return the objects of a kind in the hub's informer, with their keys."""
     return ((key_of(manifest), manifest) for manifest in clients.hub.find(of(kind)) or ())
 

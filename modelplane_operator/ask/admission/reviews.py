@@ -30,6 +30,7 @@ from modelplane_operator.routing.service.controller import is_made, neighbours, 
 from modelplane_operator.scheduling import budget
 
 Review = Callable[[Any, Any, Clients], Awaitable[Verdict]]
+"""A function of the new object, the old object or None, and the clients."""
 
 SEEN: Final = 0.3
 """Seconds after which the informers usually have an object that was just written; less than the API server's
@@ -71,7 +72,7 @@ def of_kinds(
         need = memory_need(new)
         if need is None:
             return admission.llm_inference.judge(new, need, NOTHING)
-        rendered, *_rest = render_in_fleet(new, need.per_gpu)
+        rendered, *_service = render_in_fleet(new, need.per_gpu)
         uid, namespaces = new.metadata.uid or "", (new.key.namespace,)
         existing = next(children(clients.hub, (of(ModelDeployment),), uid, namespaces), None)
         old = ModelDeployment.parse(existing) if existing else None

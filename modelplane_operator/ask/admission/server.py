@@ -30,6 +30,7 @@ class Forgetful(ResourceMemories):
     """Memories that retain nothing: Kopf would keep a memo of each object and never learn of its deletion."""
 
     async def recall_memo(self, raw_body: Any, *, memobase: Any = None, ephemeral: bool = False) -> Any:
+        """Return a memo that is not stored."""
         return await super().recall_memo(raw_body, memobase=memobase, ephemeral=True)
 
 
@@ -78,8 +79,8 @@ def _create_server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[Web
                 # Rejected before the body is read. Closing the connection makes each further attempt cost a handshake.
                 raise web.HTTPNotFound(headers={"Connection": "close"})
             try:
-                asked = json.loads(await request.read())
-                result = await run_in(loop, webhook.answer(asked) if is_question(asked) else _review(review, asked))
+                body = json.loads(await request.read())
+                result = await run_in(loop, webhook.answer(body) if is_question(body) else _review(review, body))
                 return web.json_response(result)
             except (WebhookError, json.JSONDecodeError, RecursionError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
@@ -89,8 +90,8 @@ def _create_server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[Web
         async with answering_apart(app, webhook.listen, grace=PATIENCE, tls=webhook.tls) as server:
             yield WebhookClientConfig()
             while True:
-                if (shown := webhook.to_show()) is not None:
-                    server.call_soon_threadsafe(webhook.show, shown)
+                if (certificate := webhook.to_show()) is not None:
+                    server.call_soon_threadsafe(webhook.show, certificate)
                 await asyncio.sleep(CERTIFICATE_SECONDS)
 
     return serve

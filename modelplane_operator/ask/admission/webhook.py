@@ -56,9 +56,11 @@ class Webhook:
     name: str
     """Host name by which API servers reach it."""
     clients: Clients
+    """Clients of the hub and the clusters."""
     controllers: tuple[Controller[Any, Any], ...]
     """Controllers that have a review."""
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
+    """TLS context of the server, which always has the current certificate."""
     altered: tuple[str, ...] = field(default=(), init=False)
     """Foreign changes to its configuration, as the leader last read it."""
     _shown: int | None = field(default=None, init=False)
@@ -70,6 +72,7 @@ class Webhook:
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when a Secret changes."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
+    """Limits repeated log lines."""
 
     async def read_paths(self) -> tuple[bytes, ...]:
         """Return the URL paths that API servers use, from the informer."""

@@ -28,10 +28,13 @@ class Pool:
 
     name: str
     class_name: str
+    """Name of the InferenceClass."""
     nodes: tuple[str, ...]
+    """Names of the nodes."""
     unlabelled: tuple[str, ...]
     """Nodes without the pool's label."""
     description: str
+    """Devices of a node, for people."""
     devices: tuple[Section, ...]
     """Devices in the form of an InferenceClass."""
 
@@ -105,7 +108,7 @@ def _create_pool(
     label: str,
     counts: Sequence[tuple[_Kind, int]],
     members: Sequence[Manifest],
-    held: Mapping[str, Mapping[_Kind, Sequence[Section]]],
+    published_devices: Mapping[str, Mapping[_Kind, Sequence[Section]]],
     *,
     known: frozenset[str],
     taken: set[str],
@@ -126,7 +129,7 @@ def _create_pool(
             _render_device(
                 kind,
                 count,
-                [device for name in names for device in held[name][kind]],
+                [device for name in names for device in published_devices[name][kind]],
                 known,
                 number=drivers[:index].count(kind[0]),
             )

@@ -13,6 +13,7 @@ from kubeloop.types import ResourceType
 from kubeloop.words import counted
 
 QUESTION: Final = ResourceType("modelplane.ai/v1alpha1", "Question", "questions")
+"""Type of a Question. It is never stored: the webhook answers it with a rejection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,11 @@ class ClusterAnswer:
     replicas: int
     """Number of the deployment's replicas there, including those placed now."""
     room: bool
+    """True if another replica fits."""
     says: str
+    """Reason why none fits."""
     remedy: str
+    """Advice for that reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,12 @@ class ReplicaState:
     name: str
     cluster: str
     pool: str
+    """Pools of the replica's engines, joined by `+`."""
     ready: bool
     says: str
     """Message of its Ready condition while that is not True, and what is wrong with its cluster."""
     since: datetime | None
+    """Time of the last transition of its Ready condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,12 @@ class Route:
 
     name: str
     url: str
+    """Address of the service; "" before it has one."""
     ready: bool
     says: str
+    """Message of its Ready condition; "" if that is True."""
     help: str
+    """Remedy for that message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +65,13 @@ class Miss:
     """Clusters that have no capacity for another replica for the same reason."""
 
     clusters: str
+    """Number of the clusters, as a phrase."""
     nearest: str
+    """Name of the cluster that is closest to having capacity."""
     reason: str
+    """Reason of that cluster."""
     remedy: str
+    """Advice for that reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +81,26 @@ class Why:
     namespace: str
     name: str
     ready: bool
+    """True if the deployment is Ready and the scheduler's decision has no open points."""
     reason: str
+    """Reason of the Ready condition."""
     since: datetime | None
+    """Time of the last transition of the Ready condition."""
     cause: str
     """The most important obstacle, or how many replicas serve."""
     help: tuple[str, ...]
     """Changes that would help, the smallest first."""
     desired: int
+    """Number of requested replicas."""
     replicas: tuple[ReplicaState, ...]
     waiting: int
     """Number of replicas without a cluster."""
     decision: str
     """The scheduler's current decision, as the condition ReplicasScheduled reports it."""
     misses: tuple[Miss, ...]
+    """Reasons of clusters without capacity; empty once all replicas have a cluster."""
     routes: tuple[Route, ...]
+    """Services that lead to the model."""
     weights: tuple[str, ...] = ()
     """Messages about weights that placed replicas wait for."""
     clusters: tuple[ClusterAnswer, ...] = ()
@@ -95,6 +114,7 @@ class LeavingReplica:
     name: str
     cluster: str
     why: str
+    """Reason to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +129,7 @@ class DeploymentOutcome:
     added: tuple[str, ...]
     """Placements of new replicas, as cluster/pool."""
     removed: tuple[LeavingReplica, ...]
+    """Replicas that would be deleted."""
     restarted: tuple[str, ...]
     """Replicas that would stay and restart with another spec."""
     stuck: tuple[LeavingReplica, ...]
@@ -116,6 +137,7 @@ class DeploymentOutcome:
     waiting: int
     """Number of replicas without a cluster."""
     help: tuple[str, ...]
+    """Changes that would give waiting replicas a cluster."""
     weights: tuple[str, ...] = ()
     """Messages about weights that new replicas would wait for."""
 
@@ -131,9 +153,13 @@ class Others:
 
     deployments: int
     added: int
+    """Number of new replicas."""
     removed: int
+    """Number of replicas that would be deleted."""
     stuck: int
+    """Number of replicas that should leave their cluster and fit no other."""
     waiting: int
+    """Number of replicas without a cluster."""
 
     def __str__(self) -> str:
         whose = counted(self.deployments, "deployment")
@@ -149,6 +175,7 @@ class Outcomes:
 
     items: tuple[DeploymentOutcome, ...]
     others: Others | None = None
+    """Numbers for deployments that the user may not list; None if there are none."""
 
     @property
     def settled(self) -> bool:
@@ -164,6 +191,7 @@ class Hardware:
 
     inference_class: str
     device: str
+    """Name of the device in its class."""
     driver: str
     per_node: int
     """Number of devices on each node."""
@@ -176,6 +204,7 @@ class Hardware:
     free: int
     """Number of those nodes without a replica."""
     clusters: tuple[str, ...]
+    """Names of the clusters that have it."""
     selector: str
     """Selector for a ModelDeployment that matches it."""
 

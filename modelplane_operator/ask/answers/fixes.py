@@ -29,6 +29,7 @@ class Fix:
     """A change, and the number of waiting replicas that it would place."""
 
     change: str
+    """The change, as an instruction."""
     places: int
     """Number of replicas that would get a cluster."""
     missing: int
@@ -54,40 +55,42 @@ def fixes(asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapsh
 
 def _suggest_fewer(decision: Decision) -> Iterator[Fix]:
     """Yield the suggestion to request only as many replicas as fit."""
-    if (placed := decision.desired - decision.missing) > 0:
-        copies = counted(placed, "replica")
+    if (fitting := decision.desired - decision.missing) > 0:
+        copies = counted(fitting, "replica")
         yield Fix(f"ask for {copies} and not {decision.desired}", decision.missing, decision.missing)
 
 
 def _try_changes(
-    asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
+    request: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
 ) -> Iterator[tuple[str, Decision]]:
     """Yield each change with the decision that it leads to."""
     now = snapshot.now
     reasons = [(refusal.nearest, refusal.reason) for refusal in decision.refusals]
-    for change, edited in _edit_request(asked, reasons):
+    for change, edited in _edit_request(request, reasons):
         yield change, schedule(edited, fleet, now=now)
     for name, cause in reasons:
         grown = _grow_pool(snapshot.cluster.get(name), cause, decision.missing)
         if grown is None:
             continue
         fleet.observe_cluster(grown[1])
-        yield grown[0], schedule(asked, fleet, now=now)
+        yield grown[0], schedule(request, fleet, now=now)
         observe(fleet, snapshot.cluster[name])  # restore the original
 
 
-def _edit_request(asked: PlacementRequest, reasons: list[tuple[str, Reason]]) -> Iterator[tuple[str, PlacementRequest]]:
+def _edit_request(
+    request: PlacementRequest, reasons: list[tuple[str, Reason]]
+) -> Iterator[tuple[str, PlacementRequest]]:
     """Yield edits of the deployment that remove an obstacle: a toleration, or one cluster label less."""
-    requirement = asked.requirement
+    requirement = request.requirement
     for name, cause in reasons:
         match cause:
             case Tainted(key, value, effect):
                 toleration = Toleration(key, not value, value, effect)
                 edited = replace(requirement, tolerations=(*requirement.tolerations, toleration))
-                yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(asked, requirement=edited)
+                yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(request, requirement=edited)
             case LabelDiffers(key, value):
                 edited = replace(requirement, labels=tuple(pair for pair in requirement.labels if pair[0] != key))
-                yield f"do not ask for clusters with {key}={value}", replace(asked, requirement=edited)
+                yield f"do not ask for clusters with {key}={value}", replace(request, requirement=edited)
             case _:
                 pass
 

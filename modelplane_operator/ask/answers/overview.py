@@ -21,7 +21,9 @@ class PoolSummary:
 
     name: str
     nodes: int
+    """Number of nodes."""
     used: int
+    """Number of nodes that replicas use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,22 @@ class ClusterSummary:
 
     name: str
     ready: bool
+    """True if its Ready condition is True."""
     reason: str
+    """Reason of the Ready condition."""
     source: str
+    """Value of `spec.cluster.source`."""
     replicas: int
+    """Number of replicas that are placed there."""
     nodes: int
+    """Number of nodes in its pools."""
     used: int
+    """Number of those nodes that replicas use."""
     pools: tuple[PoolSummary, ...]
     taints: str
+    """Taints as `key:effect`, joined by commas."""
     note: str
-    """Why it is not Ready; "" if it is."""
+    """Message of the Ready condition; "" if that is True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +58,21 @@ class ModelSummary:
     name: str
     ready: bool
     reason: str
+    """Reason of the Ready condition."""
     says: str
+    """Message of the Ready condition."""
     since: datetime | None
+    """Time of the last transition of the Ready condition."""
     running: int
+    """Number of replicas that are Ready."""
     replicas: int
+    """Number of existing replicas."""
     desired: int
+    """Number of requested replicas."""
     nodes: int
+    """Number of nodes that its replicas use."""
     clusters: tuple[str, ...]
+    """Names of the clusters that have its replicas."""
     progress: str
     """Current changes, or why there are none; "" if all is stable."""
 
@@ -67,10 +84,14 @@ class Transit:
     namespace: str
     name: str
     model: str
+    """Name of the ModelDeployment."""
     cluster: str
     stage: str
+    """Stage of its life, such as `starting`."""
     says: str
+    """Message of the Ready condition, if that is not True."""
     since: datetime | None
+    """Time when the stage began, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +102,11 @@ class Aspect:
     status: str
     reason: str
     says: str
+    """Message of the condition."""
     help: str
+    """Remedy for its reason."""
     since: datetime
+    """Time of its last transition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +116,11 @@ class PlacedReplica:
     namespace: str
     name: str
     model: str
+    """Name of the ModelDeployment."""
     pool: str
+    """Pools of the replica's engines, joined by `+`."""
     nodes: int
+    """Number of nodes that it uses."""
     ready: bool
 
 
@@ -150,16 +177,16 @@ def cluster(name: str, seen: Snapshot) -> ClusterDetail | None:
         for item in seen.cluster[name].conditions
         if (since := item.last_transition_time)
     )
-    placed = sorted((item for item in seen.replicas if item.spec.cluster_name == name), key=lambda item: item.key)
-    return ClusterDetail(summary, tuple(conditions), tuple(map(_summarize_replica, placed)))
+    owned = sorted((item for item in seen.replicas if item.spec.cluster_name == name), key=lambda item: item.key)
+    return ClusterDetail(summary, tuple(conditions), tuple(map(_summarize_replica, owned)))
 
 
 def _summarize_replica(replica: ModelReplica) -> PlacedReplica:
     """Return the summary of a replica on a cluster."""
-    placed, (namespace, name) = read(replica), replica.key
-    nodes_by_pool = charges(placed.engines)
+    parsed, (namespace, name) = read(replica), replica.key
+    nodes_by_pool = charges(parsed.engines)
     pools, nodes = "+".join(sorted(nodes_by_pool)), sum(nodes_by_pool.values())
-    return PlacedReplica(namespace, name, placed.owner.name, pools, nodes, is_good(ready(replica.conditions)))
+    return PlacedReplica(namespace, name, parsed.owner.name, pools, nodes, is_good(ready(replica.conditions)))
 
 
 def models(seen: Snapshot) -> tuple[ModelSummary, ...]:

@@ -73,6 +73,7 @@ class Permission(NamedTuple):
     verb: Verb
     type: ResourceType
     key: Key
+    """Namespace and name; an empty name stands for all objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Question:
 
     namespace: str
     spec: QuestionSpec
+    """The validated spec."""
     deployments: tuple[ModelDeployment, ...] = ()
     """Deployments that would be applied."""
     caches: tuple[ModelCache, ...] = ()
@@ -115,7 +117,9 @@ class QuestionAnswer:
     """A document for programs, and a message for people."""
 
     document: dict[str, Any]
+    """The answer as JSON."""
     words: str
+    """The answer as text."""
 
 
 def asked(manifest: Manifest) -> Question:
@@ -231,12 +235,16 @@ def _names(clusters: Mapping[str, object]) -> str:
 
 
 def _hide_others(
-    outcomes: Iterable[DeploymentOutcome], requested: Collection[Key], named: Collection[str] | None
+    outcomes: Iterable[DeploymentOutcome], requested: Collection[Key], allowed_namespaces: Collection[str] | None
 ) -> Outcomes:
     """Return the outcomes; deployments that may not be named, unless they were asked for, only as numbers."""
     visible, hidden = list[DeploymentOutcome](), list[DeploymentOutcome]()
     for outcome in outcomes:
-        is_visible = named is None or outcome.namespace in named or Key(outcome.namespace, outcome.name) in requested
+        is_visible = (
+            allowed_namespaces is None
+            or outcome.namespace in allowed_namespaces
+            or Key(outcome.namespace, outcome.name) in requested
+        )
         (visible if is_visible else hidden).append(outcome)
     return Outcomes(tuple(visible), _summarize_hidden(hidden) if hidden else None)
 

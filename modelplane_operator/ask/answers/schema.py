@@ -41,18 +41,18 @@ def plain(value: Any) -> Any:
 
 def _camel_case(name: str) -> str:
     """Return a field's name in camel case."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
-def _parse(kind: Any, said: Any) -> Any:
+def _parse(kind: Any, value: Any) -> Any:
     """Return a value of the given type from JSON."""
     if isinstance(kind, UnionType):
-        return None if said is None else _parse(next(item for item in get_args(kind) if item is not type(None)), said)
+        return None if value is None else _parse(next(item for item in get_args(kind) if item is not type(None)), value)
     if get_origin(kind) is tuple:
-        return tuple(_parse(get_args(kind)[0], item) for item in said or ())
+        return tuple(_parse(get_args(kind)[0], item) for item in value or ())
     if is_dataclass(kind):
-        data, hints = cast(Mapping[str, Any], said), get_type_hints(kind)
+        data, hints = cast(Mapping[str, Any], value), get_type_hints(kind)
         values = {item.name: data.get(_camel_case(item.name)) for item in fields(kind)}
         return cast(Any, kind)(**{name: _parse(hints[name], item) for name, item in values.items()})
-    return datetime.fromisoformat(said) if kind is datetime else said
+    return datetime.fromisoformat(value) if kind is datetime else value

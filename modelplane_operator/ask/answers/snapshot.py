@@ -32,6 +32,7 @@ class Snapshot:
     deployments: tuple[ModelDeployment, ...]
     caches: tuple[ModelCache, ...]
     now: datetime
+    """Time when the objects were read."""
     model: FleetModel | None = None
     """The scheduler's fleet model, if it is known; otherwise it is built from the objects."""
 
@@ -59,8 +60,8 @@ class Snapshot:
     def owned(self) -> Mapping[Key, Sequence[ModelReplica]]:
         """Return the replicas by the deployment that owns them."""
         by_owner: defaultdict[Key, list[ModelReplica]] = defaultdict(list)
-        for replica, placed in zip(self.replicas, self.placed, strict=True):
-            by_owner[Key(placed.owner.namespace, placed.owner.name)].append(replica)
+        for replica, parsed in zip(self.replicas, self.placed, strict=True):
+            by_owner[Key(parsed.owner.namespace, parsed.owner.name)].append(replica)
         return by_owner
 
     def fleet(self) -> FleetModel:

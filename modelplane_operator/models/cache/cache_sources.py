@@ -29,6 +29,7 @@ class HydratorCredentials:
     """The keys of a Secret that the hydrator gets as environment variables."""
 
     secret: str
+    """Name of the Secret in the cache's namespace."""
     variables: Mapping[str, str]
     """Required keys of the Secret, by environment variable."""
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -77,11 +78,11 @@ def content_of(cache: ModelCache) -> str:
     Another content gets another volume; the size does not count.
     """
     source = fetched_by(cache)
-    fields = [cache.spec.source, *_identifying_fields(source), source.allow_patterns, source.ignore_patterns]
+    fields = [cache.spec.source, *_identify_content(source), source.allow_patterns, source.ignore_patterns]
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:DIGITS]
 
 
-def _identifying_fields(source: Remote) -> tuple[str, ...]:
+def _identify_content(source: Remote) -> tuple[str, ...]:
     """Return the fields that identify the content of a source."""
     match source:
         case HuggingFace():

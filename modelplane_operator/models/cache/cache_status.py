@@ -33,13 +33,13 @@ def judged(
     """
     source = source_of(cache)
     if not meant:
-        no_clusters = _no_clusters_message(cache, left_out)
+        no_clusters = _explain_no_clusters(cache, left_out)
         return (
             ClustersMatched.NO_CLUSTERS.condition(now, message=no_clusters),
             ArtifactReady.NO_CLUSTERS.condition(now, message=no_clusters),
         )
     clusters, cluster_names = counted(len(meant), "cluster"), listed((row.name for row in meant), TOLD)
-    suffix = f". {_without_storage_message(left_out)}" if left_out else ""
+    suffix = f". {_list_without_storage(left_out)}" if left_out else ""
     matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {cluster_names}{suffix}")
     ready = [row for row in meant if row.phase == "Ready"]
     failed = [row for row in meant if row.phase == "Failed"]
@@ -92,17 +92,17 @@ def _count_files(count: int | None, phrase: str) -> Sequence[str]:
     return [f"{counted(count, 'file')} {phrase}"] if count else []
 
 
-def _no_clusters_message(cache: ModelCache, left_out: Sequence[str]) -> str:
+def _explain_no_clusters(cache: ModelCache, excluded: Sequence[str]) -> str:
     """Return why no cluster must hold the weights."""
-    if left_out:
-        return f"{_without_storage_message(left_out)}: {REMEDY}"
+    if excluded:
+        return f"{_list_without_storage(excluded)}: {REMEDY}"
     matches = "matches clusterSelector" if cache.spec.cluster_selector else "is there"
     return f"No cluster {matches}: label one, or correct it"
 
 
-def _without_storage_message(left_out: Sequence[str]) -> str:
+def _list_without_storage(excluded: Sequence[str]) -> str:
     """Return a message with the selected clusters that have no storage for caches."""
-    return f"Clusters without storage for caches are left out: {listed(left_out, TOLD)}"
+    return f"Clusters without storage for caches are left out: {listed(excluded, TOLD)}"
 
 
 def ready_of(meant: Sequence[CachedCluster]) -> str:

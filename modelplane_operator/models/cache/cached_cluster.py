@@ -75,6 +75,7 @@ class ClusterState:
     storage_class: str = ""
     """StorageClass for caches on the cluster."""
     isolation: Isolation = Isolation()  # noqa: RUF009 - frozen
+    """Isolation settings of the InferenceCluster."""
     users: tuple[User, ...] = ()
     """Replicas there that start from the cache."""
     connected: bool = True
@@ -129,6 +130,7 @@ class ClusterPlan:
     told: CachedCluster
     """Row of the cluster in the cache's status."""
     steps: tuple[Step, ...] = ()
+    """Steps in the order in which to carry them out."""
     requeue_after: float | None = None
     """Seconds until the next reconcile, or None."""
     counts: bool = True
@@ -203,7 +205,9 @@ class _VolumePlan:
     """The state of a volume and the objects that it needs."""
 
     phase: Phase
+    """Phase for the status row."""
     message: str = ""
+    """Message for the status row; "" if nothing is wrong."""
     retry: datetime | None = None
     """Time when a failed Job is created again."""
     recheck: datetime | None = None

@@ -43,6 +43,7 @@ INDEXES: Indexes = {
     REPLICAS: {"cache": model_replica.started_from, "cluster": placed_on},
     CACHES: {"cluster": staged_on, "namespace": lambda manifest: (manifest["metadata"]["namespace"],)},
 }
+"""Indexes of the hub's informers."""
 
 
 def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[ModelCache, Observed]:
@@ -54,16 +55,16 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         secret = await _read_secret(cache, referenced)
         states = await _observe_clusters(cache, uid, clients)
         crowded = _is_crowded(cache, clients.hub)
-        left_out = _clusters_without_storage(cache, clients.hub)
+        excluded = _find_without_storage(cache, clients.hub)
         return Observed(
-            cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
+            cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, excluded
         )
 
     return Controller(
         ModelCache,
         observe,
         plan,
-        with_refusals=lambda seen, refusals: replace(seen, refusals=refusals),
+        with_refusals=lambda observed, refusals: replace(observed, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
         watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
@@ -96,7 +97,7 @@ async def _read_secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapp
 
 async def _observe_clusters(cache: ModelCache, uid: str, clients: Clients) -> Sequence[ClusterState]:
     """Return the clusters that the cache selects or has objects on. Clusters are queried concurrently."""
-    reported = {one.name for one in cache.status.clusters} if cache.status else set[str]()
+    reported = {each_state.name for each_state in cache.status.clusters} if cache.status else set[str]()
     users, states = _find_users(cache, clients.hub), list[ClusterState]()
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
@@ -107,11 +108,14 @@ async def _observe_clusters(cache: ModelCache, uid: str, clients: Clients) -> Se
             continue
         isolation = parse_stored(Isolation, section(cluster, "spec", "isolation"))
         states.append(replace(state, isolation=isolation))
-    states.sort(key=lambda one: one.name)
+    states.sort(key=lambda each_state: each_state.name)
     complete = await asyncio.gather(
-        *(_observe_unwatched(one, cache, clients, known=one.name in reported) for one in states)
+        *(_observe_unwatched(each_state, cache, clients, known=each_state.name in reported) for each_state in states)
     )
-    return [replace(one, namespace=None) if _is_namespace_needed(one, clients.hub) else one for one in complete]
+    return [
+        replace(each_state, namespace=None) if _is_namespace_needed(each_state, clients.hub) else each_state
+        for each_state in complete
+    ]
 
 
 async def _observe_unwatched(state: ClusterState, cache: ModelCache, clients: Clients, *, known: bool) -> ClusterState:
@@ -169,14 +173,14 @@ async def _with_existing(state: ClusterState, claim: Key, clients: Clients) -> C
 def _find_replicas(namespace: str, cluster: str, hub: Cluster) -> Sequence[Manifest]:
     """Return the replicas on a cluster whose namespace there has the given name."""
     replicas = hub.find(REPLICAS)
-    placed = replicas.by("cluster", cluster) if replicas else ()
-    return [replica for replica in placed if names.remote_namespace(key_of(replica).namespace) == namespace]
+    on_cluster = replicas.by("cluster", cluster) if replicas else ()
+    return [replica for replica in on_cluster if names.remote_namespace(key_of(replica).namespace) == namespace]
 
 
 def _is_namespace_needed(state: ClusterState, hub: Cluster) -> bool:
     """True if a replica has been placed in a namespace that was about to be deleted, while other clusters answered."""
-    placed = _find_replicas(key_of(state.namespace).name, state.name, hub) if state.namespace else ()
-    return not all(map(is_terminating, placed))
+    replicas = _find_replicas(key_of(state.namespace).name, state.name, hub) if state.namespace else ()
+    return not all(map(is_terminating, replicas))
 
 
 async def _find_unused_namespace(name: str, remote: Cluster, hub: Cluster) -> Manifest | None:
@@ -194,7 +198,7 @@ async def _find_unused_namespace(name: str, remote: Cluster, hub: Cluster) -> Ma
         return None
 
 
-def _clusters_without_storage(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
+def _find_without_storage(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
     """Return the names of selected clusters without storage for caches."""
     clusters = hub.find(CLUSTERS) or ()
     excluded = (
@@ -231,7 +235,7 @@ def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
     old, new = (_cluster_fields(cluster) if cluster else None for cluster in change)
     if old != new:
         for cluster in filter(None, change):
-            yield from _affected_caches(cluster, hub)
+            yield from _find_affected(cluster, hub)
 
 
 def _cluster_fields(cluster: Manifest) -> tuple[object, ...]:
@@ -240,7 +244,7 @@ def _cluster_fields(cluster: Manifest) -> tuple[object, ...]:
     return status, labels_of(cluster), is_terminating(cluster), section(cluster, "spec", "isolation")
 
 
-def _affected_caches(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
+def _find_affected(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
     """Yield the caches that select a cluster or have objects on it."""
     name = cluster["metadata"]["name"]
     for cache in hub.find(CACHES) or ():
@@ -251,7 +255,7 @@ def _affected_caches(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
 def _on_connection(name: str, hub: Cluster) -> Iterable[Key]:
     """Return the caches on a cluster whose connection begins or ceases to answer."""
     cluster = find(hub, CLUSTERS, Key("", name))
-    return _affected_caches(cluster, hub) if cluster else ()
+    return _find_affected(cluster, hub) if cluster else ()
 
 
 def _on_replica(change: Change, _: Cluster) -> Iterable[Key]:

@@ -85,18 +85,23 @@ def _metadata(live: Manifest) -> Manifest:
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+"""Fields of metadata that are retained."""
 _CONDITION: Final = ("type", "status", "reason", "message")
+"""Fields of a Job's condition that are retained."""
 _ENDS: Final = frozenset({"Complete", "Failed"})
+"""Types of the conditions of a finished Job."""
 
 
 # Read objects ---------------------------------------------------------------------------------------------------------
 
 
 def succeeded(job: Manifest) -> bool:
+    """True if a Job has completed."""
     return condition(job, "Complete").is_true
 
 
 def failed(job: Manifest) -> bool:
+    """True if a Job has failed for good."""
     return condition(job, "Failed").is_true
 
 
@@ -123,7 +128,9 @@ def reported(job: Manifest, pods: Iterable[Manifest]) -> Reported:
 def trouble(pods: Sequence[Manifest]) -> str:
     """Return what prevents the pods of a Job from succeeding; "" if nothing."""
     alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
-    messages = [message for pod in _failed_pods(pods) if not is_terminating(pod) and (message := _exit_message(pod))]
+    messages = [
+        message for pod in _sort_failed_pods(pods) if not is_terminating(pod) and (message := _exit_message(pod))
+    ]
     last_failure = f"tried again after: {messages[-1]}" if messages and alive else messages[-1] if messages else ""
     return legible("; ".join(filter(None, (last_failure, told(symptoms(alive)) if alive else "")))[:SHOWN])
 
@@ -167,7 +174,7 @@ def _latest_start(pod: Manifest, state: str) -> str:
     return max((str(status.get("startedAt") or "") for status in states), default="")
 
 
-def _failed_pods(pods: Iterable[Manifest]) -> list[Manifest]:
+def _sort_failed_pods(pods: Iterable[Manifest]) -> list[Manifest]:
     """Return the failed pods, the latest last."""
     failed = [pod for pod in pods if section(pod, "status").get("phase") == "Failed"]
     return sorted(failed, key=lambda pod: (_latest_start(pod, "terminated"), pod["metadata"]["name"]))

@@ -35,6 +35,7 @@ KIND = ModelCache.definition.kind
 MOST: Final = 100  # each has seven objects on each of its clusters
 """Number of caches that a namespace may have."""
 CROWDED: Final = f"the {MOST} oldest caches of a namespace are staged, and it is none of them: delete some of those"
+"""Message for a cache beyond the limit."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -47,7 +48,7 @@ def plan(seen: Observed) -> Plan:
     if not seen.namespace_uid:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _has_objects(seen):
-        return Plan(status=_crowded_status(seen), requeue_after=PAUSE.total_seconds())
+        return Plan(status=_report_crowded(seen), requeue_after=PAUSE.total_seconds())
     plans = _plan_clusters(seen, plan_cluster)
     waits = [cluster_plan.requeue_after for cluster_plan in plans if cluster_plan.requeue_after is not None]
     if credentials(source_of(seen.cache)) and any(cluster_plan.told.phase != "Ready" for cluster_plan in plans):
@@ -63,13 +64,13 @@ def plan(seen: Observed) -> Plan:
 
 
 def _plan_clusters(
-    observed: Observed, plan_one: Callable[[Observed, ClusterState], ClusterPlan | None]
+    observed: Observed, plan_single: Callable[[Observed, ClusterState], ClusterPlan | None]
 ) -> Sequence[ClusterPlan]:
     """Return the plan of each cluster. Any data of one cluster, even malformed, must not affect the others."""
 
     def plan_safely(cluster: ClusterState) -> ClusterPlan | None:
         try:
-            cluster_plan = plan_one(observed, cluster)
+            cluster_plan = plan_single(observed, cluster)
             return cluster_plan and paced(observed, cluster_plan)
         except Exception as error:  # noqa: BLE001 - a hostile cluster may return anything
             message = f"what cluster {cluster.name} says cannot be read: {Defect.by(error)}"
@@ -119,7 +120,7 @@ def _has_objects(observed: Observed) -> bool:
     return bool(reported) or any(cluster.children or cluster.users for cluster in observed.clusters)
 
 
-def _crowded_status(observed: Observed) -> ModelCacheStatus:
+def _report_crowded(observed: Observed) -> ModelCacheStatus:
     """Return the status of a cache beyond the namespace's limit."""
     too_many = ArtifactReady.TOO_MANY.condition(observed.now, message=CROWDED)
     return ModelCacheStatus(conditions=(too_many, not_ready(KIND, too_many)))

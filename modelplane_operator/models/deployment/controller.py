@@ -40,6 +40,7 @@ DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(Mod
 
 
 WHILE_PAUSED = "replicas still leave clusters that are drained or deleted, and take requests while they answer"
+"""Message about what still happens while a deployment is paused."""
 
 
 def _backend_keys(route: Manifest) -> Iterator[Key]:
@@ -62,8 +63,8 @@ def _cache_key(deployment: Manifest) -> Iterator[Key]:
 
 def _needs_capacity(deployment: Manifest) -> Iterator[bool]:
     """Yield True if a deployment waits for capacity: a replica has no cluster, or none to move to."""
-    placed = condition(deployment, ReplicasScheduled.__name__).is_true
-    if not placed or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
+    has_clusters = condition(deployment, ReplicasScheduled.__name__).is_true
+    if not has_clusters or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
         yield True
 
 
@@ -73,6 +74,7 @@ INDEXES: Indexes = {
     ENDPOINTS: {"backend": _backend_key},
     HTTP_ROUTE: {"backend": _backend_keys},
 }
+"""Indexes of the hub's informers."""
 
 
 def controller(
@@ -84,9 +86,9 @@ def controller(
     reason of ReplicasScheduled and the seconds that the plan took.
     """
 
-    def decide(seen: Observed) -> Plan:
+    def decide(observed: Observed) -> Plan:
         started_at = time.monotonic()
-        result = plan(seen)
+        result = plan(observed)
         for current in result.status.conditions if result.status else ():
             if current.type == ReplicasScheduled.__name__:
                 scheduled(current.reason, time.monotonic() - started_at)
@@ -125,7 +127,7 @@ def controller(
             of(ModelCache): _on_cache,
             HTTP_ROUTE: _on_route,
         },
-        on_connection=_affected_deployments,
+        on_connection=_find_affected,
         while_paused=lambda _: WHILE_PAUSED,
         indexes=INDEXES,
         listeners=(fleet.listen,),
@@ -172,7 +174,7 @@ def _find_routed(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[
     return frozenset(routed), frozenset(key for key in routed if not any(map(unrouted, routes_by_replica[key])))
 
 
-# Mappers -------------------------------------------------------------------------------------------------------------
+# Mappers --------------------------------------------------------------------------------------------------------------
 
 _owner = owner_of_kind("ModelDeployment")
 
@@ -180,11 +182,13 @@ _owner = owner_of_kind("ModelDeployment")
 def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
     """Yield the owner of a replica and, when nodes become free, the deployments that wait for capacity."""
     yield from _owner(change, hub)
-    if change.new is None or (change.old is not None and _reserved_nodes(change.old) != _reserved_nodes(change.new)):
+    if change.new is None or (
+        change.old is not None and _read_reserved_nodes(change.old) != _read_reserved_nodes(change.new)
+    ):
         yield from _deployments_without_capacity(hub)
 
 
-def _reserved_nodes(replica: Manifest) -> tuple[Any, ...]:
+def _read_reserved_nodes(replica: Manifest) -> tuple[Any, ...]:
     """Return what a replica still reserves of an earlier shape: its annotation and the nodes in its status."""
     return annotations_of(replica).get(labels.HELD_NODES), section(replica, "status").get("heldNodes")
 
@@ -193,11 +197,11 @@ def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the deployments with replicas on a cluster or without capacity, if a field that the scheduler reads
     changed.
     """
-    old, new = (_scheduling_fields(manifest) if manifest else None for manifest in change)
-    return _affected_deployments(change.latest["metadata"]["name"], hub) if old != new else ()
+    old, new = (_pick_scheduling_fields(manifest) if manifest else None for manifest in change)
+    return _find_affected(change.latest["metadata"]["name"], hub) if old != new else ()
 
 
-def _scheduling_fields(cluster: Manifest) -> tuple[Any, ...]:
+def _pick_scheduling_fields(cluster: Manifest) -> tuple[Any, ...]:
     """Return the fields of an InferenceCluster that the scheduler and the renderer read."""
     metadata, status = section(cluster, "metadata"), section(cluster, "status")
     ready = condition(cluster, "Ready")
@@ -220,7 +224,7 @@ def _scheduling_fields(cluster: Manifest) -> tuple[Any, ...]:
     )
 
 
-def _affected_deployments(cluster: str, hub: Cluster) -> Iterable[Key]:
+def _find_affected(cluster: str, hub: Cluster) -> Iterable[Key]:
     """Yield the deployments with replicas on a cluster, and those that wait for capacity."""
     replicas = hub.find(REPLICAS)
     for replica in replicas.by("cluster", cluster) if replicas else ():

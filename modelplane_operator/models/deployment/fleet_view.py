@@ -22,6 +22,7 @@ MOST_DEVICES = 1024  # a fleet of a thousand clusters has some dozens
 """Limit of the cache of published devices, in distinct pool contents."""
 
 Devices = tuple[PublishedDevice, ...]
+"""Devices of a pool."""
 
 log = structlog.get_logger()
 
@@ -31,7 +32,9 @@ class FleetView:
     """Feeds a FleetModel from informers. An object that cannot be parsed leaves the model unchanged."""
 
     now: Callable[[], datetime]
+    """Clock, which tests replace."""
     model: FleetModel = field(default_factory=FleetModel)
+    """The scheduler's model of the fleet."""
     clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
     """Last readable InferenceCluster of each name; pools with equal devices share one tuple."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)

@@ -12,28 +12,29 @@ from modelplane_operator.api.model_deployment import ReplicasScheduled
 WHY = frozenset(one.reason for one in ReplicasScheduled if one.status == "False")
 """Reasons of ReplicasScheduled while it is False."""
 NAME = ("namespace", "name")
+"""Labels of the gauges."""
 
 
-def _desired_replicas(deployment: Manifest) -> int:
+def _count_desired(deployment: Manifest) -> int:
     return _count(section(deployment, "spec"), "replicas")
 
 
-def _placed_replicas(deployment: Manifest) -> int:
+def _count_placed(deployment: Manifest) -> int:
     return _count(section(deployment, "status", "replicas"), "total")
 
 
-def _ready_replicas(deployment: Manifest) -> int:
+def _count_ready(deployment: Manifest) -> int:
     return _count(section(deployment, "status", "replicas"), "ready")
 
 
-def _unplaced_samples(deployment: Manifest) -> Iterator[Sample]:
+def _sample_unplaced(deployment: Manifest) -> Iterator[Sample]:
     """Yield the number of replicas without a cluster, labelled by the reason."""
-    missing = _desired_replicas(deployment) - _placed_replicas(deployment)
+    missing = _count_desired(deployment) - _count_placed(deployment)
     if missing > 0 and not is_terminating(deployment):
-        yield (*key_of(deployment), _unplaced_reason(deployment)), missing
+        yield (*key_of(deployment), _find_reason(deployment)), missing
 
 
-def _unplaced_reason(deployment: Manifest) -> str:
+def _find_reason(deployment: Manifest) -> str:
     """Return the last reason of ReplicasScheduled; Scheduling while none is reported."""
     reason = condition(deployment, ReplicasScheduled.__name__).reason
     return reason if reason in WHY else ReplicasScheduled.SCHEDULING.reason
@@ -50,17 +51,13 @@ def _gauge_per_deployment(name: str, meaning: str, count: Callable[[Manifest], i
 
 
 GAUGES = (
-    _gauge_per_deployment(
-        "modelplane_modeldeployment_spec_replicas", "Replicas that are asked for.", _desired_replicas
-    ),
-    _gauge_per_deployment(
-        "modelplane_modeldeployment_status_replicas", "Replicas that have a cluster.", _placed_replicas
-    ),
-    _gauge_per_deployment("modelplane_modeldeployment_status_replicas_ready", "Replicas that answer.", _ready_replicas),
+    _gauge_per_deployment("modelplane_modeldeployment_spec_replicas", "Replicas that are asked for.", _count_desired),
+    _gauge_per_deployment("modelplane_modeldeployment_status_replicas", "Replicas that have a cluster.", _count_placed),
+    _gauge_per_deployment("modelplane_modeldeployment_status_replicas_ready", "Replicas that answer.", _count_ready),
     Gauge(
         "modelplane_modeldeployment_status_replicas_unplaced",
         "Replicas that have no cluster, by the reason of ReplicasScheduled.",
         (*NAME, "reason"),
-        _unplaced_samples,
+        _sample_unplaced,
     ),
 )

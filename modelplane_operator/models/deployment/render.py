@@ -44,18 +44,21 @@ def render_replica(
     return {
         "apiVersion": ModelReplica.definition.api_version,
         "kind": ModelReplica.definition.kind,
-        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
+        "metadata": {**_render_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
             "clusterName": placement.cluster,
-            **_cache_ref(template.model_cache_ref, placement, cache),
-            **_serving(template.serving, cluster),
+            **_render_cache_ref(template.model_cache_ref, placement, cache),
+            **_render_serving(template.serving, cluster),
             "podRevision": REVISION,
-            "engines": [_engine(engines[placed.name], placed, cluster) for placed in placement.engines],
+            "engines": [
+                _render_engine(engines[placed_engine.name], placed_engine, cluster)
+                for placed_engine in placement.engines
+            ],
         },
     }
 
 
-def _serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manifest:
+def _render_serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manifest:
     """Render how the engines share the work. Defaults are left out, because existing replicas do not have them."""
     if serving is None:
         return {}
@@ -65,7 +68,7 @@ def _serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manif
     }
 
 
-def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
+def _render_cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
     """Render the reference to the cache: its complete volume if that is not the default, its repository and its
     size.
     """
@@ -112,7 +115,7 @@ def render_endpoint(
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
         # Created with its finalizer, because a write of its own would be needed otherwise.
-        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
+        "metadata": {**_render_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
             "url": f"{address}{prefix}v1",
             "rewritePath": prefix,
@@ -121,7 +124,7 @@ def render_endpoint(
     }
 
 
-def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
+def _render_metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
     """Render the metadata of a replica and its endpoint: the user's labels, overridden by the operator's."""
     template = deployment.spec.template
     users = template.metadata.labels if template and template.metadata else {}
@@ -137,7 +140,7 @@ def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
     )
 
 
-def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
+def _render_engine(engine: DeployedEngine, placement: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
     """Render an engine of a replica. Fields with their default value are left out."""
     members = {member.role: member for member in engine.members}
     return {
@@ -149,13 +152,13 @@ def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceC
         **({"health": engine.health.to_manifest()} if engine.health else {}),
         **({"ranks": engine.ranks} if engine.ranks > 1 else {}),
         **({"workersServe": True} if engine.workers_serve else {}),
-        "members": [_member(members[member.role], member, cluster) for member in placed.members],
+        "members": [_render_member(members[member.role], member, cluster) for member in placement.members],
     }
 
 
-def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
+def _render_member(member: Member, placement: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
     """Render a member of an engine: its node pool, device requests, default requests and pod template."""
-    share, key = node_share(placed.pool, placed.claims, cluster), _topology_key(placed.pool, cluster)
+    share, key = node_share(placement.pool, placement.claims, cluster), _find_topology_key(placement.pool, cluster)
     requests = [
         {
             "name": claim.name,
@@ -163,11 +166,11 @@ def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster |
             "count": claim.count,
             **({"selectors": [{"cel": cel} for cel in claim.selectors]} if claim.selectors else {}),
         }
-        for claim in placed.claims
+        for claim in placement.claims
     ]
     return {
         "role": member.role,
-        "nodePoolName": placed.pool,
+        "nodePoolName": placement.pool,
         **({"deviceRequests": requests} if requests else {}),
         **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
         **({"defaultRequests": share.to_manifest()} if share else {}),
@@ -176,7 +179,7 @@ def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster |
     }
 
 
-def _topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
+def _find_topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
     """Return the node label that groups the nodes of a pool by fabric, or None if the pool has no fabric."""
     pools = cluster.spec.node_pools if cluster else ()
     return next((pool_.fabric.topology_key for pool_ in pools if pool_.name == pool and pool_.fabric), None)

@@ -33,14 +33,15 @@ Grants = Collection[tuple[str, str]]
 """(source namespace, allowed target namespace on the hub), or (source namespace, allowed Ingress host)."""
 
 
-def _location_names(inference: Manifest) -> tuple[str, ...]:
+def _list_location_names(inference: Manifest) -> tuple[str, ...]:
     """Return the provider names of the current and former locations of an LLMInference."""
     provider = section(inference, "spec").get("providerConfigName")
     former = [location.get("name", "") for location in section(inference, "status").get("locations") or ()]
     return tuple(dict.fromkeys(filter(None, (provider, *former))))
 
 
-INDEXES: Indexes = {INFERENCES: {"place": _location_names}}
+INDEXES: Indexes = {INFERENCES: {"place": _list_location_names}}
+"""Indexes of the hub's informers."""
 
 
 def controller(
@@ -80,7 +81,7 @@ def controller(
             SERVICES: owner_of_kind("LLMInference"),
             CLUSTERS: _on_cluster,
         },
-        on_connection=_affected_inferences,
+        on_connection=_find_affected,
         concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # a tenant's clusters may answer slowly
         indexes=INDEXES,
         while_leading=(tenants.run,),
@@ -251,7 +252,7 @@ async def _find_foreign_engine(kube: Kube, key: Key, runtime: str) -> tuple[Mani
 # Mappers --------------------------------------------------------------------------------------------------------------
 
 
-def _affected_inferences(connection: str, hub: Cluster) -> Iterable[Key]:
+def _find_affected(connection: str, hub: Cluster) -> Iterable[Key]:
     """Return the LLMInferences that use or used a connection.
 
     A tenant's connection concerns only its own namespace.
@@ -264,4 +265,4 @@ def _affected_inferences(connection: str, hub: Cluster) -> Iterable[Key]:
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the LLMInferences on a cluster whose grants change."""
     old, new = (cluster and section(cluster, "spec").get("llmInferences") for cluster in change)
-    return _affected_inferences(change.latest["metadata"]["name"], hub) if old != new else ()
+    return _find_affected(change.latest["metadata"]["name"], hub) if old != new else ()

@@ -21,6 +21,7 @@ from modelplane_operator.models.replica.plan.symptoms import unfinished
 MOST: Final = 2**31 - 1
 """Largest count that the API has."""
 _COUNTS: Final = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")
+"""Fields of a status that are counts."""
 _REASONS: Final[Mapping[object, ModelReady]] = {
     "Ready": ModelReady.READY,
     "Updating": ModelReady.UPDATING,
@@ -33,16 +34,16 @@ def model_ready(engine: Manifest | None, now: datetime) -> Condition:
     """Return the ModelReady condition for an engine, or for none."""
     if engine is None:
         return ModelReady.NOT_CREATED.condition(now)
-    return (_deployment_ready if engine["kind"] == "Deployment" else _runtime_ready)(engine, now)
+    return (_check_deployment if engine["kind"] == "Deployment" else _check_runtime)(engine, now)
 
 
 def replicas(engine: Manifest | None) -> int | None:
     """Return the number of running copies, if the engine reports it."""
     name = "readyReplicas" if engine and engine["kind"] == "Deployment" else "replicas"
-    return _valid_counts(section(engine or {}, "status")).get(name)
+    return _read_counts(section(engine or {}, "status")).get(name)
 
 
-def _runtime_ready(runtime: Manifest, now: datetime) -> Condition:
+def _check_runtime(runtime: Manifest, now: datetime) -> Condition:
     """Return the ModelReady condition of a VLLMRuntime."""
     model_status = section(runtime, "status").get("modelStatus")
     reason = _REASONS.get(model_status, ModelReady.UNKNOWN) if isinstance(model_status, str) else ModelReady.UNKNOWN
@@ -56,10 +57,10 @@ def _runtime_ready(runtime: Manifest, now: datetime) -> Condition:
     return reason.condition(now, message=message)
 
 
-def _deployment_ready(deployment: Manifest, now: datetime) -> Condition:
+def _check_deployment(deployment: Manifest, now: datetime) -> Condition:
     """Return the ModelReady condition of a Deployment."""
-    counts = _valid_counts(section(deployment, "status"))
-    generation = _valid_counts(section(deployment, "metadata"), ("generation",))
+    counts = _read_counts(section(deployment, "status"))
+    generation = _read_counts(section(deployment, "metadata"), ("generation",))
     missing = unfinished({"metadata": generation, "status": {"observedGeneration": 0, **counts}}, 1)
     if not missing:
         return ModelReady.READY.condition(now)
@@ -80,7 +81,7 @@ def _explain(deployment: Manifest) -> Sequence[str]:
     return (worded(progressing.reason, progressing.message) if progressing.status == "False" else "", hint)
 
 
-def _valid_counts(fields: Mapping[str, object], field_names: tuple[str, ...] = _COUNTS) -> Mapping[str, int]:
+def _read_counts(fields: Mapping[str, object], field_names: tuple[str, ...] = _COUNTS) -> Mapping[str, int]:
     """Return the fields that are integers in the API's range."""
     values = {name: fields.get(name) for name in field_names}
     return {

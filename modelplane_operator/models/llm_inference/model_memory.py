@@ -32,6 +32,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
 """Size of the weights in GB, as large as their files, for models whose names do not have it or mislead."""
 
 _SIZE: Final = re.compile(r"(?:(?P<experts>[0-9]{1,3})x)?(?P<number>[0-9]{1,4}(\.[0-9]{1,3})?)(?P<unit>[BM])", re.I)
+"""Form of a size in a model's name, such as `8x7B`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class MemoryRequirement:
     """Memory of each GPU in GiB, and how it was determined."""
 
     per_gpu: int
+    """GiB of each GPU."""
     known: Literal["Said", "KnownModel", "AssumedFromName"]
     """Source of the figure."""
     words: str

@@ -85,6 +85,7 @@ class Observed:
     target: Location | UnusableTarget | None
     """The target location, or why it is unusable; None with placement Fleet."""
     now: datetime
+    """Time of the plan."""
     states: Mapping[Location, ClusterState] = field(default_factory=dict[Location, ClusterState])
     """State of each current or former location."""
     in_fleet: tuple[Manifest, ...] = ()
@@ -151,13 +152,13 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
         steps += [delete(item) for item in observed.in_fleet]
     available = _runtime_condition(observed, RuntimeAvailable.AVAILABLE)
     ready = model_ready(engine, now)
-    at_rest = not nonempty and not observed.in_fleet and ready.status == "True"
+    is_stable = not nonempty and not observed.in_fleet and ready.status == "True"
     status = _compute_status(observed, (target, *nonempty), resolved, available, ready, old=old_locations)
     ingress = next((item for item in state.children if item["kind"] == "Ingress"), None)
     host = inference.spec.ingress_host
     url = f"http://{host}" if host and ingress else None
     new_status = status.model_copy(update={"url": url, "replicas": replicas(engine)})
-    return Plan(tuple(steps), new_status, AT_REST if at_rest else REQUEUE_AFTER)
+    return Plan(tuple(steps), new_status, AT_REST if is_stable else REQUEUE_AFTER)
 
 
 def _target_reason(target: Location, state: ClusterState) -> TargetResolved:

@@ -24,15 +24,21 @@ from modelplane_operator.owned import on_hub, owner_labels
 TOKEN_SECRET: Final = "huggingface-token"  # noqa: S105 - the name of a Secret
 """Name of the Secret with a Hugging Face token in the target namespace."""
 TOKEN_KEY: Final = "token"  # noqa: S105
+"""Key of that Secret."""
 _SPAWN: Final = {"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "spawn"}
+"""Variable that vLLM needs for several GPUs."""
 
 
 def render_on_cluster(inference: LLMInference, *, token: bool) -> Sequence[Manifest]:
     """Render the objects on the named cluster. `token` is true if the namespace has a Hugging Face token."""
     ingress = (_render_ingress(inference),) if inference.spec.ingress_host else ()
     if inference.spec.runtime == "Deployment":
-        metadata, env = _metadata(inference), _env(inference)
-        return (render_service(metadata), render_deployment(inference, metadata, _args(inference), env), *ingress)
+        metadata, env = _render_metadata(inference), _render_env(inference)
+        return (
+            render_service(metadata),
+            render_deployment(inference, metadata, _render_args(inference), env),
+            *ingress,
+        )
     return (_render_runtime(inference, token=token), *ingress)
 
 
@@ -41,7 +47,8 @@ def render_in_fleet(inference: LLMInference, memory: int) -> Sequence[Manifest]:
     return _render_model_deployment(inference, memory), _render_model_service(inference)
 
 
-def _metadata(inference: LLMInference) -> Manifest:
+def _render_metadata(inference: LLMInference) -> Manifest:
+    """Render the metadata of an object on the named cluster."""
     return {
         "name": inference.key.name,
         "namespace": inference.target_namespace,
@@ -56,7 +63,7 @@ def _render_runtime(inference: LLMInference, *, token: bool) -> Manifest:
     return {
         "apiVersion": VLLM_RUNTIME.api_version,
         "kind": VLLM_RUNTIME.kind,
-        "metadata": _metadata(inference),
+        "metadata": _render_metadata(inference),
         "spec": {
             "model": {
                 "modelURL": inference.spec.model,
@@ -82,7 +89,7 @@ def _render_ingress(inference: LLMInference) -> Manifest:
     return {
         "apiVersion": INGRESS.api_version,
         "kind": INGRESS.kind,
-        "metadata": _metadata(inference),
+        "metadata": _render_metadata(inference),
         "spec": {
             **({"ingressClassName": spec.ingress_class_name} if spec.ingress_class_name else {}),
             "rules": [
@@ -119,11 +126,13 @@ def _render_model_deployment(inference: LLMInference, memory: int) -> Manifest:
 
 def _render_pod(inference: LLMInference) -> Manifest:
     return {
-        "containers": [{"name": "engine", "image": IMAGE, "args": _args(inference), "env": _env(inference)}],
+        "containers": [
+            {"name": "engine", "image": IMAGE, "args": _render_args(inference), "env": _render_env(inference)}
+        ],
     }
 
 
-def _args(inference: LLMInference) -> Sequence[str]:
+def _render_args(inference: LLMInference) -> Sequence[str]:
     """Return the arguments of vLLM."""
     gpu = inference.spec.gpu
     return [
@@ -133,7 +142,7 @@ def _args(inference: LLMInference) -> Sequence[str]:
     ]
 
 
-def _env(inference: LLMInference) -> Sequence[Manifest]:
+def _render_env(inference: LLMInference) -> Sequence[Manifest]:
     """Render the variables of vLLM. A missing Hugging Face token is allowed."""
     token = {"secretKeyRef": {"name": TOKEN_SECRET, "key": TOKEN_KEY, "optional": True}}
     return [{"name": "HF_TOKEN", "valueFrom": token}, *([_SPAWN] if inference.spec.gpu > 1 else [])]

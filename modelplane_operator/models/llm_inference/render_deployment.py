@@ -23,6 +23,7 @@ from modelplane_operator.models.replica.render.pods import (
 )
 
 IMAGE: Final = pins.VLLM.image
+"""Image of vLLM."""
 SELECTING: Final = "inference.devopstoolkit.ai/llminference"
 """Label that selects the pods of an LLMInference."""
 PORT: Final = 8000

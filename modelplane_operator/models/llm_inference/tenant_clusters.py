@@ -72,16 +72,23 @@ class TenantClusters:
     """Connections to tenants' clusters."""
 
     now: Callable[[], float]
+    """Monotonic clock, which tests replace."""
     ranges: HubRanges
+    """Source of the hub's own address ranges."""
     reach: Reach
+    """Addresses that kubeconfigs may lead to."""
     changed: Callable[[str], None]
     """Called with the name of a connection that begins or ceases to answer."""
     plain_http: bool = field(default=False, kw_only=True)
+    """True if kubeconfigs may use HTTP."""
     fleet: Fleet = field(init=False)
+    """Connections by name."""
     process: ChannelProcess = field(init=False)
     """Process in which responses are parsed."""
     _store: Store = field(init=False)
+    """Informers of the connections."""
     _slots: asyncio.Semaphore = field(init=False)
+    """Limit on concurrent initial lists."""
     _used: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Time of the last use of each connection."""
     _read: dict[str, Access | str] = field(default_factory=dict[str, Access | str], init=False)

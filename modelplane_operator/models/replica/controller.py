@@ -111,6 +111,7 @@ INDEXES: Indexes = {
     REPLICAS: {"cluster": placed_on, "cache": started_from},
     NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
 }
+"""Indexes of the informers on the hub and on the clusters."""
 WATCHED_REMOTELY = (
     Watched(POD, keeping=cut_pod),
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
@@ -141,7 +142,7 @@ def controller(
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
-        state, cluster = await _cluster_state(name, clients, gateways)
+        state, cluster = await _observe_cluster(name, clients, gateways)
         around = Context("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
@@ -159,17 +160,17 @@ def controller(
             elif (tenant_namespace := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Context(
                     tenant_namespace["metadata"]["uid"],
-                    _served_apis(cluster),
+                    _find_served_apis(cluster),
                     await _read_referenced(replica, referenced),
-                    _isolation(name, clients.hub),
+                    _read_isolation(name, clients.hub),
                     images,
                 )
                 fences = _find_isolation_policies(replica, around.namespace_uid, cluster)
             else:
                 state = replace(state, connected=False)  # the informer does not have its namespace yet
-        nodes = _unfit_nodes(cluster) if cluster is not None and state.connected else ALL_FIT
+        nodes = _find_unfit_nodes(cluster) if cluster is not None and state.connected else ALL_FIT
         now = clients.now()
-        hold_reason = _start_blocker(replica, clients.hub)
+        hold_reason = _find_start_blocker(replica, clients.hub)
         return Observed(
             replica, state, around, children, pods, namespace, fences, lifecycle, now, nodes, hold_reason, foreign
         )
@@ -195,7 +196,7 @@ def controller(
     )
 
 
-async def _cluster_state(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
+async def _observe_cluster(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
     """Return the state of the replica's cluster, and its connection if there is one."""
     inference_cluster = find(clients.hub, of(InferenceCluster), Key("", name))
     try:
@@ -214,7 +215,7 @@ async def _cluster_state(name: str, clients: Clients, gateways: Gateways) -> tup
     return ClusterState(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 
 
-def _isolation(name: str, hub: Cluster) -> Isolation:
+def _read_isolation(name: str, hub: Cluster) -> Isolation:
     """Return the isolation settings of an InferenceCluster; the defaults if it does not exist."""
     inference_cluster = find(hub, of(InferenceCluster), Key("", name))
     return parse_stored(Isolation, section(inference_cluster or {}, "spec", "isolation"))
@@ -228,7 +229,7 @@ def _find_isolation_policies(replica: ModelReplica, uid: str, cluster: Cluster) 
     return tuple(applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
 
 
-def _served_apis(cluster: Cluster) -> frozenset[str]:
+def _find_served_apis(cluster: Cluster) -> frozenset[str]:
     """Return the optional APIs that a cluster serves, as far as its informers show."""
     return frozenset(
         name
@@ -260,7 +261,7 @@ async def _read_referenced(replica: ModelReplica, referenced: ReferencedObjects)
     return tuple(filter(None, objects))
 
 
-def _start_blocker(replica: ModelReplica, hub: Cluster) -> str:
+def _find_start_blocker(replica: ModelReplica, hub: Cluster) -> str:
     """Return why the replica must not start yet, because its weights are incomplete on the cluster; "" if it may."""
     reference = replica.spec.model_cache_ref
     cache = find(hub, of(ModelCache), Key(replica.key.namespace, reference.name)) if reference else None
@@ -327,7 +328,7 @@ def _on_node(change: Change, hub: Cluster) -> Iterable[Key]:
     return [key_of(item) for item in replicas.by("cluster", change.cluster) if pool in pools_of(item["spec"])]
 
 
-def _unfit_nodes(cluster: Cluster) -> Unfit:
+def _find_unfit_nodes(cluster: Cluster) -> Unfit:
     """Return the nodes of a cluster that are not ready or are cordoned."""
     nodes = cluster.find(NODE)
     return Unfit(tuple(nodes.by("unfit", True))) if nodes else ALL_FIT  # noqa: FBT003

@@ -25,7 +25,7 @@ OWNERS = {kind.definition.kind: of(kind) for kind in (InferenceCluster, ModelCac
 """Types that own objects on workload clusters, by kind."""
 
 
-def _orphan_samples(cluster: Manifest) -> Iterator[Sample]:
+def _sample_orphans(cluster: Manifest) -> Iterator[Sample]:
     """Yield the number of orphans that an InferenceCluster reports."""
     count = section(cluster, "status").get("orphans")
     if isinstance(count, int):
@@ -33,8 +33,9 @@ def _orphan_samples(cluster: Manifest) -> Iterator[Sample]:
 
 
 GAUGE = Gauge(
-    "modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", ("cluster",), _orphan_samples
+    "modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", ("cluster",), _sample_orphans
 )
+"""Gauge of the orphans on each cluster."""
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Sweeps:
     """Orphans of each cluster, as of the last search."""
 
     kinds: tuple[ResourceType, ...]
+    """Types that are searched."""
     _found: dict[str, tuple[datetime, tuple[str, ...]]] = field(
         default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
     )

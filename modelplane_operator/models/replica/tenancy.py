@@ -51,6 +51,7 @@ LOOKED_FOR = (
 """Types that are searched for foreign objects. Other types, such as custom resources, count through what they own."""
 
 _KINDS = frozenset(kind.kind for kind in LOOKED_FOR)
+"""Kinds of these types."""
 
 EVERYWHERE = {
     SERVICE_ACCOUNT: frozenset({"default", "builder", "deployer"}),
@@ -63,7 +64,9 @@ _LIST_LIMIT = 50  # more than every namespace has by default
 """Number of objects of a type that are listed."""
 # The replica's own objects are deleted by then. Those of a replica that knows the cluster by another name count.
 _FOREIGN = f"{labels.OWNER_KIND} notin (Namespace)"
+"""Selector of objects that do not belong to a namespace of the hub."""
 _ACCOUNT_ANNOTATION = "kubernetes.io/service-account.name"  # annotation: the ServiceAccount of a token Secret
+"""Annotation with the ServiceAccount of a token Secret."""
 
 
 async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:

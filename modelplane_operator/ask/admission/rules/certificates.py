@@ -47,11 +47,16 @@ class Shown:
     """A certificate with its key, as its Secret stores it."""
 
     number: int
+    """Number in the Secret's name; higher ones are newer."""
     secret: Key
+    """Key of the Secret."""
     uid: str
     made: datetime
+    """Time of creation, by the Secret's annotation."""
     certificate: str
+    """Certificate in PEM."""
     key: str
+    """Private key in PEM."""
 
     @property
     def path(self) -> str:
@@ -91,8 +96,8 @@ def rotation(secrets: Sequence[Manifest], name: str, now: datetime) -> Rotation:
     """Return what to create and delete now. `name` is the webhook's host name, which the certificates are for."""
     existing = known(secrets)
     current = in_use(existing, now)
-    is_settled = current is not None and current.made + SHOWN + KEPT <= now
-    drop = tuple(item for item in existing if current and item.number < current.number) if is_settled else ()
+    is_stable = current is not None and current.made + SHOWN + KEPT <= now
+    drop = tuple(item for item in existing if current and item.number < current.number) if is_stable else ()
     if existing and now < existing[-1].made + REPLACED:
         return Rotation(None, drop)
     number = (
@@ -143,6 +148,7 @@ def _parse_secret(secret: Manifest) -> Shown | None:
 
 
 _DATA_KEYS = ("tls.crt", "tls.key")
+"""Keys of a TLS Secret."""
 
 
 def _parse_number(secret: Manifest) -> int | None:

@@ -24,8 +24,8 @@ def _check_hook(hook: Section, groups: Collection[str], host: str) -> Iterator[s
         yield f"webhook {name} leads to {actual_host or 'nowhere'}"
     foreign = {str(group) for rule in rules for group in rule.get("apiGroups") or ()} - {*groups}
     if foreign:
-        listed = ", ".join(group or "the core group" for group in sorted(foreign))
-        yield f"webhook {name} is sent what is written of {listed}"
+        groups_text = ", ".join(group or "the core group" for group in sorted(foreign))
+        yield f"webhook {name} is sent what is written of {groups_text}"
     resources = {str(resource) for rule in rules for resource in rule.get("resources") or ()}
     if hook.get("failurePolicy") != "Ignore" and resources != {QUESTION.plural}:
         yield f"webhook {name} refuses writes while nobody answers"

@@ -25,21 +25,21 @@ def judge(
     old_pools = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
     edited = [pool for pool in new.spec.node_pools if old_pools.get(pool.name) != pool]
     messages = (
-        *_missing_classes(edited, classes),
-        *(_shrunk_pools(new, old_pools, info) if info else ()),
-        *_stranded_pools(edited, new.spec.cluster.source),
+        *_check_classes(edited, classes),
+        *(_check_sizes(new, old_pools, info) if info else ()),
+        *_check_scale_up(edited, new.spec.cluster.source),
     )
     return Verdict(warnings=tuple(map(sentence, messages)))
 
 
-def _missing_classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
+def _check_classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
     """Yield a warning for each pool whose class does not exist."""
     for pool in pools:
         if pool.class_name not in classes:
             yield f"pool {pool.name} takes no replica until there is an InferenceClass {pool.class_name}"
 
 
-def _shrunk_pools(new: InferenceCluster, old_pools: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
+def _check_sizes(new: InferenceCluster, old_pools: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
     """Yield a warning for each pool that would have fewer nodes than its replicas need."""
     requested = {pool.name: declared(pool) for pool in new.spec.node_pools}
     pools = info.cluster.pools
@@ -54,7 +54,7 @@ def _shrunk_pools(new: InferenceCluster, old_pools: dict[str, NodePool], info: C
             )
 
 
-def _stranded_pools(pools: list[NodePool], source: str) -> Iterator[str]:
+def _check_scale_up(pools: list[NodePool], source: str) -> Iterator[str]:
     """Yield a warning for each pool that may shrink to zero nodes and then not grow again."""
     for pool in pools:
         if pool.max_node_count and pool.min_node_count == 0 and source not in WAKES:

@@ -25,18 +25,18 @@ MOVES = 3  # the warning counts the others
 def judge(seen: Observed, old: ModelDeployment | None) -> Verdict:
     """Return the verdict by the decision that the controller would take now; `seen.deployment` is the new object."""
     new = seen.deployment
-    rejections = (*_selector_problems(new, old), *(misheard(engine) for engine in _edited_engines(new, old)))
+    rejections = (*_check_selectors(new, old), *(misheard(engine) for engine in _find_edited_engines(new, old)))
     if any(rejections):
         return Verdict(tuple(sentence(message) for message in rejections if message))
     rollout_plan = decide(seen)
     decision_lines = (forecast(rollout_plan.decision),)
     if old is not None and new.spec == old.spec:
         return Verdict(forecast=decision_lines)
-    port_warnings = (sentence(message) for engine in _edited_engines(new, old) if (message := unheard(engine)))
+    port_warnings = (sentence(message) for engine in _find_edited_engines(new, old) if (message := unheard(engine)))
     placement_warnings = () if rollout_plan.decision.settled else decision_lines
     return Verdict(
         (),
-        (*placement_warnings, *port_warnings, *_disruption_warnings(rollout_plan)),
+        (*placement_warnings, *port_warnings, *_warn_of_disruption(rollout_plan)),
         decision_lines if rollout_plan.decision.settled else (),
     )
 
@@ -47,18 +47,18 @@ def forecast(decision: Decision) -> str:
     return sentence(f"decided now: {summary(decision)}", f"placed on {placements}" if placements else "")
 
 
-def _selector_problems(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[str]:
+def _check_selectors(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[str]:
     """Yield a message for each selector that does not compile and is new."""
     old_texts = frozenset(budget.texts(old.replica)) if old else frozenset[str]()
     for engine in new.replica.engines:
         for member in engine.members:
             for request in member.node_selector.devices if member.node_selector else ():
                 texts = {selector.cel or "" for selector in request.selectors} - old_texts
-                for error in filter(None, map(_compile_error, sorted(texts))):
+                for error in filter(None, map(_find_compile_error, sorted(texts))):
                     yield problem(InvalidSelector(engine.name, member.role, request.name, error))
 
 
-def _compile_error(text: str) -> str:
+def _find_compile_error(text: str) -> str:
     """Return why a selector does not compile; "" if it does."""
     try:
         cel.compile(text)
@@ -67,13 +67,13 @@ def _compile_error(text: str) -> str:
     return ""
 
 
-def _edited_engines(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[DeployedEngine]:
+def _find_edited_engines(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[DeployedEngine]:
     """Return the engines that are new or changed."""
     old_engines = {engine.name: engine for engine in old.replica.engines} if old else dict[str, DeployedEngine]()
     return (engine for engine in new.replica.engines if old_engines.get(engine.name) != engine)
 
 
-def _disruption_warnings(rollout_plan: Course) -> Iterator[str]:
+def _warn_of_disruption(rollout_plan: Course) -> Iterator[str]:
     """Yield warnings about running replicas that would restart or be removed."""
     if rollout_plan.changed:
         count = counted(len(rollout_plan.changed), "running replica")

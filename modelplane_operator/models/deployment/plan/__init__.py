@@ -21,15 +21,15 @@ def plan(seen: Observed) -> Plan:
     A deployment that is being deleted gets no status. The requeue time is the next moment at which a grace period,
     a toleration or the wait for a route ends.
     """
-    course = decide(seen)
+    rollout_plan = decide(seen)
     route_deadlines = [
         deadline for deadline in map(seen.awaited, seen.live) if deadline is not None and deadline > seen.now
     ]
     times = [
         deadline
-        for deadline in (course.decision.requeue_at, course.moves.requeue_at, *route_deadlines)
+        for deadline in (rollout_plan.decision.requeue_at, rollout_plan.moves.requeue_at, *route_deadlines)
         if deadline is not None
     ]
     wait = max((min(times) - seen.now).total_seconds(), 0.1) if times else None
-    reported = None if seen.terminating else status(seen, course)
-    return Plan(tuple(steps(seen, course)), reported, requeue_after=wait)
+    reported = None if seen.terminating else status(seen, rollout_plan)
+    return Plan(tuple(steps(seen, rollout_plan)), reported, requeue_after=wait)

@@ -18,6 +18,7 @@ from modelplane_operator.scheduling.requirement import PlacementRequest, placeme
 from modelplane_operator.scheduling.schedule import schedule
 
 DEFAULT_ROLLOUT = Rollout()
+"""Rollout settings of deployments that have none."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ def decide(seen: Observed) -> Course:
     decision = schedule(request, seen.fleet, now=seen.now)
     if seen.frozen:
         decision = _only_evictions(decision, seen)
-    target, surge, wanted = decision, not decision.missing, _render_replicas(seen, decision)
-    changed = _changed_replicas(seen, decision, wanted)
+    target, surge, desired = decision, not decision.missing, _render_replicas(seen, decision)
+    changed = _find_changed(seen, decision, desired)
     if changed and rollout.max_surge and surge:
         extra = min(rollout.max_surge, len(changed))
         surged = schedule(_add_replicas(request, extra), seen.fleet, now=seen.now)
@@ -58,8 +59,8 @@ def decide(seen: Observed) -> Course:
             surged = schedule(_add_replicas(request, extra - surged.missing), seen.fleet, now=seen.now)
         surge = not surged.missing
         if surge:
-            target, wanted = surged, _render_replicas(seen, surged)
-            changed = _changed_replicas(seen, surged, wanted)
+            target, desired = surged, _render_replicas(seen, surged)
+            changed = _find_changed(seen, surged, desired)
     disrupted = [*(removal.replica.key for removal in target.removed), *changed]
     forced = frozenset(removal.replica.key for removal in target.removed if _is_forced(removal))
     budget = Budget(
@@ -72,7 +73,7 @@ def decide(seen: Observed) -> Course:
     allowed_moves = moves(
         dict.fromkeys(disrupted), forced, seen.live_replicas, budget, now=seen.now, returning=returning
     )
-    return Course(decision, target, wanted, changed, surge, allowed_moves)
+    return Course(decision, target, desired, changed, surge, allowed_moves)
 
 
 def _request(observed: Observed) -> PlacementRequest:
@@ -93,6 +94,7 @@ def _only_evictions(decision: Decision, observed: Observed) -> Decision:
 
 
 _EVICTIONS = (ClusterGone, ClusterTerminating, Tainted, Forced)
+"""Reasons of removals that must not wait for a pause to end."""
 
 
 def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
@@ -118,7 +120,7 @@ def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Man
     }
 
 
-def _changed_replicas(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:
+def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:
     """Return the keys of replicas that stay and need another spec; none while the decision has problems."""
     if decision.problems:
         return ()

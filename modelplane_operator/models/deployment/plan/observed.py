@@ -40,7 +40,7 @@ class Observed:
     routed: frozenset[Key]
     """Keys of replicas that an HTTPRoute has as a backend."""
     reached: frozenset[Key]
-    """Keys of routed replicas whose routes the gateway reports as programmed."""
+    """Keys of routed replicas whose routes the gateway has accepted."""
     grace: timedelta
     """Time between a replica's leaving rotation and its change or removal."""
     now: datetime
@@ -87,7 +87,7 @@ class Observed:
             key: LiveReplica(
                 key,
                 serving=self.answers(replica) and (self.awaited(key) or self.now) <= self.now,
-                draining_since=_draining_since(replica),
+                draining_since=_read_draining_since(replica),
                 routed=key in self.endpoint or key in self.routed,
             )
             for key, replica in self.live.items()
@@ -106,7 +106,7 @@ class Observed:
         return model_ready.current and model_ready.is_true
 
 
-def _draining_since(replica: Manifest) -> datetime | None:
+def _read_draining_since(replica: Manifest) -> datetime | None:
     """Return the time since which a replica drains, or None if it does not drain."""
     text = annotations_of(replica).get(labels.DRAINING_SINCE)
     try:

@@ -44,6 +44,7 @@ class Budget:
     """Limits on the replicas that may be extra or out of service at a time."""
 
     desired: int
+    """Number of requested replicas."""
     surge: int
     """Number of replicas allowed beyond the desired ones."""
     unavailable: int

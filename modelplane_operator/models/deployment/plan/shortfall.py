@@ -38,7 +38,7 @@ def unplaced(decision: Decision) -> ReplicasScheduled:
     if any(isinstance(conflict, LabelConflict) for conflict in decision.problems):
         return ReplicasScheduled.NO_MATCHING_CLUSTERS
     misses = (refusal.reason for refusal in decision.refusals if not isinstance(refusal.reason, Spare))
-    blocked = (placed.why.why for placed in decision.held if placed.why)
+    blocked = (outdated.why.why for outdated in decision.held if outdated.why)
     nearest = next(misses, None) or next(blocked, None)
     return _reason(nearest) if nearest else ReplicasScheduled.INSUFFICIENT_CAPACITY
 

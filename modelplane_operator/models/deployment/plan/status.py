@@ -54,11 +54,11 @@ def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
     removed_keys = {removal.replica.key for removal in course.target.removed}
     finished = [item for item in ready if key_of(item) not in {*removed_keys, *course.changed} and seen.answers(item)]
     needed = [
-        _scheduled_condition(seen, course.decision),
-        _replicas_ready_condition(seen, course, len(ready)),
-        *_cache_condition(seen),
+        _report_scheduled(seen, course.decision),
+        _report_replicas_ready(seen, course, len(ready)),
+        *_report_cache(seen),
     ]
-    progressing = _progressing_condition(seen, course)
+    progressing = _report_progressing(seen, course)
     desired = course.decision.desired
     not_true = sorted((item for item in needed if item.status != "True"), key=lambda item: not is_trouble(KIND, item))
     if len(finished) >= desired and not not_true and not course.changed:
@@ -71,13 +71,13 @@ def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
         message = "; ".join(item.message for item in (*not_true[:1], *others, *moving) if item.message)
         ready_condition = not_ready(KIND, next(iter(not_true), progressing), message)
     return ModelDeploymentStatus(
-        conditions=(*needed, progressing, *_allowed_condition(seen, course.target), ready_condition),
+        conditions=(*needed, progressing, *_report_allowed(seen, course.target), ready_condition),
         replicas=ReplicaCount(total=seen.replica_count if seen.frozen else len(seen.live), ready=len(ready)),
         selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
     )
 
 
-def _scheduled_condition(observed: Observed, decision: Decision) -> Condition:
+def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
     """Return the ReplicasScheduled condition. Problems with the cache are left to ModelCacheResolved."""
     kinds = {type(issue): issue for issue in decision.problems}
     other_problems = tuple(issue for issue in decision.problems if not isinstance(issue, CacheNotFound | CacheNotRead))
@@ -87,11 +87,11 @@ def _scheduled_condition(observed: Observed, decision: Decision) -> Condition:
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
     if (decision.missing and not _has_only_cache_problems(decision.problems)) or any(
-        held.why for held in decision.held
+        retained.why for retained in decision.held
     ):
         return unplaced(decision).condition(now, message=message)
-    placed = {replica_key(observed.deployment, placement) for placement in decision.placements}
-    if decision.missing or not placed <= observed.live.keys():
+    placement_keys = {replica_key(observed.deployment, placement) for placement in decision.placements}
+    if decision.missing or not placement_keys <= observed.live.keys():
         return ReplicasScheduled.SCHEDULING.condition(now, message=message)
     return ReplicasScheduled.REPLICAS_CREATED.condition(now, message=message)
 
@@ -101,17 +101,17 @@ def _has_only_cache_problems(problems: Sequence[Problem]) -> bool:
     return bool(problems) and all(isinstance(issue, CacheNotFound | CacheNotRead) for issue in problems)
 
 
-def _replicas_ready_condition(observed: Observed, course: Course, ready: int) -> Condition:
+def _report_replicas_ready(observed: Observed, rollout_plan: Course, ready: int) -> Condition:
     """Return the ReplicasReady condition, with the messages of up to TOLD replicas, failing ones first."""
-    desired = course.decision.desired
+    desired = rollout_plan.decision.desired
     figures = f"{ready} of {counted(desired, 'replica')} ready"
     if ready >= desired:
         return ReplicasReady.ALL_REPLICAS_READY.condition(observed.now, message=figures)
-    if not observed.live and not course.target.placements:
+    if not observed.live and not rollout_plan.target.placements:
         return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(observed.now, message=figures)
     waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
     waiting.sort(key=lambda replica: not _is_failing(replica))
-    messages = [f"{_location(replica)}: {_reported_message(replica)}" for replica in waiting[:TOLD]]
+    messages = [f"{_location(replica)}: {_find_message(replica)}" for replica in waiting[:TOLD]]
     omitted = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
     reason = ReplicasReady.REPLICAS_FAILING if any(map(_is_failing, waiting)) else ReplicasReady.MODEL_STARTING
     return reason.condition(observed.now, message="; ".join([figures, *messages, *omitted]))
@@ -127,7 +127,7 @@ def _location(replica: Manifest) -> str:
     return f"{replica['metadata']['name']} on {replica['spec']['clusterName']}"
 
 
-def _reported_message(replica: Manifest) -> str:
+def _find_message(replica: Manifest) -> str:
     """Return the message of the first condition of a replica that is False or Unknown."""
     for type_name in (Ready.__name__, ModelReady.__name__, "Synced"):
         current = condition(replica, type_name)
@@ -136,31 +136,31 @@ def _reported_message(replica: Manifest) -> str:
     return "not looked at yet"
 
 
-def _progressing_condition(observed: Observed, course: Course) -> Condition:
+def _report_progressing(observed: Observed, rollout: Course) -> Condition:
     """Return the Progressing condition: what moves, what waits, and what is blocked for lack of another cluster."""
-    allowed_moves, now = course.moves, observed.now
+    allowed_moves, now = rollout.moves, observed.now
     moving = {*allowed_moves.go, *allowed_moves.drain, *allowed_moves.wait}
     serving = sum(replica.serving for replica in observed.live_replicas.values())
-    waits = f"{counted(len(allowed_moves.wait), 'replica')} to wait until more than {course.decision.desired} serve"
+    waits = f"{counted(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
     waiting = [f"{waits}, {serving} so far"]
-    if course.decision.stuck and not allowed_moves.go and not allowed_moves.drain:
-        clauses = [stuck(course.decision), *(waiting if allowed_moves.wait else [])]
+    if rollout.decision.stuck and not allowed_moves.go and not allowed_moves.drain:
+        clauses = [stuck(rollout.decision), *(waiting if allowed_moves.wait else [])]
         return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(clauses))
     if not moving:
-        return _starting_condition(observed, course)
+        return _report_starting(observed, rollout)
     clauses = [f"{counted(len(moving), 'replica')} to be moved, changed or removed"]
     if allowed_moves.drain:
         clauses.append(f"out of rotation and finishing their answers: {_list_names(allowed_moves.drain)}")
     clauses += waiting if allowed_moves.wait else []
-    reason = Progressing.MOVING if course.surge else Progressing.MOVING_WITHOUT_SURGE
+    reason = Progressing.MOVING if rollout.surge else Progressing.MOVING_WITHOUT_SURGE
     return reason.condition(now, message="; ".join(clauses))
 
 
-def _starting_condition(observed: Observed, course: Course) -> Condition:
+def _report_starting(observed: Observed, rollout_plan: Course) -> Condition:
     """Return the Progressing condition while nothing moves: Starting, Stalled or Settled."""
     waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
     failing = sum(map(_is_failing, waiting))
-    if len(waiting) > failing or course.wanted.keys() - observed.live.keys():
+    if len(waiting) > failing or rollout_plan.wanted.keys() - observed.live.keys():
         return Progressing.STARTING.condition(observed.now)
     return (Progressing.STALLED if failing else Progressing.SETTLED).condition(observed.now)
 
@@ -169,20 +169,20 @@ def _list_names(keys: Iterable[Key]) -> str:
     return listed(sorted(key.name for key in keys), TOLD)
 
 
-def _allowed_condition(observed: Observed, decision: Decision) -> Sequence[Condition]:
+def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Condition]:
     """Return the PodTemplateAllowed condition, which lists what clusters leave out of the pods.
 
     It never blocks a rollout. Without anything left out, it is reported only if an earlier status has it.
     """
     used = sorted({placement.cluster for placement in decision.placements})
-    left_out_by_cluster = {
-        name: left_out for name in used if (left_out := not_allowed(observed.deployment, observed.clusters.get(name)))
+    by_cluster = {
+        name: rejected for name in used if (rejected := not_allowed(observed.deployment, observed.clusters.get(name)))
     }
-    if not left_out_by_cluster:
+    if not by_cluster:
         reported_before = any(item.type == PodTemplateAllowed.__name__ for item in observed.deployment.conditions)
         return [PodTemplateAllowed.ALLOWED.condition(observed.now)] if reported_before else []
-    items = [f"{name}: {listed(map(str, left_out), TOLD)}" for name, left_out in left_out_by_cluster.items()][:TOLD]
-    more = [f"and {len(left_out_by_cluster) - TOLD} more"] if len(left_out_by_cluster) > TOLD else []
+    items = [f"{name}: {listed(map(str, rejected), TOLD)}" for name, rejected in by_cluster.items()][:TOLD]
+    more = [f"and {len(by_cluster) - TOLD} more"] if len(by_cluster) > TOLD else []
     message = (
         f"pods do without what is not allowed on cluster {'; '.join([*items, *more])}. To allow it, the platform team "
         "adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it"
@@ -190,7 +190,7 @@ def _allowed_condition(observed: Observed, decision: Decision) -> Sequence[Condi
     return [PodTemplateAllowed.LEFT_OUT.condition(observed.now, message=message)]
 
 
-def _cache_condition(observed: Observed) -> Sequence[Condition]:
+def _report_cache(observed: Observed) -> Sequence[Condition]:
     """Return the ModelCacheResolved condition, or nothing if the deployment references no cache."""
     reference = observed.deployment.replica.model_cache_ref
     if reference is None:

@@ -46,22 +46,22 @@ def steps(seen: Observed, course: Course) -> Iterable[Step]:
     yield from _apply_endpoints(seen, in_rotation)
 
 
-def _rewrite(observed: Observed, course: Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
+def _rewrite(observed: Observed, rollout_plan: Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
     """Return the replica with the annotations, labels and spec to store now, or None if nothing differs.
 
     The spec changes only once the rollout allows the replica to go.
     """
-    if key in removed and key in course.moves.go:
+    if key in removed and key in rollout_plan.moves.go:
         return None
     metadata: Manifest = live["metadata"]
     foreign_annotations = {name: text for name, text in annotations_of(live).items() if name not in _OWN_ANNOTATIONS}
-    desired = course.wanted.get(key)
-    reshaped = desired is not None and key in course.changed and key in course.moves.go
+    desired = rollout_plan.wanted.get(key)
+    reshaped = desired is not None and key in rollout_plan.changed and key in rollout_plan.moves.go
     own_annotations = {
         labels.DRAINING_SINCE: (annotations_of(live).get(labels.DRAINING_SINCE) or observed.now.isoformat())
-        if key in course.moves.drain
+        if key in rollout_plan.moves.drain
         else "",
-        labels.HELD_NODES: _held_nodes(live, desired if desired and reshaped else live),
+        labels.HELD_NODES: _compute_held_nodes(live, desired if desired and reshaped else live),
     }
     annotations = {**foreign_annotations, **{name: text for name, text in own_annotations.items() if text}}
     new_labels = labels_of(desired or live)
@@ -75,9 +75,10 @@ def _rewrite(observed: Observed, course: Course, key: Key, live: Manifest, remov
 
 
 _OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
+"""Annotations that the plan sets and removes."""
 
 
-def _held_nodes(live: Manifest, next_: Manifest) -> str:
+def _compute_held_nodes(live: Manifest, next_: Manifest) -> str:
     """Return the nodes that a replica's pods may still use although its next spec needs fewer.
 
     Returns "" once the replica is Ready in its current spec.

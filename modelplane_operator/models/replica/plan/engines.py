@@ -19,6 +19,7 @@ class EngineState:
     """One engine as it is on the cluster."""
 
     name: str
+    """Name of the engine in the replica's spec."""
     copies: int
     """Number of copies that the spec requests."""
     workload: Manifest | None

@@ -36,6 +36,7 @@ class Unfit:
     """The nodes of a cluster's pools that are not ready or are cordoned."""
 
     nodes: tuple[Manifest, ...] = ()
+    """Nodes that are not ready or are cordoned."""
 
     @cached_property
     def _not_ready(self) -> dict[str, str]:

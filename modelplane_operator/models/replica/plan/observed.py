@@ -18,6 +18,7 @@ from modelplane_operator.models.replica.render import Context, Lifecycle, picker
 REQUEUE_SOON = 0.5
 """Seconds to wait for the first lists of a cluster."""
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
+"""Types of the objects that own an engine's pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Observed:
 
     replica: ModelReplica
     cluster: ClusterState
+    """State of the connection to the replica's cluster."""
     around: Context
     """Facts that rendering needs: the tenant's namespace, optional APIs, copied objects, isolation and images."""
     children: tuple[Manifest, ...]

@@ -13,6 +13,7 @@ from modelplane_operator.models.replica.render import Context, CopySource, sourc
 
 # Pods of an earlier shape may still reference these, and could not be recreated without them.
 _REFERENCED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
+"""Types that a pod needs to start."""
 
 
 def whole(seen: Observed) -> Context:
@@ -20,7 +21,7 @@ def whole(seen: Observed) -> Context:
 
     Engines then keep their existing copy or wait for one. A copy without those keys would replace a complete one.
     """
-    incomplete = {(source.kind, source.name) for source in _incomplete_sources(seen)}
+    incomplete = {(source.kind, source.name) for source in _find_incomplete(seen)}
     referenced = [
         manifest
         for manifest in seen.around.referenced
@@ -34,22 +35,22 @@ def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
     """True if a child that is not rendered stays: pods may use it, or it is a copy of an object that has vanished."""
     if type_of(child) not in _REFERENCED_BY_PODS:
         return False
-    return not complete or child["metadata"]["name"] in {
-        _copy_name(seen, source) for source in _incomplete_sources(seen)
-    }
+    return not complete or child["metadata"]["name"] in {_name_copy(seen, source) for source in _find_incomplete(seen)}
 
 
-def _copy_name(seen: Observed, source: CopySource) -> str:
+def _name_copy(observed: Observed, source: CopySource) -> str:
     """Return the name of the copy of a referenced object."""
-    return names.copied(seen.replica.metadata.name, source.use, source.name)
+    return names.copied(observed.replica.metadata.name, source.use, source.name)
 
 
-def _incomplete_sources(seen: Observed) -> Mapping[CopySource, str]:
+def _find_incomplete(observed: Observed) -> Mapping[CopySource, str]:
     """Return a message for each referenced object that the hub lacks or that lacks keys."""
-    on_hub = {(referenced["kind"], referenced["metadata"]["name"]): referenced for referenced in seen.around.referenced}
+    on_hub = {
+        (referenced["kind"], referenced["metadata"]["name"]): referenced for referenced in observed.around.referenced
+    }
     return {
         source: message
-        for source in sources(seen.replica)
+        for source in sources(observed.replica)
         if (message := _describe_missing(source, on_hub.get((source.kind, source.name))))
     }
 
@@ -71,8 +72,8 @@ def missing(seen: Observed, *, copied: bool) -> str:
     child_names = {child["metadata"]["name"] for child in seen.children}
     messages = [
         message
-        for source, message in _incomplete_sources(seen).items()
-        if source.required and (_copy_name(seen, source) in child_names) is copied
+        for source, message in _find_incomplete(seen).items()
+        if source.required and (_name_copy(seen, source) in child_names) is copied
     ]
     remedy = "" if copied else ", which its engines name: create what is missing"
     return f"namespace {seen.replica.key.namespace} has {', '.join(messages)}{remedy}" if messages else ""

@@ -37,7 +37,9 @@ class Problem:
     """A reason why the replica is not as its spec requests."""
 
     reason: ModelAccepted
+    """Reason for the condition ModelAccepted."""
     words: str
+    """Message for that condition."""
 
 
 def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | None) -> ModelReplicaStatus:
@@ -49,8 +51,8 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
     without_workload = [engine.name for engine in engines if engine.workload is None]
     not_answering = [engine.name for engine in engines if not engine.answers]
     route_problem, picker_problem, pod_symptoms = (
-        _route_problem(seen),
-        _picker_problem(seen),
+        _find_route_problem(seen),
+        _find_picker_problem(seen),
         symptoms(seen.pods, seen.nodes),
     )
     symptom_message = told(pod_symptoms)
@@ -87,25 +89,25 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
     elif without_workload or model_ready.status != "True":
         cause = accepted if without_workload else model_ready
     elif required_picker:
-        cause = _picker_reason(seen).condition(now)
+        cause = _choose_picker_reason(seen).condition(now)
     else:
         cause = (pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING).condition(now)
     cordoned = seen.nodes.cordoned(seen.pods)
     # In mode Unified, a replica serves without its endpoint picker, too.
     ready = Ready.AVAILABLE.condition(
-        now, message=_join(cordoned, _without_picker_message(seen, picker_problem), picker_problem and symptom_message)
+        now, message=_join(cordoned, _explain_distribution(seen, picker_problem), picker_problem and symptom_message)
     )
     if missing_message:
         ready = not_ready(KIND, cause, _join(missing_message, symptom_message, cordoned))
     return status(
-        (accepted, *_transfer_condition(seen), *_picker_condition(seen, picker_problem), model_ready, ready),
-        held=_held_nodes(seen),
+        (accepted, *_report_transfer(seen), *_report_picker(seen, picker_problem), model_ready, ready),
+        held=_count_held_nodes(seen),
         unschedulable_since=_unschedulable_since(seen),
         paths="ModelAPIs" if seen.around.filters(seen.replica) else "All",
     )
 
 
-def _transfer_condition(observed: Observed) -> tuple[Condition, ...]:
+def _report_transfer(observed: Observed) -> tuple[Condition, ...]:
     """Return the CacheTransfer condition of a split replica."""
     if not observed.replica.spec.is_split:
         return ()
@@ -114,23 +116,23 @@ def _transfer_condition(observed: Observed) -> tuple[Condition, ...]:
     return (reason.condition(observed.now, message=engines_without),)
 
 
-def _picker_condition(observed: Observed, picker_problem: str) -> tuple[Condition, ...]:
+def _report_picker(observed: Observed, picker_problem: str) -> tuple[Condition, ...]:
     """Return the PickerReady condition of a replica that has an endpoint picker, or had one."""
     if observed.picker_policy is None:
         had_picker = any(item.type == PickerReady.__name__ for item in observed.replica.conditions)
         return (PickerReady.NOT_NEEDED.condition(observed.now),) if had_picker else ()
-    reason = _picker_reason(observed) if picker_problem else PickerReady.PICKING
-    return (reason.condition(observed.now, message=_without_picker_message(observed, picker_problem)),)
+    reason = _choose_picker_reason(observed) if picker_problem else PickerReady.PICKING
+    return (reason.condition(observed.now, message=_explain_distribution(observed, picker_problem)),)
 
 
-def _without_picker_message(observed: Observed, picker_problem: str) -> str:
+def _explain_distribution(observed: Observed, picker_problem: str) -> str:
     """Return how requests are distributed while no picker answers, as a message; "" while one does."""
     if not picker_problem or observed.replica.spec.is_split:
         return picker_problem
     return f"{picker_problem}; requests are spread over the pods without it"
 
 
-def _picker_reason(observed: Observed) -> PickerReady:
+def _choose_picker_reason(observed: Observed) -> PickerReady:
     """Return why no picker answers: the gateway does not ask it, it was ready before, or it still starts."""
     if observed.picker_refusal:
         return PickerReady.NOT_ASKED
@@ -169,7 +171,7 @@ def _is_unschedulable(pod: Manifest) -> bool:
     return bool(claims_devices) and condition(pod, "PodScheduled").status == "False"
 
 
-def _held_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
+def _count_held_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
     """Return the pools on which pods of the replica use more nodes than the spec requests."""
     requested = charges(read(observed.replica).engines)
     pools = Counter(
@@ -190,7 +192,7 @@ def _join(*clauses: str) -> str:
     return "; ".join(filter(None, clauses))
 
 
-def _route_problem(observed: Observed) -> str:
+def _find_route_problem(observed: Observed) -> str:
     """Return why requests do not reach the replica through its route; "" if they do.
 
     When the operator changes the route of a serving replica, to or past its picker, requests use the old route
@@ -207,7 +209,7 @@ def _route_problem(observed: Observed) -> str:
     return "" if was_serving and is_pending(route) else unrouted(route)
 
 
-def _picker_problem(observed: Observed) -> str:
+def _find_picker_problem(observed: Observed) -> str:
     """Return why the endpoint picker does not choose pods; "" if it does, or there is no picker."""
     if observed.picker_refusal:
         return f"the cluster's gateway does not ask the endpoint picker: {observed.picker_refusal}"

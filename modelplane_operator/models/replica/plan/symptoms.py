@@ -33,6 +33,7 @@ _BLOCKED_REASONS = {
     "CreateContainerError": ModelReady.CANNOT_START,
     "RunContainerError": ModelReady.CANNOT_START,
 }
+"""Reasons of ModelReady for the kubelet's reasons of a waiting container."""
 
 _ADVICE = {
     ModelReady.IMAGE_PULL_FAILED: (
@@ -49,9 +50,11 @@ class Symptom:
     gravity: int
     """0: it cannot run at all; 1: it has no node, or one that is not ready; 2: it is starting or ending."""
     pod: str
+    """Name of the pod."""
     words: str
     """Message about the pod, without its name."""
     reason: ModelReady = ModelReady.MODEL_STARTING
+    """Reason for the condition ModelReady."""
 
     def __str__(self) -> str:
         return f"pod {self.pod} {self.words}"
@@ -70,7 +73,9 @@ def cut_pod(pod: Manifest) -> Manifest:
         if (pruned := cut(entry, _CONDITION)).get("type") in _POD_CONDITIONS
     ]
     containers = {
-        name: [{**fields, **_states(pruned)} for pruned in statuses if (fields := cut(pruned, _CONTAINER)).get("name")]
+        name: [
+            {**fields, **_cut_states(pruned)} for pruned in statuses if (fields := cut(pruned, _CONTAINER)).get("name")
+        ]
         for name in _CONTAINERS
         if (statuses := objects_in(status.get(name)))
     }
@@ -82,7 +87,7 @@ def cut_pod(pod: Manifest) -> Manifest:
             **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
             "containers": [
-                {**fields, **_probe(pruned)}
+                {**fields, **_cut_probe(pruned)}
                 for pruned in objects_in(spec.get("containers"))
                 if (fields := cut(pruned, ("name",)))
             ],
@@ -136,6 +141,7 @@ def cut_policy(policy: Manifest) -> Manifest:
 
 
 _PARENT = ("kind", "namespace", "name")  # fields that identify a gateway
+"""Fields that identify a gateway."""
 _REPLICA_FAILURE = "ReplicaFailure"  # condition type: pods cannot be created, because of a quota for example
 WORKLOAD_STATUS = (
     "observedGeneration",
@@ -143,14 +149,17 @@ WORKLOAD_STATUS = (
     "readyReplicas",
     "updatedReplicas",
 )  # fields of a workload's status
+"""Fields of a workload's status that are retained."""
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _POD_CONDITIONS = frozenset({"Ready", "PodScheduled"})
+"""Types of a pod's conditions that are retained."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _ROUTE_CONDITION = ("type", "status", "reason", "message", "observedGeneration")
 _STATUS = ("phase", "reason", "message")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses")
 _CONTAINER = ("name", "ready", "started", "restartCount")
 _STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
+"""Fields of a container's states that are retained, by state."""
 _STATE = ("reason", "message", "exitCode", "startedAt")
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("ready", "started"), bool),
@@ -160,7 +169,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 """Types of fields that are not text."""
 
 
-def _states(container: Section) -> Manifest:
+def _cut_states(container: Section) -> Manifest:
     """Return the current and last state of a container, cut to the fields that messages use."""
     return {
         name: {phase: cut(state, _STATE) for phase in phases if (state := object_in(states_by_kind.get(phase)))}
@@ -169,7 +178,7 @@ def _states(container: Section) -> Manifest:
     }
 
 
-def _probe(container: Section) -> Manifest:
+def _cut_probe(container: Section) -> Manifest:
     """Return the path and port of a container's HTTP readiness probe, if it has one."""
     http_get = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
     return {"readinessProbe": {"httpGet": cut(http_get, ("path", "port"))}} if http_get else {}
@@ -202,11 +211,12 @@ def is_ready(pod: Manifest) -> bool:
 
 
 ALL_FIT = Unfit()
+"""Value for clusters whose nodes are unknown."""
 
 
 def symptoms(pods: Iterable[Manifest], nodes: Unfit = ALL_FIT) -> tuple[Symptom, ...]:
     """Return the symptoms of the pods that are not ready or whose node is not ready, the gravest first."""
-    unsorted = [_symptom(pod, nodes) for pod in pods if not is_ready(pod) or nodes.under(pod)]
+    unsorted = [_diagnose(pod, nodes) for pod in pods if not is_ready(pod) or nodes.under(pod)]
     return tuple(sorted(unsorted, key=lambda symptom: (symptom.gravity, symptom.pod)))
 
 
@@ -218,17 +228,17 @@ def told(found: Sequence[Symptom]) -> str:
     return f"{found[0]}{count_suffix}"
 
 
-def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
+def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
     """Return the symptom of a pod that is not ready. Causes are checked from the most to the least specific."""
     name, status, down_node = pod["metadata"]["name"], section(pod, "status"), nodes.under(pod)
     if is_terminating(pod):
         return Symptom(2, name, f"is ending on {down_node}" if down_node else "is ending")
     if down_node:
         return Symptom(1, name, f"is on {down_node}", ModelReady.NOT_ANSWERING)
-    for container in (*_unfinished(status), *entries(status, "containerStatuses")):
-        reason, message = _exit_problem(container)
+    for container in (*_iterate_unfinished(status), *entries(status, "containerStatuses")):
+        reason, message = _describe_container(container)
         if message:
-            message = f"{message}{_restarts(pod, container)}{_log_hint_after_exit(pod, container)}"
+            message = f"{message}{_describe_restarts(pod, container)}{_hint_at_exit_log(pod, container)}"
             return Symptom(0, name, f"{container['name']}: {message}", reason)
     if status.get("phase") == "Failed":
         message = worded(status.get("reason"), status.get("message")) or "no reason given"
@@ -239,14 +249,14 @@ def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
         message = "; ".join(filter(None, (f"has no node: {why(scheduled)}", unfit_nodes)))
         return Symptom(1, name, message, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
-        if message := _not_answering(pod, container):
-            answered_before = container.get("restartCount") or _went_silent_at(pod, container)
+        if message := _describe_silence(pod, container):
+            answered_before = container.get("restartCount") or _find_silence_start(pod, container)
             reason = ModelReady.NOT_ANSWERING if answered_before else ModelReady.MODEL_STARTING
             return Symptom(2, name, f"{container['name']}: {message}", reason)
-    return _starting(pod)
+    return _describe_start(pod)
 
 
-def _starting(pod: Manifest) -> Symptom:
+def _describe_start(pod: Manifest) -> Symptom:
     """Return the symptom of a pod whose containers have no problem: it starts, or is not ready although they are."""
     name, containers = pod["metadata"]["name"], entries(pod, "status", "containerStatuses")
     if containers and all(container.get("ready") for container in containers):
@@ -258,14 +268,14 @@ def _starting(pod: Manifest) -> Symptom:
     return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
 
 
-def _unfinished(status: Section) -> Iterable[Section]:
+def _iterate_unfinished(status: Section) -> Iterable[Section]:
     """Yield the init containers that have not succeeded. Engines never finish."""
     for container in entries(status, "initContainerStatuses"):
         if section(container, "state", "terminated").get("exitCode") != 0:
             yield container
 
 
-def _exit_problem(status: Section) -> tuple[ModelReady, str]:
+def _describe_container(status: Section) -> tuple[ModelReady, str]:
     """Return why a container does not run; the message is "" if it runs or is about to."""
     waiting = section(status, "state", "waiting")
     if waiting.get("reason") == "CrashLoopBackOff":
@@ -279,10 +289,10 @@ def _exit_problem(status: Section) -> tuple[ModelReady, str]:
     return ModelReady.CRASH_LOOP, _describe_exit(terminated) if terminated else ""
 
 
-def _not_answering(pod: Manifest, status: Section) -> str:
+def _describe_silence(pod: Manifest, status: Section) -> str:
     """Return since when and where a running container does not answer, with the command for its log; "" if it does."""
     since = section(status, "state", "running").get("startedAt")
-    http_get = section(_spec_of(pod, status["name"]), "readinessProbe", "httpGet")
+    http_get = section(_find_container(pod, status["name"]), "readinessProbe", "httpGet")
     if status.get("ready") or not since:
         return ""
     path = f" at {http_get['path']}" if "path" in http_get else ""
@@ -290,10 +300,10 @@ def _not_answering(pod: Manifest, status: Section) -> str:
     terminated, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
     restarted = f", after {counted(restarts, 'restart')}" if restarts else ""
     exited = f", the last with {_describe_exit(terminated)}" if restarts and terminated else ""
-    return f"{where} since {_went_silent_at(pod, status) or since}{restarted}{exited}{_log_hint(pod, status)}"
+    return f"{where} since {_find_silence_start(pod, status) or since}{restarted}{exited}{_hint_at_log(pod, status)}"
 
 
-def _went_silent_at(pod: Manifest, status: Section) -> str | None:
+def _find_silence_start(pod: Manifest, status: Section) -> str | None:
     """Return the time when a container stopped answering; None if it has not answered since it started."""
     started_at, changed_at = (
         section(status, "state", "running").get("startedAt"),
@@ -302,7 +312,7 @@ def _went_silent_at(pod: Manifest, status: Section) -> str | None:
     return changed_at if status.get("started") and started_at and changed_at and changed_at > started_at else None
 
 
-def _restarts(pod: Manifest, status: Section) -> str:
+def _describe_restarts(pod: Manifest, status: Section) -> str:
     """Return the number of restarts of a container that has ended, and since when its pod is not ready, as a
     message.
     """
@@ -313,21 +323,21 @@ def _restarts(pod: Manifest, status: Section) -> str:
     return f"{restarted}{f', not ready since {not_ready_at}' if not_ready_at else ''}"
 
 
-def _log_hint_after_exit(pod: Manifest, status: Section) -> str:
+def _hint_at_exit_log(pod: Manifest, status: Section) -> str:
     """Return the command for the log of a container that has ended; "" if none has."""
     if section(status, "state", "terminated"):
-        return _log_hint(pod, status)
-    return _log_hint(pod, status, "--previous") if section(status, "lastState", "terminated") else ""
+        return _hint_at_log(pod, status)
+    return _hint_at_log(pod, status, "--previous") if section(status, "lastState", "terminated") else ""
 
 
-def _log_hint(pod: Manifest, status: Section, *flags: str) -> str:
+def _hint_at_log(pod: Manifest, status: Section, *flags: str) -> str:
     """Return a hint with the kubectl command that shows a container's log."""
     metadata = pod["metadata"]
     arguments = metadata.get("namespace", ""), metadata["name"], "-c", status["name"]
     return f"; its log says more: {shlex.join(('kubectl', 'logs', '-n', *arguments, *flags))}"
 
 
-def _spec_of(pod: Manifest, container: str) -> Section:
+def _find_container(pod: Manifest, container: str) -> Section:
     """Return the spec of a pod's container by name; empty if there is none."""
     empty: Section = {}
     return next((spec for spec in entries(pod, "spec", "containers") if spec["name"] == container), empty)
@@ -345,7 +355,7 @@ def _describe_exit(terminated: Section) -> str:
     return f"exit code {code}{cause_text}"
 
 
-# Workloads and routes ------------------------------------------------------------------------------------------------
+# Workloads and routes -------------------------------------------------------------------------------------------------
 
 
 def is_behind(workload: Manifest) -> bool:
@@ -383,7 +393,7 @@ def _without_pod_name(message: str) -> str:
 
 def is_unseen(route: Manifest) -> bool:
     """True if no gateway has observed the latest change of a route."""
-    return not any(condition(route, "Accepted", parent).current for parent in _parent_statuses(route))
+    return not any(condition(route, "Accepted", parent).current for parent in _find_parent_statuses(route))
 
 
 def is_refused(route: Manifest) -> bool:
@@ -406,13 +416,13 @@ def unrouted(route: Manifest) -> str:
     A controller that no longer owns the gateway leaves its status behind. One positive status is therefore enough,
     and of negative ones those about the current generation are preferred.
     """
-    problems = [_parent_problem(route, parent) for parent in _parent_statuses(route)]
+    problems = [_check_parent(route, parent) for parent in _find_parent_statuses(route)]
     if not problems:
         return "no gateway has taken the route yet"
     return min(problems, key=lambda problem: (bool(problem), problem == _NOT_OBSERVED))
 
 
-def _parent_problem(route: Manifest, parent: Section) -> str:
+def _check_parent(route: Manifest, parent: Section) -> str:
     """Return why a parent does not accept the current generation of a route; "" if it does."""
     for type_name in ("Accepted", "ResolvedRefs"):
         current = condition(route, type_name, parent)
@@ -429,7 +439,7 @@ def refusal(policy: Manifest) -> str:
     return next((why(item) for item in judgements if item.current and item.status == "False"), "")
 
 
-def _parent_statuses(route: Manifest) -> Sequence[Section]:
+def _find_parent_statuses(route: Manifest) -> Sequence[Section]:
     """Return the parent statuses of a route that belong to gateways in its spec. Others may write there, too."""
     parents = {_parent(entry, route) for entry in entries(route, "spec", "parentRefs")}
     return [

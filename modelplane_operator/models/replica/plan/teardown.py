@@ -26,7 +26,7 @@ def teardown(seen: Observed) -> Plan:
         return Plan((LET_GO,))
     if seen.cluster.error is not None:
         message = f"cluster {cluster} does not answer; what runs there is deleted when it does"
-        return Plan(status=_terminating(seen, message), failure=silence(cluster, seen.cluster.error))
+        return Plan(status=_report_terminating(seen, message), failure=silence(cluster, seen.cluster.error))
     if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
@@ -35,14 +35,15 @@ def teardown(seen: Observed) -> Plan:
     running = [pod for pod in seen.pods if not seen.is_pickers(pod)]
     if workloads or running:
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
-        return Plan(steps, _terminating(seen, f"waiting for {counted(len(running), 'pod')} to end"))
+        return Plan(steps, _report_terminating(seen, f"waiting for {counted(len(running), 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
-        return Plan(steps, _terminating(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
+        return Plan(steps, _report_terminating(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
     return Plan((LET_GO,))
 
 
-def _terminating(observed: Observed, message: str) -> ModelReplicaStatus:
+def _report_terminating(observed: Observed, message: str) -> ModelReplicaStatus:
+    """Return the status of a replica that is being deleted."""
     return status((Ready.DELETING.condition(observed.now, message=message),))

@@ -57,8 +57,11 @@ POD_MONITORS = "podmonitors.monitoring.coreos.com"
 """Name of the CRD that scraping needs."""
 # A kubeconfig from before this version may lack permission for these:
 EXTENSION_POLICIES = "envoyextensionpolicies.gateway.envoyproxy.io"
+"""Name of the CRD that endpoint pickers need."""
 ROUTE_FILTERS = "httproutefilters.gateway.envoyproxy.io"
+"""Name of the CRD that restricted paths need."""
 BUDGETS = "poddisruptionbudgets.policy"  # every cluster serves it; permission may be missing
+"""Name of the API of PodDisruptionBudgets."""
 
 
 @dataclass(frozen=True, slots=True)

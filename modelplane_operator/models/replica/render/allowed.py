@@ -102,9 +102,13 @@ class _RequestedValues(NamedTuple):
     """Values of one kind that a template requests, and the values of that kind that its cluster allows."""
 
     what: str
+    """Kind of the values, as messages name it."""
     setting: str
+    """The field of `spec.isolation.pods` that would allow them."""
     names: Iterable[str | None]
+    """Requested values; None and "" count as absent."""
     granted: Collection[str]
+    """Allowed values and prefixes."""
 
 
 def isolation_of(cluster: InferenceCluster | None) -> PodIsolation:
@@ -115,7 +119,7 @@ def isolation_of(cluster: InferenceCluster | None) -> PodIsolation:
 
 def left_out(template: PodTemplate, may: PodIsolation) -> Iterator[LeftOut]:
     """Yield what the template requests and does not get."""
-    for request in (*_requested_metadata(template, may), *_requested_spec_values(template, may)):
+    for request in (*_read_metadata(template, may), *_read_spec(template, may)):
         for name in request.names:
             if name and not _is_granted(name, request.granted):
                 yield LeftOut(f"{request.what} {name}", request.setting)
@@ -150,7 +154,7 @@ def _is_below(path: str, prefix: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/")
 
 
-def _requested_metadata(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
+def _read_metadata(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
     """Yield the annotations and labels of a template that need permission."""
     if metadata := template.metadata:
         annotations = [key for key in metadata.annotations if "/" in key]
@@ -161,11 +165,11 @@ def _requested_metadata(template: PodTemplate, isolation: PodIsolation) -> Itera
         yield _RequestedValues(_LABEL, "allowedLabels", labels, (*LABELS, *isolation.allowed_labels))
 
 
-def _requested_spec_values(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
+def _read_spec(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
     """Yield the values of a pod spec that need permission."""
     if (spec := template.spec) is None:
         return
-    capabilities = [name for container in spec.containers for name in _added_capabilities(container)]
+    capabilities = [name for container in spec.containers for name in _read_capabilities(container)]
     variables = [
         variable.name for container in spec.containers for variable in container.env if _gives_devices(variable.name)
     ]
@@ -183,7 +187,7 @@ def _requested_spec_values(template: PodTemplate, isolation: PodIsolation) -> It
     yield _RequestedValues(_TOLERATION, "allowedTolerations", tolerated, (*TOLERATIONS, *isolation.allowed_tolerations))
     yield _RequestedValues(_VOLUME, "allowedStorageClasses", classes, isolation.allowed_storage_classes)
     yield _RequestedValues(
-        _SECCOMP, "allowedSeccompProfiles", [_local_seccomp_profile(spec)], isolation.allowed_seccomp_profiles
+        _SECCOMP, "allowedSeccompProfiles", [_read_seccomp_profile(spec)], isolation.allowed_seccomp_profiles
     )
 
 
@@ -197,12 +201,12 @@ def _gives_devices(variable: str) -> bool:
     return variable in DEVICE_VARIABLES or variable.startswith(DEVICE_PREFIXES)
 
 
-def _added_capabilities(container: Container) -> tuple[Capability, ...]:
+def _read_capabilities(container: Container) -> tuple[Capability, ...]:
     security = container.security_context
     return security.capabilities.add if security and security.capabilities else ()
 
 
-def _local_seccomp_profile(spec: PodSpec) -> str | None:
+def _read_seccomp_profile(spec: PodSpec) -> str | None:
     security = spec.security_context
     return security.seccomp_profile.localhost_profile if security and security.seccomp_profile else None
 
@@ -243,7 +247,7 @@ def _filter_spec(spec: PodSpec, isolation: PodIsolation, rejected: frozenset[str
     grants = {
         "service_account_name": is_allowed(_SERVICE_ACCOUNT, spec.service_account_name),
         "priority_class_name": is_allowed(_PRIORITY_CLASS, spec.priority_class_name),
-        "security_context": is_allowed(_SECCOMP, _local_seccomp_profile(spec)),
+        "security_context": is_allowed(_SECCOMP, _read_seccomp_profile(spec)),
     }
     tolerations = tuple(item for item in spec.tolerations if is_allowed(_TOLERATION, item.key))
     volumes = tuple(item for item in spec.ephemeral_volumes if is_allowed(_VOLUME, item.storage_class_name))
@@ -263,7 +267,7 @@ def _filter_spec(spec: PodSpec, isolation: PodIsolation, rejected: frozenset[str
 def _filter_container(container: Container, rejected: frozenset[str]) -> Container:
     """Return the container without rejected variables and capabilities."""
     env = tuple(variable for variable in container.env if f"{_VARIABLE} {variable.name}" not in rejected)
-    requested = _added_capabilities(container)
+    requested = _read_capabilities(container)
     granted = Capabilities(add=tuple(name for name in requested if f"{_CAPABILITY} {name}" not in rejected))
     return container.model_copy(
         update={

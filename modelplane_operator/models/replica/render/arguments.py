@@ -26,6 +26,7 @@ _IMAGES_WITH_SHELL = frozenset({"vllm-openai", "sglang", "llm-d-cuda"})  # built
 _OTHER_PROGRAMS = frozenset({"ray"})  # `--port` of Ray, for example
 """Programs that have flags named like an engine's."""
 _REFERENCE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
+"""Form of a reference to a variable, of Kubernetes or of a shell."""
 
 
 def flag_value(container: Container, *flags: str) -> str | None:

@@ -30,6 +30,7 @@ def _count_pods(engine: PlacedEngine) -> int:
 
 
 def _render_budget(replica: ModelReplica, name: str, match_labels: dict[str, str]) -> Manifest:
+    """Render a budget that allows one pod with these labels to be missing."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

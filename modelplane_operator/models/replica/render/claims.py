@@ -20,7 +20,7 @@ def pod_claims(replica: ModelReplica, engine: PlacedEngine, member: PlacedMember
     """Return the templates of a pod's claims by the name of each claim in the pod."""
     claims = _split_into_claims(member.device_requests)
     return {
-        f"{CLAIM}-{number}" if number else CLAIM: _template_name(replica, engine, member, requests)
+        f"{CLAIM}-{number}" if number else CLAIM: _name_template(replica, engine, member, requests)
         for number, requests in enumerate(claims)
     }
 
@@ -28,7 +28,7 @@ def pod_claims(replica: ModelReplica, engine: PlacedEngine, member: PlacedMember
 def render_claim_templates(replica: ModelReplica, engine: PlacedEngine, member: PlacedMember) -> tuple[Manifest, ...]:
     """Render the templates of a member: none without device requests, several if they exceed LARGEST_CLAIM."""
     claims = _split_into_claims(member.device_requests)
-    templates = {_template_name(replica, engine, member, requests): requests for requests in claims}
+    templates = {_name_template(replica, engine, member, requests): requests for requests in claims}
     return tuple(
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -45,7 +45,7 @@ def render_claim_templates(replica: ModelReplica, engine: PlacedEngine, member: 
     )
 
 
-def _template_name(
+def _name_template(
     replica: ModelReplica, engine: PlacedEngine, member: PlacedMember, requests: Sequence[Manifest]
 ) -> str:
     """Return the name of a template, which depends on its content: templates are immutable."""
@@ -74,6 +74,7 @@ def _split_into_claims(requests: Sequence[ResolvedRequest]) -> Sequence[Sequence
 
 
 def _render_request(request: ResolvedRequest, count: int) -> Manifest:
+    """Render a request of a claim for `count` devices."""
     selectors = [{"cel": {"expression": selector.cel}} for selector in request.selectors if selector.cel]
     return {
         "name": request.name,

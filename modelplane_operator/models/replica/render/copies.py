@@ -21,6 +21,7 @@ MOST: Final = 4 * MIB
 """Size limit in bytes of all copies of one replica: a deployment may have a thousand replicas."""
 
 Use = Literal["Secret", "ConfigMap", "PullSecret"]
+"""Kind of reference: a pull secret, or a key of a Secret or ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class CopySource:
 
     @property
     def kind(self) -> Literal["Secret", "ConfigMap"]:
+        """Return the kind of the object."""
         return "ConfigMap" if self.use == "ConfigMap" else "Secret"
 
 

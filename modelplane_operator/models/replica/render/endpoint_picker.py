@@ -21,10 +21,14 @@ from modelplane_operator.owned import on_cluster, owner_labels
 from modelplane_operator.routing.gateway.envoy_policies import ASKED
 
 GRPC_PORT = 9002
+"""Port that the gateway queries."""
 HEALTH_PORT = 9003
+"""Port of the picker's gRPC health service."""
 METRICS_PORT = 9090
+"""Port of the picker's metrics."""
 METRICS_PORT_NAME = "metrics"
 CONFIG_FILE = "epp-config.yaml"
+"""Key of the picker's ConfigMap."""
 PICKERS = 2  # each serves, and each tracks only the requests that it has routed
 """Number of picker pods."""
 PICKED_RULE = "picked"  # the policy targets this rule
@@ -183,6 +187,7 @@ def _render_deployment(replica: ModelReplica, config: str, image: str) -> Manife
 
 
 def _render_arguments(replica: ModelReplica) -> list[str]:
+    """Return the picker's arguments."""
     return [
         # A selector needs no CRDs, unlike an InferencePool, and the picker watches only pods.
         f"--endpoint-selector={labels.SERVING}={replica.metadata.name}",
@@ -211,11 +216,12 @@ _PROBES: Manifest = {
     # Envoy has no timeout for streamed bodies: requests that a hanging picker blocks end only with it.
     "livenessProbe": {**_GRPC_CHECK, "timeoutSeconds": 5, "periodSeconds": 5, "failureThreshold": 4, **PROBE_GRACE},
 }
+"""Probes of the picker's container."""
 
 
 def picker_config(replica: ModelReplica) -> str:
     """Return the picker's configuration as JSON, which is valid YAML and has a stable order."""
-    config = _split_config(replica) if replica.spec.is_split else _unified_config()
+    config = _build_split_config(replica) if replica.spec.is_split else _build_unified_config()
     if (path := metrics_path(replica)) != "/metrics":
         # A plugin of this type replaces the default one of the picker.
         source = {"type": "metrics-data-source", "parameters": {"path": path}}
@@ -223,7 +229,7 @@ def picker_config(replica: ModelReplica) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _unified_config() -> Manifest:
+def _build_unified_config() -> Manifest:
     """Return the configuration for replicas whose engines read prompts and generate."""
     return {
         **_CONFIG_HEADER,
@@ -232,7 +238,7 @@ def _unified_config() -> Manifest:
     }
 
 
-def _split_config(replica: ModelReplica) -> Manifest:
+def _build_split_config(replica: ModelReplica) -> Manifest:
     """Return the configuration for replicas with separate prefill and decode engines."""
     # A decode engine of SGLang cannot read prompts itself.
     always = any(engine.phase == "Decode" and runs_sglang(engine) for engine in replica.spec.engines)
@@ -261,6 +267,7 @@ def _split_config(replica: ModelReplica) -> Manifest:
 
 # The last accepts requests that no other parser knows. Without it, they get a 400.
 _PARSERS = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
+"""Parsers of request bodies, in the order in which they are tried."""
 _CONFIG_HEADER: Manifest = {
     "apiVersion": "llm-d.ai/v1alpha1",
     "kind": "EndpointPickerConfig",
@@ -271,6 +278,7 @@ _WEIGHTS: list[Manifest] = [
     {"pluginRef": "prefix-cache-scorer", "weight": 1},
     {"pluginRef": "queue-scorer", "weight": 1},
 ]
+"""Scorers of a scheduling profile with their weights."""
 _SCORERS: list[Manifest] = [
     {
         # The decider and the scorer read data that only this plugin writes, and with autoTune it writes none.
@@ -281,3 +289,4 @@ _SCORERS: list[Manifest] = [
     {"type": "queue-scorer"},
     {"type": "max-score-picker"},
 ]
+"""Plugins that the scheduling profiles use."""

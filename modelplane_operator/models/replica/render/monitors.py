@@ -30,6 +30,7 @@ _LIMITS = {"sampleLimit": 20_000, "labelLimit": 64, "labelValueLengthLimit": 409
 
 
 def _render_monitor(replica: ModelReplica, name: str, match_labels: dict[str, str], port: str, path: str) -> Manifest:
+    """Render a PodMonitor for the pods with these labels."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",

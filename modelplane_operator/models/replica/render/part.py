@@ -75,6 +75,7 @@ _METRICS_TYPES: Mapping[str, str] = {"triton": "triton-tensorrt-llm"}
 
 
 _METRICS: Final = "/metrics"
+"""Default path of metrics."""
 _METRICS_PATHS: Mapping[str, str] = {"trtllm-serve": "/prometheus/metrics"}
 """Paths of metrics by engine type, where they differ from the default."""
 
@@ -115,13 +116,11 @@ def untransferred(replica: ModelReplica) -> str:
     Engines whose arguments cannot be read without running them count as correct.
     """
     return "; ".join(
-        f"engine {engine.name} needs {flag}"
-        for engine in replica.spec.engines
-        if (flag := _missing_transfer_flag(engine))
+        f"engine {engine.name} needs {flag}" for engine in replica.spec.engines if (flag := _find_missing_flag(engine))
     )
 
 
-def _missing_transfer_flag(engine: PlacedEngine) -> str:
+def _find_missing_flag(engine: PlacedEngine) -> str:
     """Return the missing flag of one engine; "" if none."""
     container = serving_container(engine)
     if engine.phase is None or container is None or not is_legible(container):

@@ -56,7 +56,9 @@ LOADING_SECONDS_PER_GIB: Final = 5  # 200 MiB per second, from a shared file sys
 COMPILING_SECONDS: Final = 1800
 """Seconds that an engine gets to compile, in addition."""
 DEFAULT_LIFECYCLE = Lifecycle()
+"""Times without settings of the user."""
 _DEFAULT_TIMES = (DEFAULT_LIFECYCLE.drain_seconds, DEFAULT_LIFECYCLE.grace_seconds)
+"""Default times to drain and end, which older revisions replace by their own."""
 
 
 def render_pod(
@@ -79,7 +81,7 @@ def render_pod(
             "labels": {
                 **(_filter_labels(user.labels) if user else {}),
                 **owner_labels(replica),
-                **_deployment_label(replica),
+                **_render_deployment_label(replica),
                 labels.WORKLOAD: name,
                 **({labels.SERVING: replica.metadata.name, **part.labels} if serves else {}),
                 **({labels.GANG_ROLE: "leader"} if member.role == "Leader" else {}),
@@ -90,7 +92,7 @@ def render_pod(
             "nodeSelector": {labels.POOL: member.node_pool_name},
             **({"topologySpreadConstraints": spread({labels.WORKLOAD: name})} if is_spread and revision < 4 else {}),
             **({"affinity": apart({labels.WORKLOAD: name})} if is_spread and revision >= 4 else {}),
-            **(_gang_affinity(name, member.topology_key) if member.topology_key else {}),
+            **(_render_gang_affinity(name, member.topology_key) if member.topology_key else {}),
             "tolerations": [GPU_TOLERATION, *(toleration.to_manifest() for toleration in pod.tolerations)],
             **({"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}),
             **({"priorityClassName": pod.priority_class_name} if pod.priority_class_name else {}),
@@ -98,7 +100,7 @@ def render_pod(
             # call the API server.
             "enableServiceLinks": False,
             "automountServiceAccountToken": False,
-            "securityContext": {"seccompProfile": _seccomp_profile(pod)},
+            "securityContext": {"seccompProfile": _render_seccomp_profile(pod)},
             "terminationGracePeriodSeconds": lifecycle.grace_seconds,
             **(
                 {
@@ -126,8 +128,8 @@ def render_pod(
                         **({"sizeLimit": pod.shared_memory_size} if pod.shared_memory_size else {}),
                     },
                 },
-                *_cache_volume(replica),
-                *(_ephemeral_volume(number, volume) for number, volume in enumerate(pod.ephemeral_volumes)),
+                *_render_cache_volume(replica),
+                *(_render_ephemeral_volume(number, volume) for number, volume in enumerate(pod.ephemeral_volumes)),
             ],
             "containers": [
                 {
@@ -139,7 +141,7 @@ def render_pod(
                     **_render_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
-                        *_cache_mount(replica),
+                        *_render_cache_mount(replica),
                         *(
                             {"name": _ephemeral_name(number), "mountPath": volume.mount_path}
                             for number, volume in enumerate(pod.ephemeral_volumes)
@@ -158,6 +160,7 @@ def render_pod(
 
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+"""Toleration of the usual taint of GPU nodes."""
 UNPRIVILEGED = {"allowPrivilegeEscalation": False}
 """Security context of all containers."""
 
@@ -174,7 +177,7 @@ def _filter_labels(user_labels: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _deployment_label(replica: ModelReplica) -> dict[str, str]:
+def _render_deployment_label(replica: ModelReplica) -> dict[str, str]:
     """Return the label with the deployment's name, for people and for metrics."""
     deployment = replica.metadata.labels.get(labels.DEPLOYMENT)
     return {labels.DEPLOYMENT: deployment} if deployment else {}
@@ -189,7 +192,7 @@ def _render_command(replica: ModelReplica, engine: PlacedEngine, container: Cont
         and not has_flag(container, "--model")
         and engine.type in {None, "vllm", "sglang"}
     )
-    added = [f"--model={CACHE_PATH}", *_served_name_flags(replica, engine, container)] if reads_cache else []
+    added = [f"--model={CACHE_PATH}", *_find_served_name_flags(replica, engine, container)] if reads_cache else []
     args = [*container.args, *added]
     return {
         "image": container.image,
@@ -198,7 +201,7 @@ def _render_command(replica: ModelReplica, engine: PlacedEngine, container: Cont
     }
 
 
-def _served_name_flags(replica: ModelReplica, engine: PlacedEngine, container: Container) -> Sequence[str]:
+def _find_served_name_flags(replica: ModelReplica, engine: PlacedEngine, container: Container) -> Sequence[str]:
     """Return flags for the model name that clients use, if the user gives none: not the path of a folder.
 
     Only vLLM and SGLang get them. Other programs may reject the flag and exit.
@@ -268,20 +271,20 @@ def _render_variable(replica: ModelReplica, variable: Env) -> Manifest:
     if origin and origin.secret_key_ref:
         return {
             "name": variable.name,
-            "valueFrom": {"secretKeyRef": _copied_reference(replica, "Secret", origin.secret_key_ref)},
+            "valueFrom": {"secretKeyRef": _refer_to_copy(replica, "Secret", origin.secret_key_ref)},
         }
     if origin and origin.config_map_key_ref:
-        reference = _copied_reference(replica, "ConfigMap", origin.config_map_key_ref)
+        reference = _refer_to_copy(replica, "ConfigMap", origin.config_map_key_ref)
         return {"name": variable.name, "valueFrom": {"configMapKeyRef": reference}}
     return variable.to_manifest()
 
 
-def _copied_reference(replica: ModelReplica, use: str, reference: KeyRef) -> Manifest:
+def _refer_to_copy(replica: ModelReplica, use: str, reference: KeyRef) -> Manifest:
     """Return a reference to a key of the replica's copy."""
     return {**reference.to_manifest(), "name": names.copied(replica.metadata.name, use, reference.name)}
 
 
-def _gang_affinity(workload: str, topology_key: str) -> Manifest:
+def _render_gang_affinity(workload: str, topology_key: str) -> Manifest:
     """Return an affinity that keeps the pods of one gang on nodes with the same value of a label."""
     term = {
         "labelSelector": {"matchLabels": {labels.WORKLOAD: workload}},
@@ -291,7 +294,7 @@ def _gang_affinity(workload: str, topology_key: str) -> Manifest:
     return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
-def _seccomp_profile(pod: PodSpec) -> Manifest:
+def _render_seccomp_profile(pod: PodSpec) -> Manifest:
     """Return the seccomp profile of a pod; the runtime's default, as under Docker, if the user names none."""
     profile = pod.security_context.seccomp_profile if pod.security_context else None
     return profile.to_manifest() if profile else {"type": "RuntimeDefault"}
@@ -329,7 +332,7 @@ def _ephemeral_name(number: int) -> str:
     return f"ephemeral-{number}"
 
 
-def _ephemeral_volume(number: int, volume: EphemeralVolume) -> Manifest:
+def _render_ephemeral_volume(number: int, volume: EphemeralVolume) -> Manifest:
     """Render a volume that is deleted with the pod: on the node's disk, or of a StorageClass."""
     if volume.storage_class_name is None:
         return {"name": _ephemeral_name(number), "emptyDir": {"sizeLimit": volume.size}}
@@ -341,7 +344,7 @@ def _ephemeral_volume(number: int, volume: EphemeralVolume) -> Manifest:
     return {"name": _ephemeral_name(number), "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
 
-def _cache_volume(replica: ModelReplica) -> list[Manifest]:
+def _render_cache_volume(replica: ModelReplica) -> list[Manifest]:
     """Render the volume of the ModelCache, if the replica has one."""
     if not (cache := replica.spec.model_cache_ref):
         return []
@@ -349,7 +352,7 @@ def _cache_volume(replica: ModelReplica) -> list[Manifest]:
     return [{"name": "model-cache", "persistentVolumeClaim": {"claimName": claim}}]
 
 
-def _cache_mount(replica: ModelReplica) -> list[Manifest]:
+def _render_cache_mount(replica: ModelReplica) -> list[Manifest]:
     """Render the mount of the ModelCache. It is read-only: the volume is shared with other engines."""
     read_only = {"readOnly": True} if replica.spec.pod_revision >= 4 else {}
     return [{"name": "model-cache", "mountPath": CACHE_PATH, **read_only}] if replica.spec.model_cache_ref else []

@@ -126,6 +126,7 @@ def _prefix_pattern(replica: ModelReplica) -> str:
 
 
 def _render_rule(matches: list[Manifest], rewrite: Manifest, backends: list[Manifest]) -> Manifest:
+    """Render a rule of the HTTPRoute without a timeout."""
     return {
         "matches": matches,
         "filters": [rewrite],
