@@ -26,9 +26,9 @@ class ClusterAnswer:
     room: bool
     """True if another replica fits."""
     says: str
-    """Reason why none fits."""
+    """The answer as a message."""
     remedy: str
-    """Advice for that reason."""
+    """Advice for that answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ class Others:
     """Number of replicas without a cluster."""
 
     def __str__(self) -> str:
+        """Return the numbers as a phrase."""
         whose = counted(self.deployments, "deployment")
         return (
             f"{whose} of namespaces that you may not list: {counted(self.added, 'new replica')}, {self.removed} gone, "

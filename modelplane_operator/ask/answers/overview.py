@@ -47,7 +47,7 @@ class ClusterSummary:
     taints: str
     """Taints as `key:effect`, joined by commas."""
     note: str
-    """Message of the Ready condition; "" if that is True."""
+    """Reason and message of the Ready condition; "" if that is True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ModelSummary:
     reason: str
     """Reason of the Ready condition."""
     says: str
-    """Message of the Ready condition."""
+    """Message of the Ready condition, or its reason."""
     since: datetime | None
     """Time of the last transition of the Ready condition."""
     running: int

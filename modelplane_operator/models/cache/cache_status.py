@@ -118,9 +118,7 @@ def progress_of(meant: Iterable[CachedCluster]) -> str | None:
 
 
 def is_meant(cache: ModelCache, cluster: Manifest) -> bool:
-    """True if a cluster must hold the weights of a cache: it is selected and has storage, where the source needs
-    that.
-    """
+    """True if a cluster must hold the weights of a cache: it is selected and has storage, if the source needs any."""
     fetched = cache.spec.source != "PersistentVolumeClaim"
     storage = not fetched or section(cluster, "status", "cache").get("storageClassName")
     return bool(storage) and is_selected(cache.match_labels, cluster)
@@ -133,9 +131,7 @@ def is_selected(match_labels: Mapping[str, str], cluster: Manifest) -> bool:
 
 
 def awaited(cache: ModelCache, cluster: Manifest) -> str:
-    """Return a message while weights are incomplete on a cluster; "" once a volume is complete or if none will
-    come.
-    """
+    """Return a message while weights are incomplete on a cluster; "" once they are complete or if none will come."""
     name, cluster_name = cache.key.name, cluster["metadata"]["name"]
     row = cache.on(cluster_name)
     if row is None:

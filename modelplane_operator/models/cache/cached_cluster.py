@@ -242,8 +242,8 @@ class _CacheOnCluster:
 
     @property
     def serving(self) -> Manifest | None:
-        """Return the claim that new replicas start from: the current one, or an older complete one until that is
-        staged.
+        """Return the claim that new replicas start from: the current one once it is staged, or an older complete
+        one.
         """
         if self.staged:
             return self.claim

@@ -70,9 +70,7 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
         on_connection=_on_connection,
         while_paused=its_deletion,
-        concurrency_key=lambda manifest: manifest["metadata"][
-            "namespace"
-        ],  # some of the tenant's clusters may answer slowly
+        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # clusters may be slow
         indexes=INDEXES,
         while_leading=(referenced.run,),
     )

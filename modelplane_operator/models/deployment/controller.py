@@ -194,9 +194,7 @@ def _read_reserved_nodes(replica: Manifest) -> tuple[Any, ...]:
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Return the deployments with replicas on a cluster or without capacity, if a field that the scheduler reads
-    changed.
-    """
+    """Return the deployments on a cluster or without capacity, if a field that the scheduler reads has changed."""
     old, new = (_pick_scheduling_fields(manifest) if manifest else None for manifest in change)
     return _find_affected(change.latest["metadata"]["name"], hub) if old != new else ()
 

@@ -74,9 +74,7 @@ class FleetView:
         self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
 
     def _share_devices(self, cluster: InferenceCluster, manifest: Manifest) -> InferenceCluster:
-        """Return the cluster with devices shared with other clusters' pools, to save memory: equal pools are
-        common.
-        """
+        """Return the cluster with devices that it shares with equal pools of other clusters, to save memory."""
         pool_statuses = entries(manifest, "status", "gpuPools")
         if cluster.status is None or len(pool_statuses) != len(cluster.status.gpu_pools):
             return cluster

@@ -69,9 +69,7 @@ def _render_serving(serving: Serving | None, cluster: InferenceCluster | None) -
 
 
 def _render_cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
-    """Render the reference to the cache: its complete volume if that is not the default, its repository and its
-    size.
-    """
+    """Render the reference to the cache: its complete volume if that is not the default, its repository and size."""
     if ref is None:
         return {}
     cached = cache.on(placement.cluster) if cache else None

@@ -1,6 +1,4 @@
-"""Render the objects of an LLMInference: on a named cluster a VLLMRuntime or a Deployment, on the fleet a
-ModelDeployment.
-"""
+"""Render the objects of an LLMInference: a VLLMRuntime or Deployment on a named cluster, or a ModelDeployment."""
 
 from __future__ import annotations
 

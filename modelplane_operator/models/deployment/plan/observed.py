@@ -55,9 +55,7 @@ class Observed:
 
     @property
     def frozen(self) -> bool:
-        """True if the deployment is paused or being deleted: its replicas only leave clusters that must become
-        empty.
-        """
+        """True if the deployment is paused or being deleted: replicas only leave clusters that must become empty."""
         return self.terminating or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
 
     @property

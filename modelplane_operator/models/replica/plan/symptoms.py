@@ -112,9 +112,7 @@ def cut_workload(workload: Manifest) -> Manifest:
 
 
 def cut_route(route: Manifest) -> Manifest:
-    """Return the fields of a replica's HTTPRoute that the operator reads: parents and their conditions, without
-    times.
-    """
+    """Return the fields of an HTTPRoute that the operator reads: parents and their conditions, without times."""
     spec, status = object_in(route.get("spec")), object_in(route.get("status"))
     parent_statuses = [
         {
@@ -313,9 +311,7 @@ def _find_silence_start(pod: Manifest, status: Section) -> str | None:
 
 
 def _describe_restarts(pod: Manifest, status: Section) -> str:
-    """Return the number of restarts of a container that has ended, and since when its pod is not ready, as a
-    message.
-    """
+    """Return how often a container has restarted and since when its pod is not ready; "" if it has not ended."""
     if not section(status, "state", "terminated") and not section(status, "lastState", "terminated"):
         return ""
     restarts, not_ready_at = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
@@ -368,8 +364,8 @@ def is_behind(workload: Manifest) -> bool:
 
 
 def unfinished(workload: Manifest, copies: int) -> str:
-    """Return what a Deployment or LeaderWorkerSet lacks of the requested copies of its current content; "" if
-    nothing.
+    """Return what a Deployment or LeaderWorkerSet lacks of the requested copies; "" if all have the current
+    content.
     """
     status = section(workload, "status")
     if is_behind(workload):

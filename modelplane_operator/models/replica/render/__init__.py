@@ -105,9 +105,7 @@ def _count_endpoints(engine: PlacedEngine) -> int:
 def render_model_replica(
     replica: ModelReplica, seen: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
 ) -> tuple[Manifest, ...] | CannotRender:
-    """Return the objects of a replica in the order in which to apply them, or the reason why they cannot be
-    rendered.
-    """
+    """Return the objects of a replica in the order in which to apply them, or why they cannot be rendered."""
     if problem := _find_problem(replica, seen):
         return problem
     lifecycle = lifecycle.at(replica.spec.pod_revision)

@@ -1,5 +1,4 @@
-"""Remove from a pod template what its cluster does not allow, and name what is removed and the field that allows
-it.
+"""Remove from a pod template what its cluster does not allow, and name the field that would allow it.
 
 Annotations and labels steer other controllers: service meshes, networks, autoscalers, injectors of secrets. A
 ServiceAccount, a capability or a toleration grants a pod more than its own. So harmless values pass by default, and

@@ -54,8 +54,7 @@ def _name_template(
 
 
 def _split_into_claims(requests: Sequence[ResolvedRequest]) -> Sequence[Sequence[Manifest]]:
-    """Distribute device requests over as few claims as needed. A request that exceeds one claim is split over
-    several.
+    """Distribute device requests over claims. A request that exceeds one claim is split over several.
 
     Any split is valid, because no request ties devices of one claim together.
     """

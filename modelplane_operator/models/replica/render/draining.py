@@ -63,8 +63,8 @@ def drain_by_load(engine: PlacedEngine, member: PlacedMember, port: int, seconds
     """Return a preStop hook that ends when nothing is left to drain; None if no shell can run it.
 
     A serving pod waits until no request has run for QUIET_SECONDS, and a follower while its leader answers. Both
-    end at once when there is no answer. If the load cannot be read, requests have `seconds` to finish. So they have
-    in an engine with several serving ranks, because no rank may end before the others.
+    end at once when there is no answer. If the load cannot be read, requests have `seconds` to finish. The same
+    applies to an engine with several serving ranks, because no rank may end before the others.
     """
     shell = shell_of(member.template.spec.containers[0]) if member.template.spec else None
     if shell is None:

@@ -1,5 +1,4 @@
-"""Isolate a tenant's pods on a workload cluster: the namespace's Pod Security level, NetworkPolicies and
-LimitRange.
+"""Isolate a tenant's pods on a workload cluster by Pod Security level, NetworkPolicies and a LimitRange.
 
 Their owner is the hub's namespace, as it is for the namespace on the cluster. NetworkPolicies depend on the
 cluster's network plugin: without support, everything passes. They do not apply to pods on the host network, which

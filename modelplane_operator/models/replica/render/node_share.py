@@ -17,7 +17,7 @@ from modelplane_operator.api.shared import Amounts, in_bytes, in_millis
 
 
 def node_share(pool: str, claims: Iterable[Claim], cluster: InferenceCluster | None) -> Amounts | None:
-    """Return half of a node's CPU and memory in proportion to the claimed devices; None while the node's size is
+    """Return half of a node's CPU and memory in proportion to the claimed devices; None if the node's size is
     unknown.
     """
     pools = cluster.status.gpu_pools if cluster and cluster.status else ()

@@ -38,7 +38,7 @@ class Lifecycle:
     """Seconds from a pod's deletion until its engine is killed; includes the drain."""
 
     def at(self, revision: int) -> Lifecycle:
-        """Return the times for pods of a revision. Default times are those that the revision had."""
+        """Return the times for pods of a revision. Default times are replaced by those that the revision had."""
         if revision >= 2 or (self.drain_seconds, self.grace_seconds) != _DEFAULT_TIMES:
             return self
         return replace(self, drain_seconds=20, grace_seconds=90)
@@ -219,8 +219,7 @@ def _find_served_name_flags(replica: ModelReplica, engine: PlacedEngine, contain
 def _render_environment(
     replica: ModelReplica, member: PlacedMember, container: Container, part: Part, *, serves: bool
 ) -> Sequence[Manifest]:
-    """Render the variables: those for gangs, the user's, which may refer to them, and those that depend on the
-    role.
+    """Render the variables: those for gangs, the user's, which may refer to them, and those of the role.
 
     The API server rejects a repeated name. As in Kubernetes, the last value counts and keeps its position, because
     a variable may refer to earlier ones.
