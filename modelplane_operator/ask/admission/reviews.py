@@ -91,7 +91,7 @@ def of_kinds(
 
 
 def services() -> Review:
-    """Return the review of ModelServices, which warns if no endpoint answers.
+    """Return the review of ModelServices, which warns if a service selects no endpoint.
 
     It may wait a moment: one `kubectl apply` may write the service before the informer has the ModelDeployment.
     """

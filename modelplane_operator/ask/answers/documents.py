@@ -203,7 +203,7 @@ class Hardware:
     nodes: int
     """Number of nodes that have it."""
     free: int
-    """Number of those nodes without a replica."""
+    """Number of those nodes that are free."""
     clusters: tuple[str, ...]
     """Names of the clusters that have it."""
     selector: str

@@ -42,7 +42,7 @@ class Fix:
 
 
 def fixes(asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[Fix, ...]:
-    """Return changes that help; none if no replica waits, or if the request itself is invalid."""
+    """Return changes that help; none if no replica waits, or if the decision has problems."""
     if not decision.missing or decision.problems:
         return ()
     helpful: list[Fix] = []

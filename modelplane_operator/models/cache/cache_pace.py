@@ -1,7 +1,7 @@
 """Back off separately for each cluster that rejects a write for a ModelCache. The status stores the backoff.
 
 Other clusters of the cache are neither delayed nor called more often. The next attempt is immediate after an edit
-of the cache.
+of the cache, and after the cluster was unreachable.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ from modelplane_operator.models.llm_inference.render import render_in_fleet, ren
 AT_ONCE: Final = 0.1  # the next run creates the objects
 """Seconds until a location that was just stored gets its objects."""
 REQUEUE_AFTER: Final = 20.0  # locations are not watched: a kubeconfig may not permit it
-"""Seconds between runs while something changes."""
+"""Seconds between runs while the object is not at rest."""
 AT_REST: Final = 60.0
-"""Seconds between runs while nothing changes."""
+"""Seconds between runs while nothing changes, or while only a user can resolve a problem."""
 INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
 """Advice for clusters without VLLMRuntimes."""
 
