@@ -1,1 +1,1 @@
-"""Answers to questions: the admission webhook, and what the command prints."""
+"""Answer questions about placements, and review objects in the admission webhook."""

@@ -1,1 +1,1 @@
-"""The admission webhook: reviews of objects as they are written, and answers to Questions."""
+"""The admission webhook: reviews of objects on create and update, and answers to Questions."""

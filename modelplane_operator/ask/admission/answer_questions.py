@@ -1,4 +1,4 @@
-"""Questions of tenants: what is read of the store for an answer, and who may have it."""
+"""Answer Questions: check the user's permissions, read the informers, and compute the answer in a thread."""
 
 from __future__ import annotations
 
@@ -30,30 +30,38 @@ from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.scheduling.fleet import FleetModel
 
-WAITING: Final = 16  # questions; whoever comes then is told to ask again
-WAITING_OF_ONE: Final = 4  # of one namespace: the others have places whatever it does
-REST: Final = 2.0  # seconds at most, after an answer
-SECONDS: Final = 8.0  # the API server waits for ten
+WAITING: Final = 16
+"""Number of Questions that may wait; further ones are rejected as busy."""
+WAITING_OF_ONE: Final = 4  # so that one namespace cannot use all places
+"""Number of Questions of one namespace that may wait."""
+REST: Final = 2.0  # see Questions
+"""Longest pause after an answer, in seconds."""
+SECONDS: Final = 8.0  # the API server's timeout is ten
+"""Seconds that a Question may take."""
 
 Named = frozenset[str] | None
-"""The namespaces of which an answer may name deployments; all, where it is None."""
+"""Namespaces whose deployments an answer may name; None for all."""
 _User = Mapping[str, object]
+"""A user in the form that a SubjectAccessReview has."""
 
 
 class Questions:
-    """Answers one question at a time, in a thread, and rests as long as it took: nobody who asks without a pause has
-    more than half of a processor, and no namespace more than its places among those that wait."""
+    """Answers one Question at a time in a thread, and pauses as long as each answer took.
+
+    So a user who asks continuously takes at most half of a processor, and a namespace at most its places in the
+    queue.
+    """
 
     def __init__(self, fleet: FleetView) -> None:
         self._fleet = fleet
-        self._turn = asyncio.Semaphore(1)
+        self._slot = asyncio.Semaphore(1)
         self._waiting = Counter[str]()
 
     async def __call__(self, request: Manifest, clients: Clients) -> QuestionAnswer:
-        """The answer to an AdmissionReview's request; raises QuestionError and ClientError."""
+        """Return the answer to an AdmissionReview's request. Raise QuestionError or ClientError."""
         namespace = str(request.get("namespace") or "")
-        full = self._waiting.total() >= WAITING or self._waiting[namespace] >= WAITING_OF_ONE
-        if full or not clients.hub.synced:
+        is_full = self._waiting.total() >= WAITING or self._waiting[namespace] >= WAITING_OF_ONE
+        if is_full or not clients.hub.synced:
             raise QuestionError("the operator has others to answer first, or has just begun: ask again", BUSY)
         self._waiting[namespace] += 1
         try:
@@ -61,35 +69,38 @@ class Questions:
                 question = await asyncio.to_thread(asked, dict(section(request, "object")))
                 if question.namespace != namespace:
                     raise QuestionError("a question is asked in the namespace that it is about")
-                named = await _permitted(question, _user(request), clients)
-                await self._turn.acquire()
-                looking = asyncio.create_task(self._look_up(question, clients, named))
-                return await asyncio.shield(looking)
+                allowed_namespaces = await _check_permissions(question, _build_user(request), clients)
+                await self._slot.acquire()
+                lookup = asyncio.create_task(self._look_up(question, clients, allowed_namespaces))
+                return await asyncio.shield(lookup)
         except TimeoutError:
             raise QuestionError("the answer takes too long now: ask again", BUSY) from None
         finally:
             self._waiting -= Counter((namespace,))
 
-    async def _look_up(self, question: Question, clients: Clients, named: Named) -> QuestionAnswer:
-        """Holds the turn until its thread ends, which nobody can end sooner, and while it rests."""
-        began = time.monotonic()
+    async def _look_up(self, question: Question, clients: Clients, allowed_namespaces: Named) -> QuestionAnswer:
+        """Compute the answer.
+
+        The slot stays taken until the thread ends, which cannot be cancelled, and during the pause.
+        """
+        started_at = time.monotonic()
         try:
-            found = stored(question, self._fleet, clients, named)
-            return await asyncio.to_thread(looked_up, question, found, named)
+            stored_state = stored(question, self._fleet, clients, allowed_namespaces)
+            return await asyncio.to_thread(looked_up, question, stored_state, allowed_namespaces)
         finally:
-            rest = min(time.monotonic() - began, REST)
-            asyncio.get_running_loop().call_later(rest, self._turn.release)
+            pause = min(time.monotonic() - started_at, REST)
+            asyncio.get_running_loop().call_later(pause, self._slot.release)
 
 
-async def _permitted(question: Question, user: _User, clients: Clients) -> Named:
-    """By the permissions of whoever asks on what is concerned; raises QuestionError.
+async def _check_permissions(question: Question, user: _User, clients: Clients) -> Named:
+    """Return the namespaces whose deployments an answer may name; None for all if the user may list them all.
 
-    Answers the namespaces of which a plan may name what they have: all for whoever may list that.
+    Raise QuestionError if the user lacks a permission that the Question needs.
     """
     for verb, kind, key in question.permissions:
         if not await may(clients.hub.kube, verb, kind, key, user=user):
-            what = f"{kind.kind} {key}" if key.name else f"{kind.kind}s"
-            raise QuestionError(f"you may not {verb} {what}: have somebody give you that permission", FORBIDDEN)
+            resource = f"{kind.kind} {key}" if key.name else f"{kind.kind}s"
+            raise QuestionError(f"you may not {verb} {resource}: have somebody give you that permission", FORBIDDEN)
 
     async def lists(namespace: str) -> bool:
         kinds, every = (ModelDeployment, ModelReplica), Key(namespace, "")
@@ -102,79 +113,91 @@ async def _permitted(question: Question, user: _User, clients: Clients) -> Named
     return frozenset((question.namespace,))
 
 
-def _user(request: Manifest) -> _User:
-    """Who asks, as a SubjectAccessReview names users."""
+def _build_user(request: Manifest) -> _User:
+    """Return the user in the form that a SubjectAccessReview has."""
     info = section(request, "userInfo")
-    named = {"user": "username", "uid": "uid", "groups": "groups", "extra": "extra"}
-    return {there: info[here] for there, here in named.items() if info.get(here)}
+    fields = {"user": "username", "uid": "uid", "groups": "groups", "extra": "extra"}
+    return {target_field: info[source_field] for target_field, source_field in fields.items() if info.get(source_field)}
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is known at one moment, to be looked through in a thread: the fleet, and what the question is about."""
+    """The fleet and the objects that a Question is about, at one moment, for use in a thread."""
 
     now: datetime
     model: FleetModel
+    """Copy of the scheduler's fleet model."""
     clusters: tuple[InferenceCluster, ...]
     replicas: Sequence[Manifest]
+    """ModelReplicas of the deployments."""
     deployments: Sequence[Manifest]
+    """ModelDeployments that the Question is about, and for a plan those that wait for capacity."""
     caches: Sequence[Manifest]
+    """ModelCaches of the namespaces concerned."""
     services: Sequence[Manifest]
+    """ModelServices of the Question's namespace."""
 
 
 def stored(question: Question, fleet: FleetView, clients: Clients, named: Named) -> Stored:
-    """Of deployments those concerned, and for a plan those that wait, which might have what is left free.
+    """Return the stored objects for a Question: its deployments and, for a plan, those that wait for capacity.
 
-    What becomes of a cluster's replicas concerns all that are there, whether or not they may be named.
+    A plan for a cluster includes all deployments with replicas there, also those that the answer may not name.
     """
-    concerned = {*question.keys, *(fleet.model.owners(question.cluster) if question.cluster else ())}
-    every, plans = named is None or bool(question.cluster), question.spec.ask == "Plan"
+    affected = {*question.keys, *(fleet.model.owners(question.cluster) if question.cluster else ())}
+    all_namespaces, is_plan = named is None or bool(question.cluster), question.spec.ask == "Plan"
     deployments = [
-        one
-        for key, one in _known(ModelDeployment, clients)
-        if key in concerned or (plans and (every or key.namespace in (named or ())) and _waits(one, fleet))
+        item
+        for key, item in _iterate_kind(ModelDeployment, clients)
+        if key in affected
+        or (is_plan and (all_namespaces or key.namespace in (named or ())) and _needs_capacity(item, fleet))
     ]
-    replicas, namespaces = clients.hub.find(of(ModelReplica)), {key_of(one).namespace for one in deployments}
+    replicas, namespaces = clients.hub.find(of(ModelReplica)), {key_of(item).namespace for item in deployments}
     namespaces |= {question.namespace, *(key.namespace for key in question.keys)}
     return Stored(
         clients.now(),
         fleet.model.copy(),
         tuple(fleet.clusters.values()),
-        [one for each in deployments for one in (replicas.owned_by(each["metadata"]["uid"]) if replicas else ())],
+        [
+            item
+            for deployment in deployments
+            for item in (replicas.owned_by(deployment["metadata"]["uid"]) if replicas else ())
+        ],
         deployments,
-        [one for key, one in _known(ModelCache, clients) if key.namespace in namespaces],
-        [one for key, one in _known(ModelService, clients) if key.namespace == question.namespace],
+        [item for key, item in _iterate_kind(ModelCache, clients) if key.namespace in namespaces],
+        [item for key, item in _iterate_kind(ModelService, clients) if key.namespace == question.namespace],
     )
 
 
-def _known(kind: Kind, clients: Clients) -> Iterable[tuple[Key, Manifest]]:
-    return ((key_of(one), one) for one in clients.hub.find(of(kind)) or ())
+def _iterate_kind(kind: Kind, clients: Clients) -> Iterable[tuple[Key, Manifest]]:
+    """Return the objects of a kind in the hub's informer, with their keys."""
+    return ((key_of(manifest), manifest) for manifest in clients.hub.find(of(kind)) or ())
 
 
-def _waits(deployment: Manifest, fleet: FleetView) -> bool:
-    """Whether it has fewer replicas than it asks for."""
-    key, wanted = key_of(deployment), section(deployment, "spec").get("replicas")
-    return not isinstance(wanted, int) or len(fleet.model.replicas(key.namespace, key.name)) < wanted
+def _needs_capacity(deployment: Manifest, fleet: FleetView) -> bool:
+    """True if a deployment has fewer replicas than requested."""
+    key, desired = key_of(deployment), section(deployment, "spec").get("replicas")
+    return not isinstance(desired, int) or len(fleet.model.replicas(key.namespace, key.name)) < desired
 
 
 def looked_up(question: Question, found: Stored, named: Named) -> QuestionAnswer:
-    """The answer, from what was stored at one moment."""
-    seen = Snapshot(
+    """Return the answer from objects of one moment."""
+    snapshot = Snapshot(
         found.clusters,
-        _parsed(ModelReplica, found.replicas),
-        _parsed(ModelDeployment, found.deployments),
-        _parsed(ModelCache, found.caches),
+        _parse_all(ModelReplica, found.replicas),
+        _parse_all(ModelDeployment, found.deployments),
+        _parse_all(ModelCache, found.caches),
         found.now,
         found.model,
     )
-    return answer(question, _parsed(ModelService, found.services), seen, named)
+    return answer(question, _parse_all(ModelService, found.services), snapshot, named)
 
 
-def _parsed(kind: Any, manifests: Iterable[Manifest]) -> tuple[Any, ...]:
-    found = list[Any]()
-    for one in manifests:
+def _parse_all(kind: Any, manifests: Iterable[Manifest]) -> tuple[Any, ...]:
+    """Return the parsed objects. Unreadable ones are left out, because their reconcile reports them."""
+    parsed = list[Any]()
+    for manifest in manifests:
         try:
-            found.append(kind.parse(one))
-        except ValidationError:  # the reconcile tells what nobody can read
+            parsed.append(kind.parse(manifest))
+        except ValidationError:  # the reconcile reports unreadable objects
             continue
-    return tuple(found)
+    return tuple(parsed)

@@ -1,4 +1,4 @@
-"""Reviews, one for each kind that people write."""
+"""Build the review function of each kind that users write."""
 
 from __future__ import annotations
 
@@ -30,50 +30,54 @@ from modelplane_operator.routing.service.controller import is_made, neighbours, 
 from modelplane_operator.scheduling import budget
 
 Review = Callable[[Any, Any, Clients], Awaitable[Verdict]]
+"""A function of the new object, the old object or None, and the clients."""
 
 SEEN: Final = 0.3
-"""Seconds within which what was just written is mostly seen here; less than the API server waits for a review."""
-WAITING: Final = 4  # services at a time, of the 16 reviews that run at once: the others are warned of without a wait
+"""Seconds after which the informers usually have an object that was just written; less than the API server's
+timeout."""
+WAITING: Final = 4  # of 16 concurrent reviews; others warn without waiting
+"""Number of reviews of ModelServices that may wait at a time."""
 BUSY: Final = Verdict(
     warnings=("These selectors take long to try on the whole fleet: what the scheduler decides is told in conditions",)
 )
+"""Verdict while another review evaluates slow selectors."""
 
 
 def of_kinds(
     fleet: FleetView, reach: Reach, controllers: Mapping[ResourceType, Controller[Any, Any]]
 ) -> Mapping[ResourceType, Review]:
-    """The reviews, given the controllers of all kinds."""
-    of_users = reach.of_users((), ())  # the hub's own ranges are found out when the endpoint is reconciled
+    """Return the reviews by type, given the controllers of all kinds."""
+    user_reach = reach.of_users((), ())  # the hub's own ranges are discovered when the endpoint is reconciled
 
     async def of_class(new: InferenceClass, old: InferenceClass | None, clients: Clients) -> Verdict:
-        seen = await inference_class.observe(new, clients)
-        return admission.inference_class.judge(new, old, seen.users)
+        observed = await inference_class.observe(new, clients)
+        return admission.inference_class.judge(new, old, observed.users)
 
     async def of_cluster(new: InferenceCluster, old: InferenceCluster | None, clients: Clients) -> Verdict:
         classes = clients.hub.find(of(InferenceClass))
-        known = {key.name for key in classes.keys()} if classes else set[str]()  # noqa: SIM118 - an informer is no dict
-        return admission.inference_cluster.judge(new, old, known, fleet.model.info(new.metadata.name))
+        class_names = {key.name for key in classes.keys()} if classes else set[str]()  # noqa: SIM118 - an informer is no dict
+        return admission.inference_cluster.judge(new, old, class_names, fleet.model.info(new.metadata.name))
 
     async def of_cache(new: ModelCache, old: ModelCache | None, _: Clients) -> Verdict:
-        return admission.model_cache.judge(new, old, (one.metadata.labels for one in fleet.clusters.values()))
+        return admission.model_cache.judge(new, old, (cluster.metadata.labels for cluster in fleet.clusters.values()))
 
     async def of_endpoint(new: ModelEndpoint, old: ModelEndpoint | None, _: Clients) -> Verdict:
-        return admission.model_endpoint.judge(new, old, of_users)
+        return admission.model_endpoint.judge(new, old, user_reach)
 
     of_deployment = deployments(controllers[of(ModelDeployment)], fleet)
 
     async def of_inference(new: LLMInference, _: LLMInference | None, clients: Clients) -> Verdict:
         if new.spec.placement != "Fleet":
-            return NOTHING  # where it leads is found out by connecting, for which a webhook has no time
+            return NOTHING  # resolving the target needs a connection, for which a webhook has no time
         need = memory_need(new)
         if need is None:
             return admission.llm_inference.judge(new, need, NOTHING)
-        made, *_rest = render_in_fleet(new, need.per_gpu)
-        uid, home = new.metadata.uid or "", (new.key.namespace,)
-        there = next(children(clients.hub, (of(ModelDeployment),), uid, home), None)
-        old = ModelDeployment.parse(there) if there else None
-        would = ModelDeployment.parse({**there, "spec": made["spec"]} if there else made)
-        return admission.llm_inference.judge(new, need, await of_deployment(would, old, clients))
+        rendered, *_service = render_in_fleet(new, need.per_gpu)
+        uid, namespaces = new.metadata.uid or "", (new.key.namespace,)
+        existing = next(children(clients.hub, (of(ModelDeployment),), uid, namespaces), None)
+        old = ModelDeployment.parse(existing) if existing else None
+        proposed = ModelDeployment.parse({**existing, "spec": rendered["spec"]} if existing else rendered)
+        return admission.llm_inference.judge(new, need, await of_deployment(proposed, old, clients))
 
     return {
         of(ModelDeployment): of_deployment,
@@ -87,39 +91,45 @@ def of_kinds(
 
 
 def services() -> Review:
-    """By what answers for it now, or in a moment: of one `kubectl apply` the ModelDeployment may not be seen yet."""
+    """Return the review of ModelServices, which warns if a service selects no endpoint.
+
+    It may wait a moment: one `kubectl apply` may write the service before the informer has the ModelDeployment.
+    """
     waiting = 0
 
     async def review(new: ModelService, old: ModelService | None, clients: Clients) -> Verdict:
         nonlocal waiting
 
-        def answered() -> bool:
+        def has_endpoints() -> bool:
             return any(selected(new, clients.hub)) or is_made(new, clients.hub)
 
-        if waiting < WAITING and not answered():
+        if waiting < WAITING and not has_endpoints():
             waiting += 1
             try:
                 await asyncio.sleep(SEEN)
             finally:
                 waiting -= 1
-        return admission.model_service.judge(new, old, None if answered() else neighbours(new, clients.hub))
+        return admission.model_service.judge(new, old, None if has_endpoints() else neighbours(new, clients.hub))
 
     return review
 
 
 def deployments(controller: Controller[Any, Any], fleet: FleetView) -> Review:
-    """By what the controller itself would observe. Of selectors that take long, one deployment's are tried at a time:
-    a thread is not ended by an API server that has ceased to wait."""
-    trying: asyncio.Task[None] | None = None
+    """Return the review of ModelDeployments, which decides from what the controller observes.
+
+    Slow selectors are evaluated for one deployment at a time, because a thread continues after the API server's
+    timeout.
+    """
+    evaluation: asyncio.Task[None] | None = None
 
     async def review(new: ModelDeployment, old: ModelDeployment | None, clients: Clients) -> Verdict:
-        nonlocal trying
+        nonlocal evaluation
         selectors, devices = budget.texts(new.replica), fleet.model.devices
         if not budget.at_once(selectors, devices):
-            if trying is not None and not trying.done():
+            if evaluation is not None and not evaluation.done():
                 return BUSY
-            trying = asyncio.create_task(asyncio.to_thread(budget.prepare, selectors, devices))
-            await asyncio.shield(trying)
+            evaluation = asyncio.create_task(asyncio.to_thread(budget.prepare, selectors, devices))
+            await asyncio.shield(evaluation)
         return admission.model_deployment.judge(await controller.observe(new, clients), old)
 
     return review

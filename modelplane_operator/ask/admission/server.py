@@ -1,4 +1,4 @@
-"""Kopf as the admission webhook: a handler for each kind whose controller has a review, and the server before them."""
+"""Run the admission webhook with Kopf: a handler for each kind that has a review, and an HTTPS server before them."""
 
 from __future__ import annotations
 
@@ -18,37 +18,45 @@ from kubeloop.loop import Controller
 from kubeloop.own_thread import answering_apart, run_in
 from modelplane_operator.ask.admission.webhook import PATIENCE, Webhook, is_asked_at, is_question
 
-LARGEST: Final = 8 << 20  # of a request: an object as it is and as it was, 3 MiB at most each
+LARGEST: Final = 8 << 20  # it has the new and the old object, of at most 3 MiB each
+"""Largest request, in bytes."""
 CERTIFICATE_SECONDS: Final = 5.0
+"""Seconds between checks for a new certificate."""
 UNPROCESSABLE: Final = 422
+"""HTTP status of a rejected object."""
 
 
 class Forgetful(ResourceMemories):
-    """Keeps nothing of an object: Kopf would keep a memo of each, and is told of no end."""
+    """Memories that retain nothing: Kopf would keep a memo of each object and never learn of its deletion."""
 
     async def recall_memo(self, raw_body: Any, *, memobase: Any = None, ephemeral: bool = False) -> Any:
+        """Return a memo that is not stored."""
         return await super().recall_memo(raw_body, memobase=memobase, ephemeral=True)
 
 
 def register(webhook: Webhook, registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings) -> Insights:
-    """Have Kopf answer for the kinds; what it would look up on the hub is known."""
-    found = Insights()
-    for one in webhook.controllers:
-        group, _, version = one.type.api_version.partition("/")
-        found.webhook_resources.add(Resource(group, version, one.type.plural, namespaced=one.type.namespaced))
+    """Register the webhook's handlers and server with Kopf, and return what Kopf would look up on the hub."""
+    insights = Insights()
+    for controller in webhook.controllers:
+        group, _, version = controller.type.api_version.partition("/")
+        insights.webhook_resources.add(
+            Resource(group, version, controller.type.plural, namespaced=controller.type.namespaced)
+        )
         on = kopf.on.validate(
-            *(group, version, one.type.plural),
-            id=one.type.plural,
+            *(group, version, controller.type.plural),
+            id=controller.type.plural,
             registry=registry,
             operations=["CREATE", "UPDATE"],
         )
-        on(_handler(webhook, one))
-    found.ready_resources.set()
-    settings.admission.server = _server(webhook)
-    return found
+        on(_create_handler(webhook, controller))
+    insights.ready_resources.set()
+    settings.admission.server = _create_server(webhook)
+    return insights
 
 
-def _handler(webhook: Webhook, controller: Controller[Any, Any]) -> Callable[..., Awaitable[None]]:
+def _create_handler(webhook: Webhook, controller: Controller[Any, Any]) -> Callable[..., Awaitable[None]]:
+    """Return Kopf's handler for the kind of a controller."""
+
     async def review(*, new: Any, old: Any, dryrun: bool, warnings: list[str], **_: object) -> None:
         verdict = await webhook.judge(controller, {**(new or {})}, {**old} if old else None)
         warnings.extend(verdict.told(dry_run=dryrun))
@@ -58,36 +66,37 @@ def _handler(webhook: Webhook, controller: Controller[Any, Any]) -> Callable[...
     return review
 
 
-def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookClientConfig]]:
-    """A server whose certificate changes while it listens: Kopf's own would close, and open another one."""
+def _create_server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookClientConfig]]:
+    """Return a server whose certificate can change while it listens; Kopf's own would restart."""
 
     async def serve(review: WebhookFn) -> AsyncGenerator[WebhookClientConfig]:
-        here = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
 
         async def answer(request: web.Request) -> web.Response:
             if (paths := webhook.paths) is None:
-                paths = await run_in(here, webhook.read_paths())
+                paths = await run_in(loop, webhook.read_paths())
             if request.method != "POST" or not is_asked_at(request.path, paths):
-                # Before anything is read; and whoever tries again has to begin with a handshake.
+                # Rejected before the body is read. Closing the connection makes each further attempt cost a handshake.
                 raise web.HTTPNotFound(headers={"Connection": "close"})
             try:
-                asked = json.loads(await request.read())
-                said = await run_in(here, webhook.answer(asked) if is_question(asked) else _reviewed(review, asked))
-                return web.json_response(said)
+                body = json.loads(await request.read())
+                result = await run_in(loop, webhook.answer(body) if is_question(body) else _review(review, body))
+                return web.json_response(result)
             except (WebhookError, json.JSONDecodeError, RecursionError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
 
         app = web.Application(client_max_size=LARGEST)
         app.router.add_route("*", "/{any:.*}", answer)
-        async with answering_apart(app, webhook.listen, grace=PATIENCE, tls=webhook.tls) as there:
+        async with answering_apart(app, webhook.listen, grace=PATIENCE, tls=webhook.tls) as server:
             yield WebhookClientConfig()
             while True:
-                if (shown := webhook.to_show()) is not None:
-                    there.call_soon_threadsafe(webhook.show, shown)
+                if (certificate := webhook.to_show()) is not None:
+                    server.call_soon_threadsafe(webhook.show, certificate)
                 await asyncio.sleep(CERTIFICATE_SECONDS)
 
     return serve
 
 
-async def _reviewed(review: WebhookFn, asked: Any) -> Any:
-    return await review(asked)
+async def _review(review: WebhookFn, request: Any) -> Any:
+    """Return Kopf's response to a review."""
+    return await review(request)

@@ -1,7 +1,7 @@
-"""The admission webhook: what it says of objects, and the certificate that it shows. Kopf asks, in `admission_server`.
+"""The admission webhook: reviews of objects, and the certificate that it presents. Kopf calls it through `server`.
 
-Every operator serves, leader or not, with what its own watches have seen. What is not known in time is allowed: the
-reconcile judges everything again. The leader makes the certificates, and has API servers trust them.
+Every operator serves, leader or not, from its own informers. An object that cannot be reviewed in time is admitted,
+because the reconcile checks everything again. The leader creates the certificates, and has API servers trust them.
 """
 
 from __future__ import annotations
@@ -33,44 +33,57 @@ from modelplane_operator.ask.admission.rules.configuration import altered
 from modelplane_operator.ask.answers.documents import QUESTION
 from modelplane_operator.ask.answers.questions import BUSY, QuestionAnswer, QuestionError
 
-PATIENCE: Final = 1.5  # API servers wait for two seconds
-AT_ONCE: Final = 16  # reviews; whoever comes then is allowed at once
+PATIENCE: Final = 1.5  # API servers wait for two
+"""Seconds that a review may take."""
+AT_ONCE: Final = 16
+"""Number of concurrent reviews; further objects are admitted at once."""
 TRUST_SECONDS: Final = 30.0
-ANSWERED: Final = 422  # an API server takes no other than an error from a webhook that refuses
+"""Seconds between checks of certificates and configuration."""
+ANSWERED: Final = 422  # an API server accepts only an error from a webhook that rejects
+"""HTTP status of an answered Question."""
 CONFIGURATION: Final = Key("", names.ADMISSION_WEBHOOK)
+"""Key of the ValidatingWebhookConfiguration."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class Webhook:
-    """Reviews of objects as they are written."""
+    """Reviews objects when users create and update them."""
 
     listen: tuple[str, int]
+    """Address and port."""
     name: str
-    """By which API servers reach it."""
+    """Host name by which API servers reach it."""
     clients: Clients
+    """Clients of the hub and the clusters."""
     controllers: tuple[Controller[Any, Any], ...]
-    """Those with a review."""
+    """Controllers that have a review."""
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
+    """TLS context of the server, which always has the current certificate."""
     altered: tuple[str, ...] = field(default=(), init=False)
-    """What somebody else has said in its configuration, as the leader last read it."""
+    """Foreign changes to its configuration, as the leader last read it."""
     _shown: int | None = field(default=None, init=False)
+    """Number of the certificate in use."""
     _running: int = field(default=0, init=False)
+    """Number of running reviews."""
     paths: tuple[bytes, ...] | None = field(default=None, init=False)
-    """Of all certificates; None until they are read again."""
+    """URL paths of all certificates; None until they are read again."""
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when a Secret changes."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
+    """Limits repeated log lines."""
 
     async def read_paths(self) -> tuple[bytes, ...]:
-        """Return where API servers ask, as the watch knows it."""
-        self.paths = tuple(one.path.encode() for one in known(self._secrets()))
+        """Return the URL paths that API servers use, from the informer."""
+        self.paths = tuple(certificate.path.encode() for certificate in known(self._secrets()))
         return self.paths
 
     async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
-        """What the review says; nothing when it cannot, and of what is on its way out or the operator's own.
+        """Return the verdict on an object; an empty one if the review is not possible in time.
 
-        While the hub has not been seen, what is not known is not missing.
+        Objects that are being deleted or that the operator owns are not reviewed. Neither is any object before the
+        hub's informers are synced, because a missing object may just not be listed yet.
         """
         review = controller.review
         if review is None or not new or is_terminating(new) or labels.owner_uid(new) or not self.clients.hub.synced:
@@ -82,7 +95,7 @@ class Webhook:
             async with asyncio.timeout(PATIENCE):
                 parse = controller.kind.parse
                 return await review(parse(new), parse(old) if old else None, self.clients)
-        except ValidationError:  # the reconcile tells what nobody can read
+        except ValidationError:  # the reconcile reports unreadable objects
             return NOTHING
         except (ClientError, TimeoutError) as error:
             log.info("not reviewed in time", kind=controller.type.kind, error=type(error).__name__)
@@ -95,12 +108,15 @@ class Webhook:
             self._running -= 1
 
     async def answer(self, review: Manifest) -> Manifest:
-        """An AdmissionReview of a Question with the answer, which is a refusal: so no question is ever stored."""
+        """Return an AdmissionReview with the answer to a Question.
+
+        It is always a rejection, so that no Question is stored.
+        """
         request = dict(section(review, "request"))
         try:
-            found = await self._answer(request)
-            status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": found.words}
-            status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(found.document)}]}
+            result = await self._answer(request)
+            status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": result.words}
+            status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(result.document)}]}
         except QuestionError as error:
             status = {"code": error.code, "message": str(error)}
         except Exception as error:
@@ -111,19 +127,20 @@ class Webhook:
         return {"apiVersion": review.get("apiVersion"), "kind": "AdmissionReview", "response": response}
 
     async def _answer(self, request: Manifest) -> QuestionAnswer:
-        for one in self.controllers:
-            if one.answers:
-                return await one.answers(request, self.clients)
+        """Return the answer of the controller that answers Questions."""
+        for controller in self.controllers:
+            if controller.answers:
+                return await controller.answers(request, self.clients)
         raise QuestionError("nobody here answers questions", BUSY)
 
     def to_show(self) -> Shown | None:
-        """Return the certificate whose turn it is, if it is not shown yet."""
-        found = in_use(known(self._secrets()), self.clients.now())
-        return found if found is not None and found.number != self._shown else None
+        """Return the certificate to present now, if it is not in use yet."""
+        certificate = in_use(known(self._secrets()), self.clients.now())
+        return certificate if certificate is not None and certificate.number != self._shown else None
 
     def show(self, certificate: Shown) -> None:
-        """Show a certificate to all that connect from now on; on the loop that makes the handshakes."""
-        with tempfile.NamedTemporaryFile() as file:  # which nobody else may read
+        """Present a certificate on new connections. Must run on the event loop that does the handshakes."""
+        with tempfile.NamedTemporaryFile() as file:  # readable only by the operator
             Path(file.name).write_text(certificate.certificate + certificate.key, encoding="ascii")
             try:
                 self.tls.load_cert_chain(file.name)
@@ -134,24 +151,25 @@ class Webhook:
         log.info("admission certificate shown", secret=str(certificate.secret))
 
     def _secrets(self) -> tuple[Manifest, ...]:
-        seen = self.clients.hub.find(SECRET)
-        return tuple(seen) if seen else ()
+        """Return the Secrets in the informer."""
+        informer = self.clients.hub.find(SECRET)
+        return tuple(informer) if informer else ()
 
     def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
-        """Some Secret has changed."""
+        """Note that a Secret has changed."""
         self.paths = None
         self._news.set()
 
     # Leading ---------------------------------------------------------------------------------------------------------
 
     async def keep_trusted(self) -> None:
-        """Make certificates in time, and have API servers trust them; for the leader."""
-        self.altered = ()  # of an earlier time as the leader
+        """Rotate certificates and have API servers trust them; runs while leading."""
+        self.altered = ()  # from an earlier term as leader
         while True:
             try:
                 await self._rotate()
             except Conflict:
-                pass  # somebody else wrote: what is there now is looked at next time
+                pass  # another client wrote: the next round reads the current object
             except ClientError as error:
                 if so_far := self._repeats.worth(("trust", type(error))):
                     log.warning("admission webhook not kept", so_far=so_far, error=str(error))
@@ -161,47 +179,52 @@ class Webhook:
                     await self._news.wait()
 
     async def _rotate(self) -> None:
+        """Create and delete certificates, and update the configuration's trust bundle and path."""
         kube = self.clients.hub.kube
         configuration = await kube.find(VALIDATING_WEBHOOK, CONFIGURATION)
         if configuration is None:
-            self._look({})
-            return  # nobody is to ask
-        self._look(configuration)
-        wanted = rotation(self._secrets(), self.name, self.clients.now())
-        if wanted.make is not None:
-            data = secret_data(wanted.make.certificate, None)
-            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": wanted.make.metadata}
+            self._check_configuration({})
+            return  # the webhook is not configured
+        self._check_configuration(configuration)
+        changes = rotation(self._secrets(), self.name, self.clients.now())
+        if changes.make is not None:
+            data = secret_data(changes.make.certificate, None)
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": changes.make.metadata}
             self.clients.may_write()
             try:
-                self._note(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
+                self._remember(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
             except AlreadyExists:
-                return  # the watch is about to tell
+                return  # the watch will deliver it
         if changed := asking(configuration, known(self._secrets()), self.clients.now()):
             self.clients.may_write()
             await kube.replace(changed)
-        for one in wanted.drop:
+        for certificate in changes.drop:
             self.clients.may_write()
-            await kube.delete(SECRET, one.secret, uid=one.uid)
+            await kube.delete(SECRET, certificate.secret, uid=certificate.uid)
 
-    def _look(self, configuration: Manifest) -> None:
-        """Take note of what the operator may not mend, as it may write no more there than whom to trust and where."""
-        groups = {QUESTION.group, *(one.type.group for one in self.controllers)}
-        before, self.altered = self.altered, altered(configuration, groups, self.name)
-        if self.altered and self.altered != before:
+    def _check_configuration(self, configuration: Manifest) -> None:
+        """Store and log foreign changes of the configuration.
+
+        The operator may only write its trust bundle and path.
+        """
+        groups = {QUESTION.group, *(controller.type.group for controller in self.controllers)}
+        old, self.altered = self.altered, altered(configuration, groups, self.name)
+        if self.altered and self.altered != old:
             log.error("webhook configuration altered", found="; ".join(self.altered))
 
-    def _note(self, secret: Manifest) -> None:
-        if (seen := self.clients.hub.find(SECRET)) is not None:
-            seen.written(secret)
+    def _remember(self, secret: Manifest) -> None:
+        """Add a Secret that was just written to the informer."""
+        if (informer := self.clients.hub.find(SECRET)) is not None:
+            informer.written(secret)
 
 
 def is_asked_at(path: str, paths: Iterable[bytes]) -> bool:
-    """Return whether it is an API server that asks there, which alone knows where."""
-    return any(hmac.compare_digest(path.encode(errors="replace"), one) for one in paths)
+    """True if a path is one of the secret ones, which only API servers know."""
+    return any(hmac.compare_digest(path.encode(errors="replace"), secret_path) for secret_path in paths)
 
 
 def is_question(review: Any) -> bool:
-    """Whether an AdmissionReview is of a Question, which Kopf has no handler for."""
+    """True if an AdmissionReview is of a Question, which Kopf has no handler for."""
     match review:
         case {"request": {"resource": {"group": "modelplane.ai", "resource": QUESTION.plural}}}:
             return True
@@ -216,13 +239,16 @@ def webhook(
     controllers: Iterable[Controller[Any, Any]],
     authorities: Path | None = None,
 ) -> Webhook | None:
-    """None where nobody is to be answered. `authorities`: who signs the certificates of API servers."""
+    """Return the webhook; None without an address to listen on.
+
+    `authorities` are the CAs that sign the client certificates of API servers.
+    """
     if listen is None:
         return None
-    made = Webhook(listen, name, clients, tuple(one for one in controllers if one.review))
+    created = Webhook(listen, name, clients, tuple(controller for controller in controllers if controller.review))
     if authorities is not None:
-        made.tls.load_verify_locations(authorities)
-        made.tls.verify_mode = ssl.CERT_REQUIRED
+        created.tls.load_verify_locations(authorities)
+        created.tls.verify_mode = ssl.CERT_REQUIRED
     if (secrets := clients.hub.find(SECRET)) is not None:
-        secrets.subscribe(made.heard)
-    return made
+        secrets.subscribe(created.heard)
+    return created

@@ -1,4 +1,4 @@
-"""What is read of the store for a review of an object that somebody writes; what is said of it is in `rules`."""
+"""Add reviews to the controllers of kinds that users write."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from modelplane_operator.routing.endpoint.backend_url import Reach
 
 
 def reviewed(controllers: Controllers, fleet: FleetView, reach: Reach) -> Controllers:
-    """The controllers, those of kinds that people write with a review."""
-    reviews = of_kinds(fleet, reach, {one.type: one for one in controllers})
+    """Return the controllers with their reviews; that of ModelDeployments also answers Questions."""
+    reviews = of_kinds(fleet, reach, {controller.type: controller for controller in controllers})
 
-    def with_review(one: Controller[Any, Any]) -> Controller[Any, Any]:
-        found = reviews.get(one.type)
-        answers = Questions(fleet) if one.type == of(ModelDeployment) else None
-        return replace(one, review=found, answers=answers) if found else one
+    def with_review(controller: Controller[Any, Any]) -> Controller[Any, Any]:
+        review = reviews.get(controller.type)
+        answers = Questions(fleet) if controller.type == of(ModelDeployment) else None
+        return replace(controller, review=review, answers=answers) if review else controller
 
     return tuple(map(with_review, controllers))

@@ -1,1 +1,1 @@
-"""What people ask of the fleet, answered by the scheduler itself: why a model is as it is, and what would happen if."""
+"""Answer questions about the fleet with the scheduler itself: why a model is as it is, and what a change would do."""

@@ -1,4 +1,4 @@
-"""What every cluster says to one replica more, once those that the scheduler finds a place for now are there."""
+"""Tell for every cluster if it has capacity for one more replica, after the replicas that are placed now."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from modelplane_operator.scheduling.survey import Fit, answer
 def every_cluster(
     asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
 ) -> tuple[ClusterAnswer, ...]:
+    """Return each cluster's answer to one more replica of the deployment."""
     infos = {name: info for name in sorted(snapshot.cluster) if (info := fleet.info(name)) is not None}
     for placement in decision.new:
         infos[placement.cluster] = infos[placement.cluster].charged(charges(placement.engines))
     now = Counter(placement.cluster for placement in decision.placements)
-    found = list[ClusterAnswer]()
+    answers = list[ClusterAnswer]()
     for name, info in infos.items():
-        said = answer(asked.requirement, info)
-        why = Spare() if isinstance(said, Fit) else said
-        found.append(ClusterAnswer(name, now[name], isinstance(said, Fit), reason(why), remedy(why)))
-    return tuple(found)
+        result = answer(asked.requirement, info)
+        cause = Spare() if isinstance(result, Fit) else result
+        answers.append(ClusterAnswer(name, now[name], isinstance(result, Fit), reason(cause), remedy(cause)))
+    return tuple(answers)

@@ -1,4 +1,4 @@
-"""What hardware a cluster has, as its DRA drivers publish it: pools of equal nodes, and a class for each."""
+"""Derive pools of equal nodes and their InferenceClasses from the devices that a cluster's DRA drivers publish."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 from kubeloop.objects import Manifest, Section, entries, labels_of, section
 from modelplane_operator.api import labels
 
-_OF_ONE = frozenset({"index", "minor", "parentUUID", "pciBusID", "pcieBusID", "pcieRoot", "uuid"})
-"""Attributes that tell one device from another, where there is but one to compare."""
-_OF_SOFTWARE = frozenset({"cudaDriverVersion", "driverVersion"})
-"""Attributes that an upgrade changes: a class that named them would fit no more."""
-_NAME = 30  # characters: pools and classes become parts of other names
+_DEVICE_IDENTITY = frozenset({"index", "minor", "parentUUID", "pciBusID", "pcieBusID", "pcieRoot", "uuid"})
+"""Attributes that identify a single device."""
+_SOFTWARE_VERSIONS = frozenset({"cudaDriverVersion", "driverVersion"})
+"""Attributes that change with an upgrade, after which a class with them would not match."""
+_NAME_LENGTH = 30  # the names become parts of other names
+"""Longest name of a pool or class."""
 
 _Kind = tuple[str, str, tuple[tuple[str, str], ...]]
-"""Driver, product and capacity: what makes devices alike."""
+"""Driver, product and capacity, by which devices count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,18 @@ class Pool:
 
     name: str
     class_name: str
+    """Name of the InferenceClass."""
     nodes: tuple[str, ...]
+    """Names of the nodes."""
     unlabelled: tuple[str, ...]
-    """Those that do not carry the pool's label yet."""
+    """Nodes without the pool's label."""
     description: str
+    """Devices of a node, for people."""
     devices: tuple[Section, ...]
-    """Of an InferenceClass."""
+    """Devices in the form of an InferenceClass."""
 
     def inference_class(self) -> Manifest:
+        """Render the InferenceClass of the pool."""
         spec = {"description": self.description, "devices": [*self.devices]}
         return {
             "apiVersion": "modelplane.ai/v1alpha1",
@@ -44,29 +49,35 @@ class Pool:
         }
 
     def in_cluster(self) -> Section:
+        """Return the pool in the form of an InferenceCluster's spec."""
         return {"name": self.name, "className": self.class_name, "nodeCount": len(self.nodes)}
 
 
 def discovered(nodes: Iterable[Manifest], slices: Iterable[Manifest], classes: Iterable[str]) -> tuple[Pool, ...]:
-    """`classes`: the DeviceClasses of the cluster. Nodes that carry a pool's label stay in that pool."""
-    held: dict[str, dict[_Kind, list[Section]]] = defaultdict(lambda: defaultdict(list))
-    for spec in _newest(slices):
+    """Return the pools of a cluster.
+
+    `classes` are its DeviceClasses. Nodes with a pool's label stay in that pool.
+    """
+    devices_by_node: dict[str, dict[_Kind, list[Section]]] = defaultdict(lambda: defaultdict(list))
+    for spec in _newest_slices(slices):
         for device in entries(spec, "devices"):
-            held[str(spec.get("nodeName") or "")][_kind(str(spec.get("driver")), device)].append(device)
-    known, alike = frozenset(classes), dict[Any, list[Manifest]]()
+            devices_by_node[str(spec.get("nodeName") or "")][_device_kind(str(spec.get("driver")), device)].append(
+                device
+            )
+    device_classes, nodes_by_devices = frozenset(classes), dict[Any, list[Manifest]]()
     for node in nodes:
-        if found := held.get(node["metadata"]["name"]):
-            counts = tuple(sorted((kind, len(devices)) for kind, devices in found.items()))
-            alike.setdefault((labels_of(node).get(labels.POOL, ""), counts), []).append(node)
-    pools, taken = list[Pool](), set[str]()
-    for (label, counts), members in sorted(alike.items(), key=lambda one: one[0]):
-        pools.append(_pool(label, counts, members, held, known=known, taken=taken))
+        if by_kind := devices_by_node.get(node["metadata"]["name"]):
+            counts = tuple(sorted((kind, len(devices)) for kind, devices in by_kind.items()))
+            nodes_by_devices.setdefault((labels_of(node).get(labels.POOL, ""), counts), []).append(node)
+    pools, used_names = list[Pool](), set[str]()
+    for (label, counts), members in sorted(nodes_by_devices.items(), key=lambda item: item[0]):
+        pools.append(_create_pool(label, counts, members, devices_by_node, known=device_classes, taken=used_names))
     return tuple(pools)
 
 
-def _newest(slices: Iterable[Manifest]) -> Iterable[Section]:
-    """A driver that publishes anew raises the generation; slices of the one before may be there for a moment."""
-    specs = [section(one, "spec") for one in slices]
+def _newest_slices(slices: Iterable[Manifest]) -> Iterable[Section]:
+    """Return the specs of the newest generation. Slices of the previous one may exist for a moment."""
+    specs = [section(manifest, "spec") for manifest in slices]
     newest: dict[tuple[Any, Any], int] = {}
     for spec in specs:
         pool = section(spec, "pool")
@@ -79,27 +90,33 @@ def _newest(slices: Iterable[Manifest]) -> Iterable[Section]:
     )
 
 
-def _kind(driver: str, device: Section) -> _Kind:
+def _device_kind(driver: str, device: Section) -> _Kind:
+    """Return the kind of a device."""
     product = section(device, "attributes", "productName").get("string") or ""
-    return driver, str(product), tuple(sorted((name, str(one.get("value"))) for name, one in _capacity(device).items()))
+    return (
+        driver,
+        str(product),
+        tuple(sorted((name, str(quantity.get("value"))) for name, quantity in _capacity(device).items())),
+    )
 
 
 def _capacity(device: Section) -> Mapping[str, Section]:
     return section(device, "capacity")
 
 
-def _pool(
+def _create_pool(
     label: str,
     counts: Sequence[tuple[_Kind, int]],
     members: Sequence[Manifest],
-    held: Mapping[str, Mapping[_Kind, Sequence[Section]]],
+    published_devices: Mapping[str, Mapping[_Kind, Sequence[Section]]],
     *,
     known: frozenset[str],
     taken: set[str],
 ) -> Pool:
+    """Return the pool of nodes with equal devices."""
     names = sorted(node["metadata"]["name"] for node in members)
-    words = [f"{count} {product or driver}" for (driver, product, _), count in counts]
-    class_name = _free(_slug("-".join(f"{word}" for word in words)), taken)
+    phrases = [f"{count} {product or driver}" for (driver, product, _), count in counts]
+    class_name = _claim_name(_slug("-".join(f"{phrase}" for phrase in phrases)), taken)
     pool = label or class_name
     drivers = [driver for (driver, _, _), _ in counts]
     return Pool(
@@ -107,49 +124,58 @@ def _pool(
         class_name=class_name,
         nodes=tuple(names),
         unlabelled=() if label else tuple(names),
-        description=f"{', '.join(words)} on each node"[:200],
+        description=f"{', '.join(phrases)} on each node"[:200],
         devices=tuple(
-            _device(
+            _render_device(
                 kind,
                 count,
-                [device for name in names for device in held[name][kind]],
+                [device for name in names for device in published_devices[name][kind]],
                 known,
-                number=drivers[:place].count(kind[0]),
+                number=drivers[:index].count(kind[0]),
             )
-            for place, (kind, count) in enumerate(counts)
+            for index, (kind, count) in enumerate(counts)
         ),
     )
 
 
-def _device(kind: _Kind, count: int, devices: Sequence[Section], known: frozenset[str], *, number: int) -> Section:
+def _render_device(
+    kind: _Kind, count: int, devices: Sequence[Section], known: frozenset[str], *, number: int
+) -> Section:
+    """Render a device of an InferenceClass, with the attributes that all devices of the pool share."""
     driver, _, capacity = kind
     name = driver.partition(".")[0]
-    claimed = driver in known
+    is_claimed = driver in known
     return {
         "name": f"{name}-{number}" if number else name,
-        **({"deviceClassName": driver} if claimed else {"claim": "Synthetic"}),
+        **({"deviceClassName": driver} if is_claimed else {"claim": "Synthetic"}),
         "driver": driver,
         "count": count,
-        "attributes": _common(devices),
+        "attributes": _common_attributes(devices),
         "capacity": {key: {"value": value} for key, value in capacity},
     }
 
 
-def _common(devices: Sequence[Section]) -> Section:
+def _common_attributes(devices: Sequence[Section]) -> Section:
+    """Return the attributes that all devices share, without those of single devices and of software."""
     first, *others = (section(device, "attributes") for device in devices)
     return {
         name: dict(value)
         for name, value in first.items()
-        if name.rpartition("/")[2] not in _OF_ONE | _OF_SOFTWARE and all(one.get(name) == value for one in others)
+        if name.rpartition("/")[2] not in _DEVICE_IDENTITY | _SOFTWARE_VERSIONS
+        and all(attributes.get(name) == value for attributes in others)
     }
 
 
 def _slug(text: str) -> str:
+    """Return a text in the form of a Kubernetes name."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return plain[:_NAME].strip("-") or "gpu"
+    return plain[:_NAME_LENGTH].strip("-") or "gpu"
 
 
-def _free(name: str, taken: set[str]) -> str:
-    found = next(one for number in range(1, 1000) if (one := f"{name}-{number}" if number > 1 else name) not in taken)
-    taken.add(found)
-    return found
+def _claim_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not used yet, with a number if necessary, and mark it as used."""
+    unused = next(
+        candidate for number in range(1, 1000) if (candidate := f"{name}-{number}" if number > 1 else name) not in taken
+    )
+    taken.add(unused)
+    return unused

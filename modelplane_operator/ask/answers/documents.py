@@ -1,6 +1,6 @@
-"""The answers of `why`, `plan` and `hardware`, as values, and what they are asked by.
+"""Values of the answers `why`, `plan` and `hardware`, and the type of a Question.
 
-The command prints them without loading the scheduler: it takes longer to load than an answer takes.
+The command prints them without importing the scheduler, whose import takes longer than an answer.
 """
 
 from __future__ import annotations
@@ -13,128 +13,156 @@ from kubeloop.types import ResourceType
 from kubeloop.words import counted
 
 QUESTION: Final = ResourceType("modelplane.ai/v1alpha1", "Question", "questions")
+"""Type of a Question. It is never stored: the webhook answers it with a rejection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAnswer:
-    """One cluster's."""
+    """A cluster's answer to one more replica."""
 
     name: str
     replicas: int
-    """Of the deployment, those to come included."""
+    """Number of the deployment's replicas there, including those placed now."""
     room: bool
+    """True if another replica fits."""
     says: str
+    """The answer as a message."""
     remedy: str
+    """Advice for that answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One replica that exists."""
+    """A replica that exists."""
 
     name: str
     cluster: str
     pool: str
+    """Pools of the replica's engines, joined by `+`."""
     ready: bool
     says: str
-    """Why it is not, in the words of its own condition, and what is wrong with its cluster."""
+    """Message of its Ready condition while that is not True, and what is wrong with its cluster."""
     since: datetime | None
+    """Time of the last transition of its Ready condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A service that leads to the model."""
+    """A ModelService that leads to the model."""
 
     name: str
     url: str
+    """Address of the service; "" before it has one."""
     ready: bool
     says: str
+    """Message of its Ready condition; "" if that is True."""
     help: str
+    """Remedy for that message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Clusters that take no replica more for one reason."""
+    """Clusters that have no capacity for another replica for the same reason."""
 
     clusters: str
+    """Number of the clusters, as a phrase."""
     nearest: str
+    """Name of the cluster that is closest to having capacity."""
     reason: str
+    """Reason of that cluster."""
     remedy: str
+    """Advice for that reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer."""
+    """The answer of `why`."""
 
     namespace: str
     name: str
     ready: bool
+    """True if the deployment is Ready and the scheduler's decision has no open points."""
     reason: str
+    """Reason of the Ready condition."""
     since: datetime | None
+    """Time of the last transition of the Ready condition."""
     cause: str
-    """The one thing that stands in the way, or how many replicas answer."""
+    """The most important obstacle, or how many replicas serve."""
     help: tuple[str, ...]
-    """What would help, the smallest change first."""
+    """Changes that would help, the smallest first."""
     desired: int
+    """Number of requested replicas."""
     replicas: tuple[ReplicaState, ...]
     waiting: int
-    """Replicas without a place."""
+    """Number of replicas without a cluster."""
     decision: str
-    """What the scheduler decides now, as the condition ReplicasScheduled tells it."""
+    """The scheduler's current decision, as the condition ReplicasScheduled reports it."""
     misses: tuple[Miss, ...]
+    """Reasons of clusters without capacity; empty once all replicas have a cluster."""
     routes: tuple[Route, ...]
+    """Services that lead to the model."""
     weights: tuple[str, ...] = ()
-    """What replicas that have a place now will wait for there."""
+    """Messages about weights that placed replicas wait for."""
     clusters: tuple[ClusterAnswer, ...] = ()
-    """What each says to one replica more, where that was asked for."""
+    """Each cluster's answer to one more replica, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeavingReplica:
-    """A replica that would not stay where or as it is."""
+    """A replica that would leave its cluster or change."""
 
     name: str
     cluster: str
     why: str
+    """Reason to leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentOutcome:
-    """What would become of one deployment."""
+    """The outcome of a plan for one deployment."""
 
     namespace: str
     name: str
     settled: bool
-    """Whether every replica would have a place, and might stay there."""
+    """True if every replica would have a cluster and could stay there."""
     decision: str
     added: tuple[str, ...]
-    """Places of new replicas, as cluster/pool."""
+    """Placements of new replicas, as cluster/pool."""
     removed: tuple[LeavingReplica, ...]
+    """Replicas that would be deleted."""
     restarted: tuple[str, ...]
-    """Replicas that would stay and get another shape."""
+    """Replicas that would stay and restart with another spec."""
     stuck: tuple[LeavingReplica, ...]
-    """Replicas that should leave their clusters, and that no other takes."""
+    """Replicas that should leave their cluster and fit no other."""
     waiting: int
-    """Replicas without a place."""
+    """Number of replicas without a cluster."""
     help: tuple[str, ...]
+    """Changes that would give waiting replicas a cluster."""
     weights: tuple[str, ...] = ()
-    """What new replicas would wait for in their places."""
+    """Messages about weights that new replicas would wait for."""
 
     @property
     def changes(self) -> bool:
+        """True if any replica would be added, removed, restarted or blocked."""
         return bool(self.added or self.removed or self.restarted or self.stuck)
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What would become of deployments that whoever asks may not list, in numbers."""
+    """Numbers for deployments that the user may not list."""
 
     deployments: int
     added: int
+    """Number of new replicas."""
     removed: int
+    """Number of replicas that would be deleted."""
     stuck: int
+    """Number of replicas that should leave their cluster and fit no other."""
     waiting: int
+    """Number of replicas without a cluster."""
 
     def __str__(self) -> str:
+        """Return the numbers as a phrase."""
         whose = counted(self.deployments, "deployment")
         return (
             f"{whose} of namespaces that you may not list: {counted(self.added, 'new replica')}, {self.removed} gone, "
@@ -144,15 +172,18 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The document of a plan."""
+    """The answer of `plan`."""
 
     items: tuple[DeploymentOutcome, ...]
     others: Others | None = None
+    """Numbers for deployments that the user may not list; None if there are none."""
 
     @property
     def settled(self) -> bool:
-        """Whether every replica would have a place, and might stay there."""
-        return all(one.settled for one in self.items) and not (self.others and self.others.stuck + self.others.waiting)
+        """True if every replica would have a cluster and could stay there."""
+        return all(outcome.settled for outcome in self.items) and not (
+            self.others and self.others.stuck + self.others.waiting
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +192,26 @@ class Hardware:
 
     inference_class: str
     device: str
+    """Name of the device in its class."""
     driver: str
     per_node: int
+    """Number of devices on each node."""
     claimed: bool
-    """Whether pods claim it; otherwise it only guides placement."""
+    """True if pods claim it; otherwise it only guides placement."""
     attributes: dict[str, str]
     capacity: dict[str, str]
     nodes: int
+    """Number of nodes that have it."""
     free: int
+    """Number of those nodes that are free."""
     clusters: tuple[str, ...]
+    """Names of the clusters that have it."""
     selector: str
-    """Which a ModelDeployment may ask by."""
+    """Selector for a ModelDeployment that matches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllHardware:
-    """The document of `hardware`."""
+    """The answer of `hardware`."""
 
     items: tuple[Hardware, ...]

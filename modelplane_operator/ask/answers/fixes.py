@@ -1,6 +1,6 @@
-"""What would give a replica a place: each change is tried, and told only if the scheduler then finds one.
+"""Find changes that would give waiting replicas a cluster. Each is tried with the scheduler before it is suggested.
 
-They come in the order of how little they change: first what the deployment's author can edit, then what takes nodes.
+The order is from small to large changes: first edits of the deployment, then more nodes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.taints import Toleration
 
 MOST = 5
+"""Number of changes that are suggested."""
 TRIED = 12
+"""Number of changes that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change, and how many more of the replicas would have a place with it."""
+    """A change, and the number of waiting replicas that it would place."""
 
     change: str
+    """The change, as an instruction."""
     places: int
+    """Number of replicas that would get a cluster."""
     missing: int
-    """Of so many."""
+    """Number of replicas that wait now."""
 
     def __str__(self) -> str:
         if self.places == self.missing:
@@ -38,66 +42,75 @@ class Fix:
 
 
 def fixes(asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[Fix, ...]:
-    """None when no replica waits, or when it is not known what is asked for."""
+    """Return changes that help; none if no replica waits, or if the decision has problems."""
     if not decision.missing or decision.problems:
         return ()
-    found: list[Fix] = []
-    for change, more in [*_tries(asked, decision, fleet, snapshot)][:TRIED]:
-        if (places := decision.missing - more.missing) > 0:
-            found.append(Fix(change, places, decision.missing))
-    found.sort(key=lambda fix: -fix.places)  # of equals, the order of the tries stays
-    return (*found[:MOST], *_fewer(decision))
+    helpful: list[Fix] = []
+    for change, after_change in [*_try_changes(asked, decision, fleet, snapshot)][:TRIED]:
+        if (places := decision.missing - after_change.missing) > 0:
+            helpful.append(Fix(change, places, decision.missing))
+    helpful.sort(key=lambda fix: -fix.places)  # the sort is stable, so equal ones stay in the order of the tries
+    return (*helpful[:MOST], *_suggest_fewer(decision))
 
 
-def _fewer(decision: Decision) -> Iterator[Fix]:
-    if (placed := decision.desired - decision.missing) > 0:
-        copies = counted(placed, "replica")
+def _suggest_fewer(decision: Decision) -> Iterator[Fix]:
+    """Yield the suggestion to request only as many replicas as fit."""
+    if (fitting := decision.desired - decision.missing) > 0:
+        copies = counted(fitting, "replica")
         yield Fix(f"ask for {copies} and not {decision.desired}", decision.missing, decision.missing)
 
 
-def _tries(
-    asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
+def _try_changes(
+    request: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
 ) -> Iterator[tuple[str, Decision]]:
+    """Yield each change with the decision that it leads to."""
     now = snapshot.now
     reasons = [(refusal.nearest, refusal.reason) for refusal in decision.refusals]
-    for change, edited in _edits(asked, reasons):
+    for change, edited in _edit_request(request, reasons):
         yield change, schedule(edited, fleet, now=now)
-    for name, why in reasons:
-        grown = _grown(snapshot.cluster.get(name), why, decision.missing)
+    for name, cause in reasons:
+        grown = _grow_pool(snapshot.cluster.get(name), cause, decision.missing)
         if grown is None:
             continue
         fleet.observe_cluster(grown[1])
-        yield grown[0], schedule(asked, fleet, now=now)
-        observe(fleet, snapshot.cluster[name])  # as it was
+        yield grown[0], schedule(request, fleet, now=now)
+        observe(fleet, snapshot.cluster[name])  # restore the original
 
 
-def _edits(asked: PlacementRequest, reasons: list[tuple[str, Reason]]) -> Iterator[tuple[str, PlacementRequest]]:
-    wanted = asked.requirement
-    for name, why in reasons:
-        match why:
+def _edit_request(
+    request: PlacementRequest, reasons: list[tuple[str, Reason]]
+) -> Iterator[tuple[str, PlacementRequest]]:
+    """Yield edits of the deployment that remove an obstacle: a toleration, or one cluster label less."""
+    requirement = request.requirement
+    for name, cause in reasons:
+        match cause:
             case Tainted(key, value, effect):
                 toleration = Toleration(key, not value, value, effect)
-                edited = replace(wanted, tolerations=(*wanted.tolerations, toleration))
-                yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(asked, requirement=edited)
+                edited = replace(requirement, tolerations=(*requirement.tolerations, toleration))
+                yield f"tolerate the taint {key}:{effect}, which {name} carries", replace(request, requirement=edited)
             case LabelDiffers(key, value):
-                edited = replace(wanted, labels=tuple(pair for pair in wanted.labels if pair[0] != key))
-                yield f"do not ask for clusters with {key}={value}", replace(asked, requirement=edited)
+                edited = replace(requirement, labels=tuple(pair for pair in requirement.labels if pair[0] != key))
+                yield f"do not ask for clusters with {key}={value}", replace(request, requirement=edited)
             case _:
                 pass
 
 
-def _grown(cluster: InferenceCluster | None, why: Reason, missing: int) -> tuple[str, InferenceCluster] | None:
-    """The cluster with enough nodes in the pool that is short of some."""
-    if cluster is None or cluster.status is None or not isinstance(why, Full | TooSmall):
+def _grow_pool(cluster: InferenceCluster | None, cause: Reason, missing: int) -> tuple[str, InferenceCluster] | None:
+    """Return the cluster with enough nodes in the pool that lacks some, and the suggestion to do that."""
+    if cluster is None or cluster.status is None or not isinstance(cause, Full | TooSmall):
         return None
-    short = why.needs * missing - max(why.free, 0) if isinstance(why, Full) else why.needs * missing - why.nodes
-    pool = next((one for one in cluster.status.gpu_pools if one.name == why.pool), None)
-    declared = next((one for one in cluster.spec.node_pools if one.name == why.pool), None)
-    if pool is None or short <= 0:
+    shortage = (
+        cause.needs * missing - max(cause.free, 0) if isinstance(cause, Full) else cause.needs * missing - cause.nodes
+    )
+    pool = next((item for item in cluster.status.gpu_pools if item.name == cause.pool), None)
+    declared = next((item for item in cluster.spec.node_pools if item.name == cause.pool), None)
+    if pool is None or shortage <= 0:
         return None
-    nodes = (pool.nodes or 0) + short
-    pools = tuple(one.model_copy(update={"nodes": nodes}) if one is pool else one for one in cluster.status.gpu_pools)
+    nodes = (pool.nodes or 0) + shortage
+    pools = tuple(
+        item.model_copy(update={"nodes": nodes}) if item is pool else item for item in cluster.status.gpu_pools
+    )
     status = cluster.status.model_copy(update={"gpu_pools": pools})
     field = "maxNodeCount" if declared and declared.max_node_count else "nodeCount"
-    words = f"raise {field} of pool {why.pool} of {cluster.metadata.name} by {short}"
-    return words, cluster.model_copy(update={"status": status})
+    suggestion = f"raise {field} of pool {cause.pool} of {cluster.metadata.name} by {shortage}"
+    return suggestion, cluster.model_copy(update={"status": status})

@@ -1,4 +1,4 @@
-"""What would become of models with a change: the operator's own decisions, one after the other, and none written."""
+"""Simulate a change: run the operator's own decisions one after the other, without writing anything."""
 
 from __future__ import annotations
 
@@ -23,116 +23,136 @@ from modelplane_operator.scheduling.prose import leaving, reason_to_move, summar
 from modelplane_operator.scheduling.requirement import NoCache
 
 DRAINED = Taint(key="modelplane.ai/drain", effect="NoExecute")
-"""What a drain of a cluster is: replicas that do not tolerate it move where others take them."""
+"""Taint of a drained cluster: replicas that do not tolerate it move to others."""
 
 
 def forecast(
     before: Snapshot, after: Snapshot, asked: Iterable[Key] = (), clusters: frozenset[str] = frozenset()
 ) -> tuple[DeploymentOutcome, ...]:
-    """Of the deployments that are asked for, and of those that the change concerns: with replicas on these clusters, or
-    without a place before."""
+    """Return the outcomes for the requested deployments and for those that the change affects.
+
+    Affected are deployments with replicas on `clusters`, and those without a cluster before.
+    """
     fleet = after.fleet()
-    wanted = {*asked}
-    moved = {key for key, owned in before.owned.items() if any(one.spec.cluster_name in clusters for one in owned)}
-    known = set(after.deployment)
-    first = sorted((wanted | moved) & known)
-    outcomes = [_outcome(after.deployment[key], after, fleet) for key in first]
-    outcomes += [_outcome(after.deployment[key], after, fleet) for key in sorted(_waiting(after) - {*first})]
-    return tuple(one for one in outcomes if one.changes or Key(one.namespace, one.name) in wanted | moved)
+    requested = {*asked}
+    affected = {key for key, owned in before.owned.items() if any(item.spec.cluster_name in clusters for item in owned)}
+    existing = set(after.deployment)
+    first = sorted((requested | affected) & existing)
+    outcomes = [_forecast_deployment(after.deployment[key], after, fleet) for key in first]
+    outcomes += [
+        _forecast_deployment(after.deployment[key], after, fleet)
+        for key in sorted(_deployments_without_capacity(after) - {*first})
+    ]
+    return tuple(item for item in outcomes if item.changes or Key(item.namespace, item.name) in requested | affected)
 
 
 def without(snapshot: Snapshot, cluster: str) -> Snapshot:
-    """The hub without a cluster."""
-    return snapshot.with_clusters(one for one in snapshot.clusters if one.metadata.name != cluster)
+    """Return the hub without a cluster."""
+    return snapshot.with_clusters(item for item in snapshot.clusters if item.metadata.name != cluster)
 
 
 def drained(snapshot: Snapshot, cluster: str) -> Snapshot:
-    """The hub with a cluster that is drained."""
+    """Return the hub with a drained cluster."""
 
-    def tainted(one: InferenceCluster) -> InferenceCluster:
-        if one.metadata.name != cluster:
-            return one
-        return one.model_copy(update={"spec": one.spec.model_copy(update={"taints": (*one.spec.taints, DRAINED)})})
+    def drain(item: InferenceCluster) -> InferenceCluster:
+        if item.metadata.name != cluster:
+            return item
+        return item.model_copy(update={"spec": item.spec.model_copy(update={"taints": (*item.spec.taints, DRAINED)})})
 
-    return snapshot.with_clusters(map(tainted, snapshot.clusters))
+    return snapshot.with_clusters(map(drain, snapshot.clusters))
 
 
 def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: Iterable[ModelCache] = ()) -> Snapshot:
-    """The hub with these objects applied; what is there keeps its uid, and its status."""
-    known = dict(snapshot.deployment)
-    for one in deployments:
-        live = known.get(one.key)
-        uid = live.metadata.uid if live else one.metadata.uid or f"of-{one.key}"  # as a server would give it one
-        metadata = one.metadata.model_copy(update={"uid": uid})
-        known[one.key] = one.model_copy(update={"metadata": metadata, "status": live.status if live else None})
-    kept = dict(snapshot.cache)
-    for one in caches:
-        there = kept.get(one.key)
-        kept[one.key] = one.model_copy(update={"metadata": there.metadata, "status": there.status}) if there else one
-    return replace(snapshot, deployments=tuple(known.values()), caches=tuple(kept.values()))
+    """Return the hub with these objects applied. Existing objects keep their uid and their status."""
+    deployments_by_key = dict(snapshot.deployment)
+    for item in deployments:
+        live = deployments_by_key.get(item.key)
+        uid = live.metadata.uid if live else item.metadata.uid or f"of-{item.key}"  # an API server would assign one
+        metadata = item.metadata.model_copy(update={"uid": uid})
+        deployments_by_key[item.key] = item.model_copy(
+            update={"metadata": metadata, "status": live.status if live else None}
+        )
+    caches_by_key = dict(snapshot.cache)
+    for item in caches:
+        live_cache = caches_by_key.get(item.key)
+        caches_by_key[item.key] = (
+            item.model_copy(update={"metadata": live_cache.metadata, "status": live_cache.status})
+            if live_cache
+            else item
+        )
+    return replace(snapshot, deployments=tuple(deployments_by_key.values()), caches=tuple(caches_by_key.values()))
 
 
 def scaled(deployment: ModelDeployment, replicas: int) -> ModelDeployment:
+    """Return the deployment with another number of replicas."""
     return deployment.model_copy(update={"spec": deployment.spec.model_copy(update={"replicas": replicas})})
 
 
-def _waiting(snapshot: Snapshot) -> set[Key]:
-    """Deployments that have fewer replicas than they ask for."""
-    return {key for key, one in snapshot.deployment.items() if len(snapshot.owned.get(key, ())) < one.spec.replicas}
+def _deployments_without_capacity(snapshot: Snapshot) -> set[Key]:
+    """Return the deployments that have fewer replicas than requested."""
+    return {
+        key
+        for key, deployment in snapshot.deployment.items()
+        if len(snapshot.owned.get(key, ())) < deployment.spec.replicas
+    }
 
 
-def _outcome(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> DeploymentOutcome:
-    course = decide(_observed(deployment, snapshot, fleet))
-    decision = course.decision
-    told = fixes(snapshot.placement_request(deployment, fleet), decision, fleet, snapshot)
+def _forecast_deployment(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> DeploymentOutcome:
+    """Return the outcome for one deployment, and apply its decision to the fleet model."""
+    rollout_plan = decide(_observe(deployment, snapshot, fleet))
+    decision = rollout_plan.decision
+    suggestions = fixes(snapshot.placement_request(deployment, fleet), decision, fleet, snapshot)
     outcome = DeploymentOutcome(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
         settled=decision.settled,
         decision=sentence(summary(decision)),
-        added=tuple(map(_place, decision.new)),
+        added=tuple(map(_describe_placement, decision.new)),
         removed=tuple(
-            LeavingReplica(one.replica.key.name, one.replica.cluster, leaving(one.why)) for one in decision.removed
+            LeavingReplica(item.replica.key.name, item.replica.cluster, leaving(item.why)) for item in decision.removed
         ),
-        restarted=tuple(key.name for key in course.changed),
+        restarted=tuple(key.name for key in rollout_plan.changed),
         stuck=tuple(
-            LeavingReplica(one.replica.key.name, one.replica.cluster, reason_to_move(one.why)) for one in decision.stuck
+            LeavingReplica(item.replica.key.name, item.replica.cluster, reason_to_move(item.why))
+            for item in decision.stuck
         ),
         waiting=decision.missing,
-        help=tuple(sentence(str(fix)) for fix in told),
+        help=tuple(sentence(str(fix)) for fix in suggestions),
         weights=snapshot.awaited(deployment, decision),
     )
-    _carry_out(course, deployment, snapshot, fleet)
+    _apply_decision(rollout_plan, deployment, snapshot, fleet)
     return outcome
 
 
-def _observed(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> Observed:
-    reference, nobody = deployment.replica.model_cache_ref, frozenset[Key]()
+def _observe(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> Observed:
+    """Return what the controller would observe of a deployment in this snapshot."""
+    reference, no_keys = deployment.replica.model_cache_ref, frozenset[Key]()
     cache = snapshot.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
     uid = deployment.metadata.uid
-    mine = (one for one in snapshot.owned.get(deployment.key, ()) if uid and read(one).owner.uid == uid)
+    own = (replica for replica in snapshot.owned.get(deployment.key, ()) if uid and read(replica).owner.uid == uid)
     return Observed(
         deployment=deployment,
         cache=(cache or NoCache.NOT_FOUND) if reference else NoCache.NOT_READ,
         fleet=fleet,
         clusters=snapshot.cluster,
-        replicas=tuple(one.to_manifest() for one in mine),
+        replicas=tuple(replica.to_manifest() for replica in own),
         endpoints=(),
-        routed=nobody,
-        reached=nobody,
+        routed=no_keys,
+        reached=no_keys,
         grace=timedelta(0),
         now=snapshot.now,
     )
 
 
-def _place(placement: Placement) -> str:
+def _describe_placement(placement: Placement) -> str:
+    """Return a placement as cluster/pool."""
     return f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}"
 
 
-def _carry_out(course: Course, deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> None:
-    """Have the next decision count on this one, as if it were done."""
-    for one in course.decision.removed:
-        fleet.forget_replica(one.replica.key)
-    for placement in course.decision.new:
+def _apply_decision(rollout_plan: Course, deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> None:
+    """Apply a decision to the fleet model, so that the next decision takes it into account."""
+    for removal in rollout_plan.decision.removed:
+        fleet.forget_replica(removal.replica.key)
+    for placement in rollout_plan.decision.new:
         cluster = snapshot.cluster.get(placement.cluster)
         fleet.observe_replica(ModelReplica.parse(render_replica(deployment, placement, cluster)))

@@ -1,4 +1,4 @@
-"""The fleet at a glance: a line for each cluster, for each model, and for each replica that is on its way."""
+"""Summarize the fleet: a line for each cluster, each model, and each replica that comes or goes."""
 
 from __future__ import annotations
 
@@ -17,71 +17,96 @@ from modelplane_operator.scheduling.placement import charges, read
 
 @dataclass(frozen=True, slots=True)
 class PoolSummary:
-    """One pool of a cluster."""
+    """A pool of a cluster."""
 
     name: str
     nodes: int
+    """Number of nodes."""
     used: int
+    """Number of nodes that replicas use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """One cluster of the fleet."""
+    """A cluster of the fleet."""
 
     name: str
     ready: bool
+    """True if its Ready condition is True."""
     reason: str
+    """Reason of the Ready condition."""
     source: str
+    """Value of `spec.cluster.source`."""
     replicas: int
+    """Number of replicas that are placed there."""
     nodes: int
+    """Number of nodes in its pools."""
     used: int
+    """Number of those nodes that replicas use."""
     pools: tuple[PoolSummary, ...]
     taints: str
+    """Taints as `key:effect`, joined by commas."""
     note: str
+    """Reason and message of the Ready condition; "" if that is True."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """One ModelDeployment, in the words of its own conditions."""
+    """A ModelDeployment, by its own conditions."""
 
     namespace: str
     name: str
     ready: bool
     reason: str
+    """Reason of the Ready condition."""
     says: str
+    """Message of the Ready condition, or its reason."""
     since: datetime | None
+    """Time of the last transition of the Ready condition."""
     running: int
+    """Number of replicas that are Ready."""
     replicas: int
+    """Number of existing replicas."""
     desired: int
+    """Number of requested replicas."""
     nodes: int
+    """Number of nodes that its replicas use."""
     clusters: tuple[str, ...]
+    """Names of the clusters that have its replicas."""
     progress: str
-    """What is under way, or why nothing is; empty when all is settled."""
+    """Current changes, or why there are none; "" if all is stable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transit:
-    """One replica that comes or goes."""
+    """A replica that comes or goes."""
 
     namespace: str
     name: str
     model: str
+    """Name of the ModelDeployment."""
     cluster: str
     stage: str
+    """Stage of its life, such as `starting`."""
     says: str
+    """Message of the Ready condition, if that is not True."""
     since: datetime | None
+    """Time when the stage began, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One condition."""
+    """A condition of a cluster."""
 
     type: str
     status: str
     reason: str
     says: str
+    """Message of the condition."""
     help: str
+    """Remedy for its reason."""
     since: datetime
+    """Time of its last transition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +116,17 @@ class PlacedReplica:
     namespace: str
     name: str
     model: str
+    """Name of the ModelDeployment."""
     pool: str
+    """Pools of the replica's engines, joined by `+`."""
     nodes: int
+    """Number of nodes that it uses."""
     ready: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDetail:
-    """One cluster, with all that it says, and what runs there."""
+    """A cluster with its conditions and its replicas."""
 
     cluster: ClusterSummary
     conditions: tuple[Aspect, ...]
@@ -106,22 +134,23 @@ class ClusterDetail:
 
 
 def clusters(seen: Snapshot) -> tuple[ClusterSummary, ...]:
-    model, counts = seen.fleet(), Counter(one.spec.cluster_name for one in seen.replicas)
-    found: list[ClusterSummary] = []
+    """Return a summary of each cluster, by name."""
+    model, counts = seen.fleet(), Counter(item.spec.cluster_name for item in seen.replicas)
+    summaries: list[ClusterSummary] = []
     for name, cluster in sorted(seen.cluster.items()):
         info, state = model.info(name), ready(cluster.conditions)
-        known = info.cluster.pools if info else None
+        pools_info = info.cluster.pools if info else None
         pools = (
             tuple(
                 PoolSummary(pool, nodes, nodes - free)
-                for pool, nodes, free in zip(known.names, known.nodes, info.free, strict=True)
+                for pool, nodes, free in zip(pools_info.names, pools_info.nodes, info.free, strict=True)
             )
-            if info and known
+            if info and pools_info
             else ()
         )
         good = is_good(state)
-        said = ": ".join(filter(None, (state.reason, state.message))) if state else "not looked at yet"
-        found.append(
+        message = ": ".join(filter(None, (state.reason, state.message))) if state else "not looked at yet"
+        summaries.append(
             ClusterSummary(
                 name=name,
                 ready=good,
@@ -131,40 +160,42 @@ def clusters(seen: Snapshot) -> tuple[ClusterSummary, ...]:
                 nodes=sum(pool.nodes for pool in pools),
                 used=sum(pool.used for pool in pools),
                 pools=pools,
-                taints=", ".join(f"{one.key}:{one.effect}" for one in cluster.spec.taints),
-                note="" if good else said,
+                taints=", ".join(f"{item.key}:{item.effect}" for item in cluster.spec.taints),
+                note="" if good else message,
             )
         )
-    return tuple(found)
+    return tuple(summaries)
 
 
 def cluster(name: str, seen: Snapshot) -> ClusterDetail | None:
-    """None where there is none of that name."""
-    found = next((one for one in clusters(seen) if one.name == name), None)
-    if found is None:
+    """Return the details of a cluster; None if it does not exist."""
+    summary = next((item for item in clusters(seen) if item.name == name), None)
+    if summary is None:
         return None
     conditions = (
-        Aspect(one.type, one.status, one.reason, one.message or "", remedy_of("InferenceCluster", one), since)
-        for one in seen.cluster[name].conditions
-        if (since := one.last_transition_time)
+        Aspect(item.type, item.status, item.reason, item.message or "", remedy_of("InferenceCluster", item), since)
+        for item in seen.cluster[name].conditions
+        if (since := item.last_transition_time)
     )
-    mine = sorted((one for one in seen.replicas if one.spec.cluster_name == name), key=lambda one: one.key)
-    return ClusterDetail(found, tuple(conditions), tuple(map(_placed, mine)))
+    owned = sorted((item for item in seen.replicas if item.spec.cluster_name == name), key=lambda item: item.key)
+    return ClusterDetail(summary, tuple(conditions), tuple(map(_summarize_replica, owned)))
 
 
-def _placed(replica: ModelReplica) -> PlacedReplica:
-    known, (namespace, name) = read(replica), replica.key
-    taken = charges(known.engines)
-    pools, nodes = "+".join(sorted(taken)), sum(taken.values())
-    return PlacedReplica(namespace, name, known.owner.name, pools, nodes, is_good(ready(replica.conditions)))
+def _summarize_replica(replica: ModelReplica) -> PlacedReplica:
+    """Return the summary of a replica on a cluster."""
+    parsed, (namespace, name) = read(replica), replica.key
+    nodes_by_pool = charges(parsed.engines)
+    pools, nodes = "+".join(sorted(nodes_by_pool)), sum(nodes_by_pool.values())
+    return PlacedReplica(namespace, name, parsed.owner.name, pools, nodes, is_good(ready(replica.conditions)))
 
 
 def models(seen: Snapshot) -> tuple[ModelSummary, ...]:
-    found: list[ModelSummary] = []
+    """Return a summary of each ModelDeployment, by key."""
+    summaries: list[ModelSummary] = []
     for key, deployment in sorted(seen.deployment.items()):
-        mine, state = seen.owned.get(key, ()), ready(deployment.conditions)
-        progress = next((one for one in deployment.conditions if one.type == Progressing.__name__), None)
-        found.append(
+        owned, state = seen.owned.get(key, ()), ready(deployment.conditions)
+        progress = next((item for item in deployment.conditions if item.type == Progressing.__name__), None)
+        summaries.append(
             ModelSummary(
                 namespace=key.namespace,
                 name=key.name,
@@ -172,31 +203,35 @@ def models(seen: Snapshot) -> tuple[ModelSummary, ...]:
                 reason=state.reason if state else "NotReconciled",
                 says=(state.message or state.reason) if state else "not looked at yet",
                 since=state.last_transition_time if state else None,
-                running=sum(is_good(ready(one.conditions)) for one in mine),
-                replicas=len(mine),
+                running=sum(is_good(ready(item.conditions)) for item in owned),
+                replicas=len(owned),
                 desired=deployment.spec.replicas,
-                nodes=sum(sum(charges(read(one).engines).values()) for one in mine),
-                clusters=tuple(sorted({one.spec.cluster_name for one in mine})),
-                progress=_progress(progress),
+                nodes=sum(sum(charges(read(item).engines).values()) for item in owned),
+                clusters=tuple(sorted({item.spec.cluster_name for item in owned})),
+                progress=_describe_progress(progress),
             )
         )
-    return tuple(found)
+    return tuple(summaries)
 
 
-def _progress(found: Condition | None) -> str:
-    if found is None or found.reason == Progressing.SETTLED.reason:
+def _describe_progress(progressing: Condition | None) -> str:
+    """Return a Progressing condition as a message; "" once it is settled."""
+    if progressing is None or progressing.reason == Progressing.SETTLED.reason:
         return ""
-    return f"{found.reason}: {found.message}" if found.message else found.reason
+    return f"{progressing.reason}: {progressing.message}" if progressing.message else progressing.reason
 
 
 def in_transit(seen: Snapshot) -> tuple[Transit, ...]:
-    """Replicas that end, finish their answers before they end, or do not answer yet."""
-    return tuple(sorted(_in_transit(seen.replicas), key=lambda one: (one.namespace, one.model, one.name)))
+    """Return the replicas that end, drain, or do not answer yet."""
+    return tuple(
+        sorted(_find_transit(seen.replicas), key=lambda transit: (transit.namespace, transit.model, transit.name))
+    )
 
 
-def _in_transit(replicas: Sequence[ModelReplica]) -> Iterator[Transit]:
-    for one in replicas:
-        state, metadata = ready(one.conditions), one.metadata
+def _find_transit(replicas: Sequence[ModelReplica]) -> Iterator[Transit]:
+    """Yield the replicas that end, drain, or do not answer yet."""
+    for replica in replicas:
+        state, metadata = ready(replica.conditions), replica.metadata
         if metadata.deletion_timestamp is not None:
             stage, since = "ending", metadata.deletion_timestamp
         elif labels.DRAINING_SINCE in metadata.annotations:
@@ -206,8 +241,17 @@ def _in_transit(replicas: Sequence[ModelReplica]) -> Iterator[Transit]:
         else:
             continue
         says = (state.message or "") if state and not is_good(state) else ""
-        yield Transit(one.key.namespace, one.key.name, read(one).owner.name, one.spec.cluster_name, stage, says, since)
+        yield Transit(
+            replica.key.namespace,
+            replica.key.name,
+            read(replica).owner.name,
+            replica.spec.cluster_name,
+            stage,
+            says,
+            since,
+        )
 
 
 def is_good(state: Condition | None) -> bool:
+    """True if a condition is True."""
     return state is not None and state.status == "True"

@@ -1,6 +1,6 @@
-"""What tenants may ask without reading the fleet: a Question, and what the operator says to it.
+"""Questions that tenants may ask without permission to read the fleet, and their answers.
 
-An answer has the tenant's own objects, names of clusters, and of everybody else's use no more than numbers.
+An answer has the tenant's own objects, names of clusters, and only numbers for other tenants' use.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.ask.answers.why import why
 from modelplane_operator.scheduling import budget
 
-OF_SPEC: Final = 256 * 1024  # characters of what might be applied
-AT_ONCE: Final = 32  # deployments of one question
-REPLICAS: Final = 1000  # of all of them, as one may have
+OF_SPEC: Final = 256 * 1024
+"""Longest manifest of a Question, in characters."""
+AT_ONCE: Final = 32
+"""Number of deployments in one Question."""
+REPLICAS: Final = 1000  # as many as a single deployment may have
+"""Number of replicas of all deployments in one Question."""
 
 Verb = Literal["get", "create", "update", "list"]
+"""Verb of a permission."""
 
 
 class QuestionSpec(Model):
@@ -48,12 +52,15 @@ class QuestionSpec(Model):
 
 
 INVALID: Final = 422
+"""Code of an invalid Question."""
 FORBIDDEN: Final = 403
+"""Code of a Question that the user may not ask."""
 BUSY: Final = 503
+"""Code of a Question that can be asked again later."""
 
 
 class QuestionError(Exception):
-    """It is not answered; the message says what to do instead."""
+    """A Question that is not answered; the message says what to do instead."""
 
     def __init__(self, message: str, code: int = INVALID) -> None:
         super().__init__(message)
@@ -61,37 +68,42 @@ class QuestionError(Exception):
 
 
 class Permission(NamedTuple):
-    """What somebody has to be allowed; all objects of the kind, where the key names none."""
+    """A permission that the user needs; for all objects of the type if the key has no name."""
 
     verb: Verb
     type: ResourceType
     key: Key
+    """Namespace and name; an empty name stands for all objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of one namespace."""
+    """A Question of one namespace."""
 
     namespace: str
     spec: QuestionSpec
+    """The validated spec."""
     deployments: tuple[ModelDeployment, ...] = ()
-    """Those that might be applied."""
+    """Deployments that would be applied."""
     caches: tuple[ModelCache, ...] = ()
+    """Caches that would be applied."""
 
     @property
     def cluster(self) -> str:
-        """The one that is to be gone, or drained; empty where the question is about models."""
+        """Return the cluster to remove or drain; "" if the Question is about models."""
         return self.spec.without or self.spec.drain or ""
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The ModelDeployments that it names."""
-        one = self.spec.model_deployment
-        return tuple(each.key for each in self.deployments) or ((Key(self.namespace, one),) if one else ())
+        """Return the keys of the ModelDeployments that the Question is about."""
+        name = self.spec.model_deployment
+        return tuple(deployment.key for deployment in self.deployments) or (
+            (Key(self.namespace, name),) if name else ()
+        )
 
     @property
     def permissions(self) -> Sequence[Permission]:
-        """What whoever asks has to be allowed."""
+        """Return the permissions that the user needs."""
         verb: Verb = "get" if self.spec.ask == "Why" else "create" if self.deployments else "update"
         if self.spec.ask == "Hardware":
             return ()
@@ -102,14 +114,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """A document for programs, and a sentence for people."""
+    """A document for programs, and a message for people."""
 
     document: dict[str, Any]
+    """The answer as JSON."""
     words: str
+    """The answer as text."""
 
 
 def asked(manifest: Manifest) -> Question:
-    """The question that somebody has written; raises QuestionError."""
+    """Return the Question in a manifest. Raise QuestionError if it is invalid."""
     namespace = str(section(manifest, "metadata").get("namespace") or "")
     try:
         spec = QuestionSpec.model_validate(manifest.get("spec"))
@@ -120,108 +134,127 @@ def asked(manifest: Manifest) -> Question:
         raise QuestionError("say of which ModelDeployment, in spec.modelDeployment")
     if spec.ask != "Plan":
         return Question(namespace, spec)
-    given = (spec.manifest, spec.without, spec.drain, spec.replicas if spec.model_deployment else None)
-    if sum(one is not None for one in given) != 1:
+    options = (spec.manifest, spec.without, spec.drain, spec.replicas if spec.model_deployment else None)
+    if sum(value is not None for value in options) != 1:
         raise QuestionError(
             "say one of spec.manifest, spec.modelDeployment with spec.replicas, spec.without and spec.drain"
         )
-    deployments, caches = _applied(spec.manifest, namespace) if spec.manifest else ((), ())
+    deployments, caches = _parse_manifest(spec.manifest, namespace) if spec.manifest else ((), ())
     return Question(namespace, spec, deployments, caches)
 
 
 _TOO_MANY: Final = f"ask for {AT_ONCE} deployments and {REPLICAS} replicas at once, and no more"
+"""Message for a Question beyond the limits."""
 
 
-def _applied(text: str, namespace: str) -> tuple[tuple[ModelDeployment, ...], tuple[ModelCache, ...]]:
-    """What might be applied; raises QuestionError. Several have the bounds of one, so that they take no longer."""
+def _parse_manifest(text: str, namespace: str) -> tuple[tuple[ModelDeployment, ...], tuple[ModelCache, ...]]:
+    """Return the objects that would be applied. Raise QuestionError.
+
+    Several deployments have the limits of a single one, so that they take no longer.
+    """
     try:
-        said: Any = json.loads(text)  # YAML has references, by which a short text becomes a long object
-        if said.get("kind") == "List":
-            # Before anything is read: each costs as much as a deployment may, selectors and all.
-            if max(Counter(one["kind"] for one in said["items"]).values(), default=0) > AT_ONCE:
+        data: Any = json.loads(text)  # in YAML, references can make a huge object from a short text
+        if data.get("kind") == "List":
+            # Checked before parsing: each object may be as expensive as the largest deployment.
+            if max(Counter(item["kind"] for item in data["items"]).values(), default=0) > AT_ONCE:
                 raise QuestionError(_TOO_MANY)
-            found = [_read(one, one["metadata"].get("namespace") or namespace) for one in said["items"]]
+            objects = [_parse_object(item, item["metadata"].get("namespace") or namespace) for item in data["items"]]
         else:
-            found = [_read({"kind": ModelDeployment.definition.kind, **said}, namespace, ModelDeployment)]
+            objects = [_parse_object({"kind": ModelDeployment.definition.kind, **data}, namespace, ModelDeployment)]
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
         raise QuestionError(
             "spec.manifest is no ModelDeployment in JSON, and no List of ModelDeployments and ModelCaches: "
             "modelplane plan -f FILE writes it"
         ) from None
-    deployments = tuple(one for one in found if isinstance(one, ModelDeployment))
-    caches = tuple(one for one in found if isinstance(one, ModelCache))
-    if not deployments or not all(one.metadata.name for one in found):
+    deployments = tuple(item for item in objects if isinstance(item, ModelDeployment))
+    caches = tuple(item for item in objects if isinstance(item, ModelCache))
+    if not deployments or not all(item.metadata.name for item in objects):
         raise QuestionError("spec.manifest has no ModelDeployment, or one without a name")
-    if len({one.key for one in deployments}) < len(deployments):
+    if len({item.key for item in deployments}) < len(deployments):
         raise QuestionError("spec.manifest has a ModelDeployment twice")
-    if len(deployments) > 1 and sum(one.spec.replicas for one in deployments) > REPLICAS:
+    if len(deployments) > 1 and sum(item.spec.replicas for item in deployments) > REPLICAS:
         raise QuestionError(_TOO_MANY)
     return deployments, caches
 
 
-def _read(said: dict[str, Any], namespace: str, *kinds: Any) -> ModelDeployment | ModelCache:
-    known = {one.definition.kind: one for one in kinds or (ModelDeployment, ModelCache)}
-    metadata: dict[str, Any] = {**(said.get("metadata") or {}), "namespace": namespace, "uid": None}
-    return cast("Any", known[said["kind"]]).admitted({**said, "metadata": metadata})
+def _parse_object(data: dict[str, Any], namespace: str, *kinds: Any) -> ModelDeployment | ModelCache:
+    """Return a parsed object in the given namespace."""
+    kinds_by_name = {kind.definition.kind: kind for kind in kinds or (ModelDeployment, ModelCache)}
+    metadata: dict[str, Any] = {**(data.get("metadata") or {}), "namespace": namespace, "uid": None}
+    return cast("Any", kinds_by_name[data["kind"]]).admitted({**data, "metadata": metadata})
 
 
 def answer(
     question: Question, services: tuple[ModelService, ...], seen: Snapshot, named: Collection[str] | None = None
 ) -> QuestionAnswer:
-    """`seen`: the fleet, and of deployments and caches those that the question concerns. `named`: the namespaces of
-    which deployments may be named; all, where it is None. Raises QuestionError."""
+    """Return the answer to a Question. Raise QuestionError.
+
+    `seen` is the fleet, with the deployments and caches that the Question is about. `named` are the namespaces
+    whose deployments may be named; None for all.
+    """
     if question.spec.ask == "Hardware":
-        found = hardware(seen)
-        return QuestionAnswer(document("Hardware", found), f"{len(found)} kinds of devices may be asked for")
+        devices = hardware(seen)
+        return QuestionAnswer(document("Hardware", devices), f"{len(devices)} kinds of devices may be asked for")
     if question.spec.ask == "Why":
-        told = why(_live(question, seen), services, seen)
-        return QuestionAnswer(document("Why", told), sentence(told.cause, *told.help))
-    outcomes = _told(_planned(question, seen), question.keys, named)
-    words = [f"{one.namespace}/{one.name}: {one.decision}" for one in outcomes.items]
-    words += [str(outcomes.others)] if outcomes.others else []
-    return QuestionAnswer(document("Plan", outcomes), sentence(*words) if words else "Nothing would change.")
+        explanation = why(_find_deployment(question, seen), services, seen)
+        return QuestionAnswer(document("Why", explanation), sentence(explanation.cause, *explanation.help))
+    outcomes = _hide_others(_plan(question, seen), question.keys, named)
+    messages = [f"{outcome.namespace}/{outcome.name}: {outcome.decision}" for outcome in outcomes.items]
+    messages += [str(outcomes.others)] if outcomes.others else []
+    return QuestionAnswer(document("Plan", outcomes), sentence(*messages) if messages else "Nothing would change.")
 
 
-def _live(question: Question, seen: Snapshot) -> ModelDeployment:
+def _find_deployment(question: Question, snapshot: Snapshot) -> ModelDeployment:
+    """Return the existing deployment of a Question. Raise QuestionError if it does not exist."""
     (key,) = question.keys
-    if key not in seen.deployment:
+    if key not in snapshot.deployment:
         raise QuestionError(f"there is no ModelDeployment {key}")
-    return seen.deployment[key]
+    return snapshot.deployment[key]
 
 
-def _planned(question: Question, seen: Snapshot) -> Iterable[DeploymentOutcome]:
+def _plan(question: Question, snapshot: Snapshot) -> Iterable[DeploymentOutcome]:
+    """Return the outcomes of a plan."""
     if cluster := question.cluster:
-        if cluster not in seen.cluster:
-            raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(seen.cluster)}")
-        after = without(seen, cluster) if question.spec.without else drained(seen, cluster)
-        return forecast(seen, after, clusters=frozenset((cluster,)))
-    wanted = question.deployments or (scaled(_live(question, seen), question.spec.replicas or 0),)
-    if len(wanted) > 1:
-        texts = tuple(dict.fromkeys(text for one in wanted for text in budget.texts(one.replica)))
-        if budget.overdrawn(texts, seen.fleet().devices):
-            words = f"{SELECTORS} different selectors with {SELECTOR_TEXT} characters"
-            raise QuestionError(f"their selectors take too long together: ask for {words} at once, and no more")
-    return forecast(seen, edited(seen, wanted, question.caches), asked=[one.key for one in wanted])
+        if cluster not in snapshot.cluster:
+            raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(snapshot.cluster)}")
+        after = without(snapshot, cluster) if question.spec.without else drained(snapshot, cluster)
+        return forecast(snapshot, after, clusters=frozenset((cluster,)))
+    proposed = question.deployments or (scaled(_find_deployment(question, snapshot), question.spec.replicas or 0),)
+    if len(proposed) > 1:
+        texts = tuple(dict.fromkeys(text for deployment in proposed for text in budget.texts(deployment.replica)))
+        if budget.overdrawn(texts, snapshot.fleet().devices):
+            limits = f"{SELECTORS} different selectors with {SELECTOR_TEXT} characters"
+            raise QuestionError(f"their selectors take too long together: ask for {limits} at once, and no more")
+    return forecast(
+        snapshot, edited(snapshot, proposed, question.caches), asked=[deployment.key for deployment in proposed]
+    )
 
 
 def _names(clusters: Mapping[str, object]) -> str:
     return ", ".join(sorted(clusters)) or "none"
 
 
-def _told(outcomes: Iterable[DeploymentOutcome], asked: Collection[Key], named: Collection[str] | None) -> Outcomes:
-    """Of deployments that are not asked for and may not be named, no more than how many replicas it is about."""
-    shown, rest = list[DeploymentOutcome](), list[DeploymentOutcome]()
-    for one in outcomes:
-        known = named is None or one.namespace in named or Key(one.namespace, one.name) in asked
-        (shown if known else rest).append(one)
-    return Outcomes(tuple(shown), _counted(rest) if rest else None)
+def _hide_others(
+    outcomes: Iterable[DeploymentOutcome], requested: Collection[Key], allowed_namespaces: Collection[str] | None
+) -> Outcomes:
+    """Return the outcomes; deployments that may not be named, unless they were asked for, only as numbers."""
+    visible, hidden = list[DeploymentOutcome](), list[DeploymentOutcome]()
+    for outcome in outcomes:
+        is_visible = (
+            allowed_namespaces is None
+            or outcome.namespace in allowed_namespaces
+            or Key(outcome.namespace, outcome.name) in requested
+        )
+        (visible if is_visible else hidden).append(outcome)
+    return Outcomes(tuple(visible), _summarize_hidden(hidden) if hidden else None)
 
 
-def _counted(outcomes: Sequence[DeploymentOutcome]) -> Others:
+def _summarize_hidden(outcomes: Sequence[DeploymentOutcome]) -> Others:
+    """Return the numbers for hidden deployments."""
     return Others(
         len(outcomes),
-        sum(len(one.added) for one in outcomes),
-        sum(len(one.removed) for one in outcomes),
-        sum(len(one.stuck) for one in outcomes),
-        sum(one.waiting for one in outcomes),
+        sum(len(outcome.added) for outcome in outcomes),
+        sum(len(outcome.removed) for outcome in outcomes),
+        sum(len(outcome.stuck) for outcome in outcomes),
+        sum(outcome.waiting for outcome in outcomes),
     )

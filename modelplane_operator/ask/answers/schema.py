@@ -1,4 +1,4 @@
-"""Answers as documents for programs, and back: the fields of our dataclasses, named as Kubernetes names fields."""
+"""Convert answers to documents for programs and back. Fields of dataclasses get names as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,46 +11,48 @@ from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hin
 T = TypeVar("T")
 
 SCHEMA: Final = "cli.modelplane.ai/v1"
-"""Fields are added, and never renamed or removed."""
+"""API version of the documents. Fields may be added, but never renamed or removed."""
 
 
 def document(kind: str, value: Any) -> dict[str, Any]:
-    """A dataclass, or several as `items`."""
+    """Return a dataclass, or a sequence of them as `items`, as a document."""
     return {"apiVersion": SCHEMA, "kind": kind, **plain(value if is_dataclass(value) else {"items": value})}
 
 
 def read(kind: type[T], said: Any) -> T:
-    """The dataclass of which that is the document; what this version does not know is passed over."""
-    return cast(T, _read(kind, said))
+    """Return the dataclass of a document. Unknown fields are ignored."""
+    return cast(T, _parse(kind, said))
 
 
 def plain(value: Any) -> Any:
-    """What JSON has for it."""
+    """Return a value in the form of JSON."""
     if is_dataclass(value) and not isinstance(value, type):
-        return plain({_camel(one.name): getattr(value, one.name) for one in fields(value)})
+        return plain({_camel_case(item.name): getattr(value, item.name) for item in fields(value)})
     match value:
         case dict():
-            return {str(name): plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {str(name): plain(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list() | tuple():
-            return [plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case datetime():
             return value.isoformat()
         case _:
             return value
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+def _camel_case(name: str) -> str:
+    """Return a field's name in camel case."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
-def _read(kind: Any, said: Any) -> Any:
+def _parse(kind: Any, value: Any) -> Any:
+    """Return a value of the given type from JSON."""
     if isinstance(kind, UnionType):
-        return None if said is None else _read(next(one for one in get_args(kind) if one is not type(None)), said)
+        return None if value is None else _parse(next(item for item in get_args(kind) if item is not type(None)), value)
     if get_origin(kind) is tuple:
-        return tuple(_read(get_args(kind)[0], one) for one in said or ())
+        return tuple(_parse(get_args(kind)[0], item) for item in value or ())
     if is_dataclass(kind):
-        given, hints = cast(Mapping[str, Any], said), get_type_hints(kind)
-        named = {one.name: given.get(_camel(one.name)) for one in fields(kind)}
-        return cast(Any, kind)(**{name: _read(hints[name], one) for name, one in named.items()})
-    return datetime.fromisoformat(said) if kind is datetime else said
+        data, hints = cast(Mapping[str, Any], value), get_type_hints(kind)
+        values = {item.name: data.get(_camel_case(item.name)) for item in fields(kind)}
+        return cast(Any, kind)(**{name: _parse(hints[name], item) for name, item in values.items()})
+    return datetime.fromisoformat(value) if kind is datetime else value

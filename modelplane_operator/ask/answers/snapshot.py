@@ -1,4 +1,4 @@
-"""The hub as it was at one moment: all that an answer depends on."""
+"""A snapshot of the hub: everything that an answer depends on."""
 
 from __future__ import annotations
 
@@ -22,96 +22,106 @@ from modelplane_operator.scheduling.schedule import schedule
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was read, and when. Where the model of the fleet is known, replicas and deployments are those alone that an
-    answer is about."""
+    """The objects of the hub, and the time when they were read.
+
+    With `model`, replicas and deployments are limited to those that an answer is about.
+    """
 
     clusters: tuple[InferenceCluster, ...]
     replicas: tuple[ModelReplica, ...]
     deployments: tuple[ModelDeployment, ...]
     caches: tuple[ModelCache, ...]
     now: datetime
+    """Time when the objects were read."""
     model: FleetModel | None = None
+    """The scheduler's fleet model, if it is known; otherwise it is built from the objects."""
 
     @cached_property
     def deployment(self) -> Mapping[Key, ModelDeployment]:
-        return {one.key: one for one in self.deployments}
+        """Return the deployments by key."""
+        return {deployment.key: deployment for deployment in self.deployments}
 
     @cached_property
     def cluster(self) -> Mapping[str, InferenceCluster]:
-        return {one.metadata.name: one for one in self.clusters}
+        """Return the clusters by name."""
+        return {cluster.metadata.name: cluster for cluster in self.clusters}
 
     @cached_property
     def cache(self) -> Mapping[Key, ModelCache]:
-        return {one.key: one for one in self.caches if one.metadata.deletion_timestamp is None}
+        """Return the caches that are not being deleted, by key."""
+        return {cache.key: cache for cache in self.caches if cache.metadata.deletion_timestamp is None}
 
     @cached_property
     def placed(self) -> Sequence[Replica]:
-        """The replicas as the scheduler sees them."""
+        """Return the replicas in the scheduler's form."""
         return tuple(map(read, self.replicas))
 
     @cached_property
     def owned(self) -> Mapping[Key, Sequence[ModelReplica]]:
-        """The replicas, by the deployment that they name as their owner."""
-        found: defaultdict[Key, list[ModelReplica]] = defaultdict(list)
-        for one, placed in zip(self.replicas, self.placed, strict=True):
-            found[Key(placed.owner.namespace, placed.owner.name)].append(one)
-        return found
+        """Return the replicas by the deployment that owns them."""
+        by_owner: defaultdict[Key, list[ModelReplica]] = defaultdict(list)
+        for replica, parsed in zip(self.replicas, self.placed, strict=True):
+            by_owner[Key(parsed.owner.namespace, parsed.owner.name)].append(replica)
+        return by_owner
 
     def fleet(self) -> FleetModel:
-        """A model of the fleet that may be changed: another one each time."""
+        """Return a new fleet model, which the caller may change."""
         if self.model is not None:
             return self.model.copy()
         fleet = FleetModel()
-        for replica in self.placed:  # first: then each cluster is reckoned up once
+        for replica in self.placed:  # replicas first, so that each cluster is computed only once
             fleet.observe_placed(replica)
         for cluster in self.clusters:
             observe(fleet, cluster)
         return fleet
 
     def with_clusters(self, clusters: Iterable[InferenceCluster]) -> Snapshot:
-        """The same hub with these clusters and no others; those that are the same objects are as they were seen."""
-        kept = tuple(clusters)
+        """Return the hub with these clusters only. Clusters that are the same objects keep their observed state."""
+        retained = tuple(clusters)
         if self.model is None:
-            return replace(self, clusters=kept)
-        fleet, names = self.model.copy(), {one.metadata.name for one in kept}
-        for one in self.clusters:
-            if one.metadata.name not in names:
-                fleet.forget_cluster(one.metadata.name)
-        for one in kept:
-            if one is not self.cluster.get(one.metadata.name):
-                info = fleet.info(one.metadata.name)
-                fleet.observe_cluster(one, unreachable_since=info.cluster.unreachable_since if info else None)
-        return replace(self, clusters=kept, model=fleet)
+            return replace(self, clusters=retained)
+        fleet, names = self.model.copy(), {cluster.metadata.name for cluster in retained}
+        for cluster in self.clusters:
+            if cluster.metadata.name not in names:
+                fleet.forget_cluster(cluster.metadata.name)
+        for cluster in retained:
+            if cluster is not self.cluster.get(cluster.metadata.name):
+                info = fleet.info(cluster.metadata.name)
+                fleet.observe_cluster(cluster, unreachable_since=info.cluster.unreachable_since if info else None)
+        return replace(self, clusters=retained, model=fleet)
 
     def placement_request(self, deployment: ModelDeployment, fleet: FleetModel) -> PlacementRequest:
-        """What a deployment asks for, with its cache."""
+        """Return the placement request of a deployment with its cache."""
         reference = deployment.replica.model_cache_ref
-        found = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
+        cache = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
         return placement_request(
-            deployment, (found or NoCache.NOT_FOUND) if reference else NoCache.NOT_READ, fleet.devices
+            deployment, (cache or NoCache.NOT_FOUND) if reference else NoCache.NOT_READ, fleet.devices
         )
 
     def decide(self, deployment: ModelDeployment, fleet: FleetModel) -> Decision:
-        """The operator's decision: the same function of the same values."""
+        """Return the operator's decision: the same function with the same values."""
         return schedule(self.placement_request(deployment, fleet), fleet, now=self.now)
 
     def awaited(self, deployment: ModelDeployment, decision: Decision) -> tuple[str, ...]:
-        """What new replicas wait for once they have their places: weights that are not on their clusters yet."""
+        """Return messages about weights that new replicas would wait for on their clusters."""
         reference = deployment.replica.model_cache_ref
         cache = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
         if cache is None:
             return ()
-        chosen = {one.cluster for one in decision.new}
-        told = (awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
-        return tuple(sentence(words) for words in told if words)
+        chosen = {placement.cluster for placement in decision.new}
+        messages = (awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
+        return tuple(sentence(message) for message in messages if message)
 
 
 def observe(fleet: FleetModel, cluster: InferenceCluster) -> None:
-    """Add a cluster; whether it answers is what the operator has written down."""
-    told = ready(cluster.conditions)
-    silent = told is not None and told.reason == Ready.UNREACHABLE.reason
-    fleet.observe_cluster(cluster, unreachable_since=told.last_transition_time if told and silent else None)
+    """Add a cluster to a fleet model. Its status says if it is reachable."""
+    condition = ready(cluster.conditions)
+    is_unreachable = condition is not None and condition.reason == Ready.UNREACHABLE.reason
+    fleet.observe_cluster(
+        cluster, unreachable_since=condition.last_transition_time if condition and is_unreachable else None
+    )
 
 
 def ready(conditions: Iterable[Condition]) -> Condition | None:
-    return next((one for one in conditions if one.type == Ready.__name__), None)
+    """Return the Ready condition, if there is one."""
+    return next((item for item in conditions if item.type == Ready.__name__), None)

@@ -1,4 +1,4 @@
-"""Why a model is as it is: where its replicas are and how each is, what it waits for, and what would help."""
+"""Explain the state of a model: where its replicas are, what it waits for, and what would help."""
 
 from __future__ import annotations
 
@@ -25,35 +25,37 @@ def why(
     *,
     with_clusters: bool = False,
 ) -> Why:
+    """Return the explanation. `with_clusters` adds each cluster's answer to one more replica."""
     fleet = snapshot.fleet()
-    asked = snapshot.placement_request(deployment, fleet)
+    request = snapshot.placement_request(deployment, fleet)
     decision = snapshot.decide(deployment, fleet)
-    mine = sorted(
-        (one for one in snapshot.owned.get(deployment.key, ()) if read(one).owner == asked.owner),
-        key=lambda one: one.metadata.name,
+    owned = sorted(
+        (replica for replica in snapshot.owned.get(deployment.key, ()) if read(replica).owner == request.owner),
+        key=lambda replica: replica.metadata.name,
     )
     state = ready(deployment.conditions)
-    tried = fixes(asked, decision, fleet, snapshot)
+    suggestions = fixes(request, decision, fleet, snapshot)
     return Why(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
-        ready=_good(deployment.conditions) and decision.settled,
+        ready=_is_ready(deployment.conditions) and decision.settled,
         reason=state.reason if state else "NotReconciled",
         since=state.last_transition_time if state else None,
-        cause=sentence(_cause(decision, state), _paused(deployment.conditions)),
-        help=_helps(decision, tried, mine, state),
+        cause=sentence(_find_cause(decision, state), _pause_hint(deployment.conditions)),
+        help=_advise(decision, suggestions, owned, state),
         desired=decision.desired,
-        replicas=tuple(_replica(one, snapshot.cluster.get(one.spec.cluster_name)) for one in mine),
+        replicas=tuple(_replica_state(replica, snapshot.cluster.get(replica.spec.cluster_name)) for replica in owned),
         waiting=decision.missing,
         decision=sentence(summary(decision)),
-        misses=tuple(map(_miss, decision.refusals)) if not decision.settled else (),
-        routes=tuple(_routes(deployment, mine, services)),
+        misses=tuple(map(_describe_miss, decision.refusals)) if not decision.settled else (),
+        routes=tuple(_find_routes(deployment, owned, services)),
         weights=snapshot.awaited(deployment, decision),
-        clusters=every_cluster(asked, decision, fleet, snapshot) if with_clusters else (),
+        clusters=every_cluster(request, decision, fleet, snapshot) if with_clusters else (),
     )
 
 
-def _cause(decision: Decision, state: Condition | None) -> str:
+def _find_cause(decision: Decision, state: Condition | None) -> str:
+    """Return the most important obstacle, or the deployment's own message."""
     if not decision.settled:
         return sentence(summary(decision))
     if state is None:
@@ -61,101 +63,127 @@ def _cause(decision: Decision, state: Condition | None) -> str:
     return state.message or state.reason
 
 
-def _paused(conditions: Sequence[Condition]) -> str:
-    """That nothing of what is decided is done, and how it would be."""
-    synced = next((one for one in conditions if one.type == Synced.__name__), None)
+def _pause_hint(conditions: Sequence[Condition]) -> str:
+    """Return how to end a pause; "" if the deployment is not paused."""
+    synced = next((item for item in conditions if item.type == Synced.__name__), None)
     if synced is None or synced.reason != Synced.RECONCILE_PAUSED.reason:
         return ""
     return f"it is paused: take the annotation {labels.PAUSED} off, and what was changed since is done"
 
 
-def _helps(
+def _advise(
     decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelReplica], state: Condition | None
 ) -> tuple[str, ...]:
+    """Return advice: changes that were tried, or else remedies for the scheduler's reasons, or for replicas."""
     if tried:
         return tuple(sentence(str(fix)) for fix in tried)
     if not decision.settled:
-        moving = (f"for replica {one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
-        given = (f"on cluster {one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
-        return tuple(map(sentence, dict.fromkeys(given) or dict.fromkeys(moving)))[:MOST]
-    ill = [(one, found) for one in replicas if (found := _ill(one))]
-    given = [remedy_of("ModelReplica", found) or _describe(one) for one, found in ill]
-    return tuple(dict.fromkeys(given))[:MOST] or _remedies("ModelDeployment", state)
+        moving = (f"for replica {item.replica.key.name}: {reason_to_move(item.why)}" for item in decision.stuck)
+        advice = (
+            f"on cluster {item.nearest}: {remedy_text}"
+            for item in decision.refusals
+            if (remedy_text := remedy(item.reason))
+        )
+        return tuple(map(sentence, dict.fromkeys(advice) or dict.fromkeys(moving)))[:MOST]
+    not_ready = [(item, problem) for item in replicas if (problem := _not_ready_condition(item))]
+    advice = [remedy_of("ModelReplica", problem) or _describe_command(item) for item, problem in not_ready]
+    return tuple(dict.fromkeys(advice))[:MOST] or _find_remedy("ModelDeployment", state)
 
 
-def _describe(replica: ModelReplica) -> str:
+def _describe_command(replica: ModelReplica) -> str:
+    """Return the kubectl command that shows more about a replica."""
     return f"See what becomes of it: kubectl describe modelreplica {replica.metadata.name} -n {replica.key.namespace}"
 
 
-def _remedies(kind: str, state: Condition | None) -> tuple[str, ...]:
-    words = remedy_of(kind, state) if state else ""
-    return (words,) if words else ()
+def _find_remedy(kind: str, state: Condition | None) -> tuple[str, ...]:
+    """Return the remedy for a condition, if it has one."""
+    remedy_text = remedy_of(kind, state) if state else ""
+    return (remedy_text,) if remedy_text else ()
 
 
-def _ill(replica: ModelReplica) -> Condition | None:
-    """What a replica says that is not Ready."""
-    found = ready(replica.conditions)
-    return None if found is None or found.status == "True" else found
+def _not_ready_condition(replica: ModelReplica) -> Condition | None:
+    """Return the Ready condition of a replica that is not Ready."""
+    state = ready(replica.conditions)
+    return None if state is None or state.status == "True" else state
 
 
-def _good(conditions: Sequence[Condition]) -> bool:
-    found = ready(conditions)
-    return found is not None and found.status == "True"
+def _is_ready(conditions: Sequence[Condition]) -> bool:
+    """True if the Ready condition is True."""
+    state = ready(conditions)
+    return state is not None and state.status == "True"
 
 
-def _said(conditions: Sequence[Condition]) -> str:
-    """Why an object is not Ready; empty when it is."""
-    found = ready(conditions)
-    if found is None:
+def _ready_message(conditions: Sequence[Condition]) -> str:
+    """Return why an object is not Ready; "" if it is."""
+    state = ready(conditions)
+    if state is None:
         return "not looked at yet"
-    return "" if found.status == "True" else found.message or found.reason
+    return "" if state.status == "True" else state.message or state.reason
 
 
-def _wrong_with(cluster: InferenceCluster | None) -> str:
-    """Empty when it is Ready; its own words are for whoever may read it."""
+def _cluster_problem(cluster: InferenceCluster | None) -> str:
+    """Return what is wrong with a replica's cluster; "" if it is Ready.
+
+    The cluster's own message is not included.
+    """
     if cluster is None:
         return "its cluster is gone"
     if cluster.metadata.deletion_timestamp is not None:
         return "its cluster is being deleted"
-    if _good(cluster.conditions):
+    if _is_ready(cluster.conditions):
         return ""
     state = ready(cluster.conditions)
     return f"its cluster is not Ready ({state.reason})" if state else "nothing is known of its cluster yet"
 
 
-def _replica(replica: ModelReplica, cluster: InferenceCluster | None) -> ReplicaState:
-    found = ready(replica.conditions)
+def _replica_state(replica: ModelReplica, cluster: InferenceCluster | None) -> ReplicaState:
+    """Return the state of a replica."""
+    state = ready(replica.conditions)
     pools = sorted(charges(read(replica).engines))
     return ReplicaState(
         name=replica.metadata.name,
         cluster=replica.spec.cluster_name,
         pool="+".join(pools),
-        ready=_good(replica.conditions),
-        says=sentence(_said(replica.conditions), _wrong_with(cluster)),
-        since=found.last_transition_time if found else None,
+        ready=_is_ready(replica.conditions),
+        says=sentence(_ready_message(replica.conditions), _cluster_problem(cluster)),
+        since=state.last_transition_time if state else None,
     )
 
 
-def _miss(refusal: Refusal) -> Miss:
+def _describe_miss(refusal: Refusal) -> Miss:
+    """Return a rejection in the form of the answer."""
     return Miss(group(refusal), refusal.nearest, told(refusal.reason), remedy(refusal.reason))
 
 
-def _routes(
+def _find_routes(
     deployment: ModelDeployment, replicas: Sequence[ModelReplica], services: Iterable[ModelService]
 ) -> Iterable[Route]:
-    """The services that select its replicas' labels, or would if there were any."""
+    """Yield the services that select the replicas' labels, or would select those of a new replica."""
     template = deployment.spec.template
-    given = (template.metadata.labels if template and template.metadata else None) or {}
-    carried = [one.metadata.labels for one in replicas] or [{labels.DEPLOYMENT: deployment.key.name, **given}]
+    template_labels = (template.metadata.labels if template and template.metadata else None) or {}
+    replica_labels = [replica.metadata.labels for replica in replicas] or [
+        {labels.DEPLOYMENT: deployment.key.name, **template_labels}
+    ]
     for service in services:
         if service.key.namespace != deployment.key.namespace:
             continue
         selects = [entry.selector.match_labels for entry in service.spec.endpoints]
-        if any(wanted.items() <= each.items() for wanted in selects for each in carried):
+        if any(
+            match_labels.items() <= carried_labels.items()
+            for match_labels in selects
+            for carried_labels in replica_labels
+        ):
             address = (service.status.address if service.status else None) or ""
-            yield Route(service.key.name, address, _good(service.conditions), _said(service.conditions), _help(service))
+            yield Route(
+                service.key.name,
+                address,
+                _is_ready(service.conditions),
+                _ready_message(service.conditions),
+                _service_remedy(service),
+            )
 
 
-def _help(service: ModelService) -> str:
-    found = ready(service.conditions)
-    return remedy_of("ModelService", found) if found else ""
+def _service_remedy(service: ModelService) -> str:
+    """Return the remedy for a service that is not Ready."""
+    state = ready(service.conditions)
+    return remedy_of("ModelService", state) if state else ""

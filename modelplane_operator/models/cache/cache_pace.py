@@ -1,7 +1,7 @@
-"""A cluster that has refused something for a cache is asked again at a pace of its own, which its status keeps.
+"""Back off separately for each cluster that rejects a write for a ModelCache. The status stores the backoff.
 
-The cache's other clusters neither wait for that nor have it asked more often. It is asked at once when somebody has
-edited the cache, and when it was away meanwhile.
+Other clusters of the cache are neither delayed nor called more often. The next attempt is immediate after an edit
+of the cache, and after the cluster was unreachable.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.models.cache.cached_cluster import ClusterPlan, Observed, edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
-TERMINAL: Final = 30.0  # seconds at least for what only somebody's help mends
+"""Backoff between attempts on one cluster."""
+TERMINAL: Final = 30.0  # such an error does not resolve by itself
+"""Minimum seconds between attempts after an error that only a user can resolve."""
 
 
 def paced(seen: Observed, look: ClusterPlan) -> ClusterPlan:
-    """The same, without steps while the cluster is not to be asked again, and with what it has refused."""
+    """Return the plan of a cluster, without steps while the cluster is backing off, and with its last rejection."""
     last, failure = seen.cache.on(look.told.name), seen.refusals.get(look.told.name)
-    before = last.refusals or 0 if last else 0
+    previous = last.refusals or 0 if last else 0
     if failure is not None:
         error = failure.error
-        pause = PACE.delay(before + 1, 1.0, at_least=error.retry_after)
-        due = seen.now.replace(microsecond=0) + timedelta(seconds=pause if error.retry else max(pause, TERMINAL))
+        pause = PACE.delay(previous + 1, 1.0, at_least=error.retry_after)
+        next_at = seen.now.replace(microsecond=0) + timedelta(seconds=pause if error.retry else max(pause, TERMINAL))
         remedy = "" if error.retry else "mend that there, and edit the cache to have it tried at once"
-        words = (f"a write has failed: {failure.in_our_words()}", remedy, look.told.message)
-        message = "; ".join(filter(None, words))[:1000]
-        told = {"message": message, "refusals": before + 1, "next_attempt": due}
-    elif (look.steps or look.told.refusals) and (due := _held_until(seen, last)):
-        told = {"message": last and last.message, "refusals": before, "next_attempt": due}
+        clauses = (f"a write has failed: {failure.in_our_words()}", remedy, look.told.message)
+        message = "; ".join(filter(None, clauses))[:1000]
+        update = {"message": message, "refusals": previous + 1, "next_attempt": next_at}
+    elif (look.steps or look.told.refusals) and (next_at := _backoff_end(seen, last)):
+        update = {"message": last and last.message, "refusals": previous, "next_attempt": next_at}
     else:
         return look
-    wait = max((due - seen.now).total_seconds(), 1.0)
+    wait = max((next_at - seen.now).total_seconds(), 1.0)
     requeue_after = wait if look.requeue_after is None else min(wait, look.requeue_after)
-    return replace(look, told=look.told.model_copy(update=told), steps=(), requeue_after=requeue_after)
+    return replace(look, told=look.told.model_copy(update=update), steps=(), requeue_after=requeue_after)
 
 
-def _held_until(seen: Observed, last: CachedCluster | None) -> datetime | None:
-    """Until when a cluster that has refused something is left alone; None when it may be asked."""
-    due = last.next_attempt if last and last.refusals else None
-    return due if due and due > seen.now and not edited(seen.cache) else None
+def _backoff_end(observed: Observed, last: CachedCluster | None) -> datetime | None:
+    """Return the time until which a cluster is backing off; None if it may be called."""
+    next_at = last.next_attempt if last and last.refusals else None
+    return next_at if next_at and next_at > observed.now and not edited(observed.cache) else None

@@ -1,4 +1,4 @@
-"""What each source of a ModelCache is to the rest: its content, the hydrator's arguments, the credentials it takes."""
+"""Derive from each source of a ModelCache its content hash, the hydrator's arguments, and the required credentials."""
 
 from __future__ import annotations
 
@@ -20,24 +20,29 @@ from modelplane_operator.api.cache_sources import (
 )
 from modelplane_operator.api.model_cache import ModelCache
 
-DIGITS: Final = 16  # of a digest: two contents of one cache, not a birthday party
+DIGITS: Final = 16  # enough to distinguish the few contents of one cache
+"""Length of a content hash, in hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class HydratorCredentials:
-    """What of a Secret the hydrator gets."""
+    """The keys of a Secret that the hydrator gets as environment variables."""
 
     secret: str
+    """Name of the Secret in the cache's namespace."""
     variables: Mapping[str, str]
-    """Keys of the Secret, by the variable of the hydrator's that has what is there."""
+    """Required keys of the Secret, by environment variable."""
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Those that need not be there."""
+    """Optional keys of the Secret, by environment variable."""
 
 
 def source_of(cache: ModelCache) -> Remote | PersistentVolumeClaim:
-    """Raises ValueError for a cache whose rules the API server did not know."""
+    """Return the source block of a cache. Raise ValueError if the block for `spec.source` is missing.
+
+    The API server prevents that, unless the cache was stored before the CRD had the rule.
+    """
     spec = cache.spec
-    found = {
+    block = {
         "HuggingFace": spec.hugging_face,
         "S3": spec.s3,
         "GoogleCloudStorage": spec.google_cloud_storage,
@@ -45,13 +50,16 @@ def source_of(cache: ModelCache) -> Remote | PersistentVolumeClaim:
         "HTTP": spec.http,
         "PersistentVolumeClaim": spec.persistent_volume_claim,
     }[spec.source]
-    if found is None:
+    if block is None:
         raise ValueError(f"ModelCache {cache.key} has no block for source {spec.source}")
-    return found
+    return block
 
 
 def fetched_by(cache: ModelCache) -> Remote:
-    """The source of a cache whose files are fetched; raises ValueError for another."""
+    """Return the source of a cache whose files are fetched.
+
+    Raise ValueError for an existing PersistentVolumeClaim.
+    """
     source = source_of(cache)
     if isinstance(source, PersistentVolumeClaim):
         raise ValueError(f"nothing is fetched for ModelCache {cache.key}")
@@ -59,19 +67,23 @@ def fetched_by(cache: ModelCache) -> Remote:
 
 
 def claim_of(cache: ModelCache) -> str:
-    """The claim that a cache has its files on without fetching any; empty when it does fetch."""
+    """Return the name of the existing claim that a cache uses; "" if it fetches files."""
     source = source_of(cache)
     return source.claim_name if isinstance(source, PersistentVolumeClaim) else ""
 
 
 def content_of(cache: ModelCache) -> str:
-    """What a volume is to hold, in short: another one when it is to hold something else. Its size is none of it."""
+    """Return a short hash of what a volume must hold.
+
+    Another content gets another volume; the size does not count.
+    """
     source = fetched_by(cache)
-    told = [cache.spec.source, *_identity(source), source.allow_patterns, source.ignore_patterns]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:DIGITS]
+    fields = [cache.spec.source, *_identify_content(source), source.allow_patterns, source.ignore_patterns]
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:DIGITS]
 
 
-def _identity(source: Remote) -> tuple[str, ...]:
+def _identify_content(source: Remote) -> tuple[str, ...]:
+    """Return the fields that identify the content of a source."""
     match source:
         case HuggingFace():
             return (source.repo, source.revision or "")
@@ -86,18 +98,18 @@ def _identity(source: Remote) -> tuple[str, ...]:
 
 
 def pin_of(source: Remote | PersistentVolumeClaim) -> str:
-    """What its content is to resolve to, where the spec says so itself; empty for a branch, say, or a bucket."""
+    """Return the revision that the spec itself fixes; "" if the source can change, such as a branch or a bucket."""
     match source:
         case HuggingFace(revision=str(commit)) if re.fullmatch("[0-9a-f]{40}", commit):
             return commit
         case HTTP(sha256=str(digest)):
             return f"sha256:{digest}"
-        case _:  # an artifact's digest may be that of an index, which resolves to the one artifact in it
+        case _:  # the digest of an OCI index differs from that of the artifact it resolves to
             return ""
 
 
 def to_pin(source: Remote | PersistentVolumeClaim) -> str:
-    """What somebody does who wants one content on all clusters."""
+    """Return advice for users who want the same content on all clusters."""
     match source:
         case HuggingFace():
             return "name a commit in huggingFace.revision"
@@ -110,24 +122,24 @@ def to_pin(source: Remote | PersistentVolumeClaim) -> str:
 
 
 def shown(source: Remote | PersistentVolumeClaim) -> str:
-    """In a column."""
+    """Return the source for a column of `kubectl get`."""
     match source:
         case HuggingFace():
             return source.repo
         case S3():
-            return _bucket("s3", source.bucket, source.prefix)
+            return _bucket_url("s3", source.bucket, source.prefix)
         case GoogleCloudStorage():
-            return _bucket("gs", source.bucket, source.prefix)
+            return _bucket_url("gs", source.bucket, source.prefix)
         case OCI():
             return f"oci://{source.reference}"
         case HTTP():
-            return source.manifest.partition("?")[0]  # what comes after it may be a key
+            return source.manifest.partition("?")[0]  # the query may have a key
         case PersistentVolumeClaim():
             return f"pvc://{source.claim_name}"
 
 
 def named(source: Remote | PersistentVolumeClaim) -> str:
-    """In a sentence."""
+    """Return the source as a phrase for messages."""
     match source:
         case HuggingFace():
             return f"repository {source.repo}"
@@ -142,30 +154,30 @@ def named(source: Remote | PersistentVolumeClaim) -> str:
 
 
 def arguments(source: Remote, hugging_face: str) -> Iterator[str]:
-    """What the hydrator is told of it: nothing that a cluster has said."""
+    """Yield the hydrator's arguments for a source. None of them comes from a cluster."""
     match source:
         case HuggingFace():
             yield f"--repo={source.repo}"
-            yield from (f"--revision={one}" for one in filter(None, [source.revision]))
+            yield from (f"--revision={value}" for value in filter(None, [source.revision]))
             yield f"--endpoint={hugging_face}"
         case S3():
             yield from ("--source=S3", f"--bucket={source.bucket}", f"--region={source.region}")
-            yield from (f"--prefix={one}" for one in filter(None, [source.prefix]))
-            yield from (f"--endpoint={one}" for one in filter(None, [source.endpoint]))
+            yield from (f"--prefix={value}" for value in filter(None, [source.prefix]))
+            yield from (f"--endpoint={value}" for value in filter(None, [source.endpoint]))
         case GoogleCloudStorage():
             yield from ("--source=GoogleCloudStorage", f"--bucket={source.bucket}")
-            yield from (f"--prefix={one}" for one in filter(None, [source.prefix]))
+            yield from (f"--prefix={value}" for value in filter(None, [source.prefix]))
         case OCI():
             yield from ("--source=OCI", f"--reference={source.reference}", *(["--insecure"] if source.insecure else []))
         case HTTP():
             yield from ("--source=HTTP", f"--manifest={source.manifest}")
-            yield from (f"--sha256={one}" for one in filter(None, [source.sha256]))
-    yield from (f"--allow={one}" for one in source.allow_patterns)
-    yield from (f"--ignore={one}" for one in source.ignore_patterns)
+            yield from (f"--sha256={value}" for value in filter(None, [source.sha256]))
+    yield from (f"--allow={value}" for value in source.allow_patterns)
+    yield from (f"--ignore={value}" for value in source.ignore_patterns)
 
 
 def credentials(source: Remote | PersistentVolumeClaim) -> HydratorCredentials | None:
-    """None when it has to do without."""
+    """Return the credentials of a source; None if it needs none."""
     if isinstance(source, PersistentVolumeClaim) or source.auth_secret is None:
         return None
     name = source.auth_secret.name
@@ -186,5 +198,6 @@ def credentials(source: Remote | PersistentVolumeClaim) -> HydratorCredentials |
             return None
 
 
-def _bucket(scheme: str, bucket: str, prefix: str | None) -> str:
+def _bucket_url(scheme: str, bucket: str, prefix: str | None) -> str:
+    """Return the URL of a bucket with an optional prefix."""
     return f"{scheme}://{bucket}" + (f"/{prefix.strip('/')}" if prefix else "")

@@ -1,4 +1,4 @@
-"""What is said of a cache: its conditions, its figures, and what whoever starts from it waits for."""
+"""Compute the conditions and figures of a ModelCache, and the message for replicas that wait for its weights."""
 
 from __future__ import annotations
 
@@ -13,124 +13,135 @@ from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, Cl
 from modelplane_operator.models.cache.cache_sources import claim_of, credentials, named, pin_of, source_of, to_pin
 from modelplane_operator.models.cache.hydration import resolved
 
-TOLD: Final = 3  # clusters and replicas that a message names
+TOLD: Final = 3
+"""Number of clusters or replicas that a message names."""
 CHANGED: Final = "had another content than was verified and came again"
+"""Phrase for files whose content differed and that were fetched again."""
 UNLISTED: Final = "that the source does not name in the volume"
+"""Phrase for files in the volume that the source does not list."""
 REMEDY: Final = "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
+"""Advice for clusters without storage for caches."""
 
 
 def judged(
     cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, left_out: Sequence[str], secret_missing: bool
 ) -> tuple[Condition, Condition]:
-    """Whether there are clusters for it, and whether the weights are on all of them. `left_out`: those that it selects,
-    and that have no storage for caches."""
+    """Return the conditions ClustersMatched and ArtifactReady.
+
+    `meant` are the clusters that must hold the weights; `left_out` are selected clusters without storage for
+    caches.
+    """
     source = source_of(cache)
     if not meant:
-        why = _nowhere(cache, left_out)
+        no_clusters = _explain_no_clusters(cache, left_out)
         return (
-            ClustersMatched.NO_CLUSTERS.condition(now, message=why),
-            ArtifactReady.NO_CLUSTERS.condition(now, message=why),
+            ClustersMatched.NO_CLUSTERS.condition(now, message=no_clusters),
+            ArtifactReady.NO_CLUSTERS.condition(now, message=no_clusters),
         )
-    clusters, these = counted(len(meant), "cluster"), listed((one.name for one in meant), TOLD)
-    others = f". {_without(left_out)}" if left_out else ""
-    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {these}{others}")
-    ready = [one for one in meant if one.phase == "Ready"]
-    broken = [one for one in meant if one.phase == "Failed"]
-    asked = credentials(source)
-    differ = _differ(cache, ready)
-    if len(ready) == len(meant) and differ:
-        return matched, ArtifactReady.CONTENTS_DIFFER.condition(now, message=differ)
+    clusters, cluster_names = counted(len(meant), "cluster"), listed((row.name for row in meant), TOLD)
+    suffix = f". {_list_without_storage(left_out)}" if left_out else ""
+    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {cluster_names}{suffix}")
+    ready = [row for row in meant if row.phase == "Ready"]
+    failed = [row for row in meant if row.phase == "Failed"]
+    required = credentials(source)
+    difference = _describe_differences(cache, ready)
+    if len(ready) == len(meant) and difference:
+        return matched, ArtifactReady.CONTENTS_DIFFER.condition(now, message=difference)
     if len(ready) == len(meant):
-        told = f"{named(source)} is on {clusters}" if claim_of(cache) else f"{named(source)} is staged on {clusters}"
-        return matched, ArtifactReady.STAGED.condition(now, message="; ".join([told, *_altered(ready)]))
+        message = f"{named(source)} is on {clusters}" if claim_of(cache) else f"{named(source)} is staged on {clusters}"
+        return matched, ArtifactReady.STAGED.condition(now, message="; ".join([message, *_describe_alterations(ready)]))
     ready_of_all = f"{len(ready)} of {clusters} ready"
-    if asked and secret_missing:
-        keys = listed(asked.variables.values())
-        lack = f"Secret {cache.key.namespace}/{asked.secret} does not exist, or has no key {keys}"
-        told = f"{lack}: write {'the token' if len(asked.variables) == 1 else 'them'} there; {ready_of_all}"
-        return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
-    waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
-    told = "; ".join([ready_of_all, *waiting[:TOLD], *filter(None, [differ]), *_altered(ready)])
-    if broken:
-        return matched, ArtifactReady.FAILED.condition(now, message=told)
-    return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
+    if required and secret_missing:
+        keys = listed(required.variables.values())
+        problem = f"Secret {cache.key.namespace}/{required.secret} does not exist, or has no key {keys}"
+        message = f"{problem}: write {'the token' if len(required.variables) == 1 else 'them'} there; {ready_of_all}"
+        return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=message)
+    waiting = [f"{row.name}: {row.message}" for row in (failed or meant) if row.message and row.phase != "Ready"]
+    message = "; ".join([ready_of_all, *waiting[:TOLD], *filter(None, [difference]), *_describe_alterations(ready)])
+    if failed:
+        return matched, ArtifactReady.FAILED.condition(now, message=message)
+    return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=message)
 
 
-def _differ(cache: ModelCache, ready: Iterable[CachedCluster]) -> str:
-    """That clusters hold different contents, by their own words; empty while they do not say so."""
-    source, held = source_of(cache), dict[str, list[str]]()
+def _describe_differences(cache: ModelCache, ready: Iterable[CachedCluster]) -> str:
+    """Return a message if clusters report different contents; "" while they do not."""
+    source, clusters_by_revision = source_of(cache), dict[str, list[str]]()
     if pin := pin_of(source):
-        held[pin] = ["the spec"]
-    for one in ready:
-        if revision := resolved(one.revision):
-            held.setdefault(revision, []).append(one.name)
-    if len(held) < 2:
+        clusters_by_revision[pin] = ["the spec"]
+    for row in ready:
+        if revision := resolved(row.revision):
+            clusters_by_revision.setdefault(revision, []).append(row.name)
+    if len(clusters_by_revision) < 2:
         return ""
-    these = listed((f"{revision} ({listed(names, TOLD)})" for revision, names in held.items()), TOLD)
-    return f"clusters hold different contents of {named(source)}: {these}; {to_pin(source)}"
+    contents = listed((f"{revision} ({listed(names, TOLD)})" for revision, names in clusters_by_revision.items()), TOLD)
+    return f"clusters hold different contents of {named(source)}: {contents}; {to_pin(source)}"
 
 
-def _altered(ready: Iterable[CachedCluster]) -> Sequence[str]:
-    """Return on which clusters somebody else has written into the volume."""
-    found = [
-        f"on cluster {one.name} {' and '.join(words)}"
-        for one in ready
-        if (words := [*_counted(one.changed_files, CHANGED), *_counted(one.unlisted_files, UNLISTED)])
+def _describe_alterations(ready: Iterable[CachedCluster]) -> Sequence[str]:
+    """Return messages about clusters where another program has written into the volume."""
+    messages = [
+        f"on cluster {row.name} {' and '.join(phrases)}"
+        for row in ready
+        if (phrases := [*_count_files(row.changed_files, CHANGED), *_count_files(row.unlisted_files, UNLISTED)])
     ]
-    more = [f"{len(found) - TOLD} more clusters like that"] if len(found) > TOLD else []
-    return [*found[:TOLD], *more, "see who can write there"] if found else []
+    omitted = [f"{len(messages) - TOLD} more clusters like that"] if len(messages) > TOLD else []
+    return [*messages[:TOLD], *omitted, "see who can write there"] if messages else []
 
 
-def _counted(count: int | None, what: str) -> Sequence[str]:
-    return [f"{counted(count, 'file')} {what}"] if count else []
+def _count_files(count: int | None, phrase: str) -> Sequence[str]:
+    return [f"{counted(count, 'file')} {phrase}"] if count else []
 
 
-def _nowhere(cache: ModelCache, left_out: Sequence[str]) -> str:
-    if left_out:
-        return f"{_without(left_out)}: {REMEDY}"
+def _explain_no_clusters(cache: ModelCache, excluded: Sequence[str]) -> str:
+    """Return why no cluster must hold the weights."""
+    if excluded:
+        return f"{_list_without_storage(excluded)}: {REMEDY}"
     matches = "matches clusterSelector" if cache.spec.cluster_selector else "is there"
     return f"No cluster {matches}: label one, or correct it"
 
 
-def _without(left_out: Sequence[str]) -> str:
-    return f"Clusters without storage for caches are left out: {listed(left_out, TOLD)}"
+def _list_without_storage(excluded: Sequence[str]) -> str:
+    """Return a message with the selected clusters that have no storage for caches."""
+    return f"Clusters without storage for caches are left out: {listed(excluded, TOLD)}"
 
 
 def ready_of(meant: Sequence[CachedCluster]) -> str:
-    return f"{sum(one.phase == 'Ready' for one in meant)}/{len(meant)}"
+    """Return the number of ready clusters and of all, as `1/2`."""
+    return f"{sum(row.phase == 'Ready' for row in meant)}/{len(meant)}"
 
 
 def progress_of(meant: Iterable[CachedCluster]) -> str | None:
-    coming = [one.progress for one in meant if one.progress and one.phase != "Ready"]
-    whole = sum(one.total_bytes or 0 for one in coming)
-    return f"{100 * sum(one.bytes or 0 for one in coming) // whole}%" if whole else None
+    """Return the progress over all clusters in percent; None while no size is known."""
+    unfinished = [row.progress for row in meant if row.progress and row.phase != "Ready"]
+    total = sum(row.total_bytes or 0 for row in unfinished)
+    return f"{100 * sum(row.bytes or 0 for row in unfinished) // total}%" if total else None
 
 
 def is_meant(cache: ModelCache, cluster: Manifest) -> bool:
-    """True if a cluster is to hold the weights of a cache."""
+    """True if a cluster must hold the weights of a cache: it is selected and has storage, if the source needs any."""
     fetched = cache.spec.source != "PersistentVolumeClaim"
     storage = not fetched or section(cluster, "status", "cache").get("storageClassName")
     return bool(storage) and is_selected(cache.match_labels, cluster)
 
 
 def is_selected(match_labels: Mapping[str, str], cluster: Manifest) -> bool:
-    """True if a cluster that stays carries the labels that a cache names, with storage or without."""
+    """True if a cluster has the labels that a cache selects and is not being deleted."""
     matches = all(labels_of(cluster).get(key) == value for key, value in match_labels.items())
     return matches and not is_terminating(cluster)
 
 
 def awaited(cache: ModelCache, cluster: Manifest) -> str:
-    """Return that the weights are still on their way to a cluster; empty when they are there, or none come."""
-    name, where = cache.key.name, cluster["metadata"]["name"]
-    told = cache.on(where)
-    if told is None:
-        known = not is_meant(cache, cluster)
-        return "" if known else f"the weights of ModelCache {name} are to come to cluster {where}"
-    if told.volume:
+    """Return a message while weights are incomplete on a cluster; "" once they are complete or if none will come."""
+    name, cluster_name = cache.key.name, cluster["metadata"]["name"]
+    row = cache.on(cluster_name)
+    if row is None:
+        is_excluded = not is_meant(cache, cluster)
+        return "" if is_excluded else f"the weights of ModelCache {name} are to come to cluster {cluster_name}"
+    if row.volume:
         return ""
-    progress = told.progress
-    there = f": {100 * (progress.bytes or 0) // progress.total_bytes}%" if progress and progress.total_bytes else ""
-    end = progress.estimated_completion if progress else None
-    until = f", until about {end:%H:%M} UTC" if end else ""
-    wrong = f"; {told.message}" if told.message else ""
-    return f"the weights of ModelCache {name} are not on cluster {where} yet{there}{until}{wrong}"
+    progress = row.progress
+    percent = f": {100 * (progress.bytes or 0) // progress.total_bytes}%" if progress and progress.total_bytes else ""
+    completion = progress.estimated_completion if progress else None
+    until_text = f", until about {completion:%H:%M} UTC" if completion else ""
+    problem = f"; {row.message}" if row.message else ""
+    return f"the weights of ModelCache {name} are not on cluster {cluster_name} yet{percent}{until_text}{problem}"

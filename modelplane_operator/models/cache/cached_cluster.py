@@ -1,11 +1,11 @@
-"""A cache on one cluster: what was seen there, and what is done about it.
+"""Plan a ModelCache on one cluster.
 
-    claim      our PersistentVolumeClaim for the present content; another content gets another one, beside it
-    Job        fills it; begun again a while after it has failed
-    staged     the claim is marked with the revision as soon as the Job has succeeded: that is all that counts from then
-    rest       Job, token and account go; a claim of before goes when no replica starts from it any more
+    claim      a PersistentVolumeClaim for the current content; another content gets another one, next to it
+    Job        fills the claim; created again some time after a failure
+    staged     once the Job has succeeded, the claim is annotated with the revision; from then on only that counts
+    rest       Job, token and account are deleted; an old claim is deleted when no replica starts from it
 
-A cluster that is no longer meant keeps what replicas there start from.
+A cluster that the cache does not select any longer keeps the claims that replicas there start from.
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ from modelplane_operator.models.cache.hydration import (
 from modelplane_operator.models.cache.render import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.models.replica.render.fences import render_fences
 
-REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in
-PAUSE: Final = timedelta(minutes=1)  # after the first failure of a hydration; twice as long after each further one
+REQUEUE_SOON: Final = 2.0
+"""Seconds to wait for the first lists of a cluster."""
+PAUSE: Final = timedelta(minutes=1)  # doubled up to LONGEST
+"""Time between the first failure of a hydration and the next Job; doubled after each further failure."""
 LONGEST: Final = timedelta(hours=1)
-CLAIMS: Final = "a volume of it is not bound"  # what is said of a pod that waits for its volume
+"""Longest time between two Jobs."""
+CLAIMS: Final = "a volume of it is not bound"
+"""Phrase in the symptom of a pod that waits for its volume."""
 UNNAMED: Final = (
     "nobody has said which image clusters pull the hydrator in: set --hydrator-image of the operator to its own image"
 )
+"""Message while the operator has no hydrator image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,341 +62,370 @@ class User:
 
     name: str
     volume: str
-    """Which of its claims."""
+    """Name of the claim that it mounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """A cluster that the cache is meant for, or has something on."""
+    """A cluster that the cache selects or has objects on."""
 
     name: str
     meant: bool
-    """Whether it is to hold the weights."""
+    """True if it must hold the weights."""
     storage_class: str = ""
+    """StorageClass for caches on the cluster."""
     isolation: Isolation = Isolation()  # noqa: RUF009 - frozen
+    """Isolation settings of the InferenceCluster."""
     users: tuple[User, ...] = ()
+    """Replicas there that start from the cache."""
     connected: bool = True
-    """Whether what was seen there can be relied on."""
+    """True if the informers of the cluster can be relied on."""
     error: ClientError | None = None
-    """Why it cannot be reached."""
+    """Reason why the cluster is unreachable, or None."""
     children: tuple[Manifest, ...] = ()
-    """What we applied there for this cache."""
+    """Objects that the operator applied there for this cache."""
     pods: tuple[Manifest, ...] = ()
+    """Pods of the hydration Job."""
     fences: tuple[Manifest, ...] = ()
+    """Isolation policies that the operator applied in the namespace there."""
     existing: Manifest | None = None
-    """The claim that is to be mounted as it is."""
+    """The user's PersistentVolumeClaim to mount as it is, or None."""
     namespace: Manifest | None = None
-    """The namespace there, when nothing else is in it that needs it."""
+    """The namespace there if no other object needs it, else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A cache, and its clusters."""
+    """A ModelCache and the clusters that it selects or has objects on."""
 
     cache: ModelCache
     clusters: tuple[ClusterState, ...]
     namespace_uid: str
-    """Of its namespace on the hub; empty before that has been seen."""
+    """Uid of the namespace on the hub; "" until the informer has it."""
     hydrator: Hydrator
+    """Image and endpoint of the hydrator."""
     now: datetime
     secret: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What of it the hydrator gets, as the Secret has it: encoded, by variable."""
+    """Base64 values of the Secret for the hydrator, by environment variable."""
     recheck: float = 30.0
-    """When the Secret is to be read again."""
+    """Seconds until the Secret is read again."""
     crowded: bool = False
-    """Whether its namespace has as many older ones as it may have."""
+    """True if the namespace has reached its limit with older caches."""
     left_out: tuple[str, ...] = ()
-    """Clusters that it selects, and that have no storage for it."""
+    """Selected clusters without storage for the cache."""
     refusals: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
-    """What clusters have just refused, by cluster."""
+    """Writes that clusters have just rejected, by cluster."""
 
     @property
     def secret_missing(self) -> bool:
-        asked = credentials(source_of(self.cache))
-        return asked is not None and not self.secret.keys() >= asked.variables.keys()
+        """True if the Secret lacks a key that the source requires."""
+        required = credentials(source_of(self.cache))
+        return required is not None and not self.secret.keys() >= required.variables.keys()
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What is said of a cluster, what is done there, and when to look again."""
+    """The status row, the steps and the requeue time of one cluster."""
 
     told: CachedCluster
+    """Row of the cluster in the cache's status."""
     steps: tuple[Step, ...] = ()
+    """Steps in the order in which to carry them out."""
     requeue_after: float | None = None
+    """Seconds until the next reconcile, or None."""
     counts: bool = True
-    """Whether it is one of those that the cache is meant for."""
+    """True if the cache must be on this cluster."""
     why: str = ""
-    """What the cache waits for there, when it is being deleted."""
+    """Reason why a cache that is being deleted waits for this cluster."""
     defect: Exception | None = None
-    """What we failed on in what the cluster says."""
+    """Exception that the cluster's data caused in the plan, or None."""
 
 
 def plan_cluster(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
-    """Return what is done there; None where there is nothing to say of the cluster."""
+    """Return the plan for one cluster; None if the cache has nothing to report or to do there."""
     last = seen.cache.on(cluster.name)
     if not cluster.connected:
-        why = (
+        message = (
             f"cluster {cluster.name} does not answer: see ClusterReady of that InferenceCluster"
             if cluster.error
             else "cluster has not been listed yet"
         )
-        told = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
-        told = settled(told).model_copy(update={"message": why[:1000]}) if cluster.error else told
-        return ClusterPlan(told, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
+        row = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
+        row = settled(row).model_copy(update={"message": message[:1000]}) if cluster.error else row
+        return ClusterPlan(row, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
     if not cluster.meant and not cluster.users:
         return _plan_removal(cluster, last)
     if claim_of(seen.cache):
         return _plan_existing(seen, cluster, last)
-    present = _Present(seen, cluster)
-    if present.claim is None and not cluster.meant:  # it keeps what replicas start from, and gets nothing new
+    cache_on_cluster = _CacheOnCluster(seen, cluster)
+    if cache_on_cluster.claim is None and not cluster.meant:  # it keeps the volumes in use and gets no new one
         return ClusterPlan(settled(last).model_copy(update=used(cluster)), counts=False) if last else None
-    return present.plan(last)
+    return cache_on_cluster.plan(last)
 
 
-def _plan_existing(seen: Observed, cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan:
-    """Return what is done on a cluster on which the cache is a claim that somebody else has made."""
-    name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
-    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, cluster.isolation)
-    keep = [*fences, *volumes_in_use(cluster)]
-    steps: list[Step] = [Apply(one, cluster.name) for one in fences] if cluster.meant else []
-    steps += prune(cluster.children, keep, owner=seen.cache.metadata.uid or "", cluster=cluster.name)
+def _plan_existing(observed: Observed, cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan:
+    """Return the plan for a cluster where the cache is a claim that a user has created."""
+    name, namespace = claim_of(observed.cache), names.remote_namespace(observed.cache.key.namespace)
+    fences = render_fences(observed.cache.key.namespace, observed.namespace_uid, cluster.isolation)
+    retained = [*fences, *volumes_in_use(cluster)]
+    steps: list[Step] = [Apply(manifest, cluster.name) for manifest in fences] if cluster.meant else []
+    steps += prune(cluster.children, retained, owner=observed.cache.metadata.uid or "", cluster=cluster.name)
     bound = section(cluster.existing or {}, "status").get("phase")
     phase: Phase = "Ready" if bound == "Bound" else "Pending"
-    unbound = f"is not bound: `kubectl describe pvc -n {home} {name}` on the cluster says why"
-    missing = "does not exist: make it on the cluster, with the weights in it" if cluster.existing is None else unbound
-    why = f"PersistentVolumeClaim {home}/{name} {missing}"
-    was = last.since if last and last.phase == phase else None
-    told = CachedCluster(
+    not_bound = f"is not bound: `kubectl describe pvc -n {namespace} {name}` on the cluster says why"
+    problem = (
+        "does not exist: make it on the cluster, with the weights in it" if cluster.existing is None else not_bound
+    )
+    message = f"PersistentVolumeClaim {namespace}/{name} {problem}"
+    since = last.since if last and last.phase == phase else None
+    row = CachedCluster(
         name=cluster.name,
         phase=phase,
-        message=None if phase == "Ready" else why,
-        since=was or seen.now,
+        message=None if phase == "Ready" else message,
+        since=since or observed.now,
         volume=name if phase == "Ready" else None,
         **used(cluster),
     )
-    return ClusterPlan(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=cluster.meant)
+    return ClusterPlan(row, tuple(steps), None if phase == "Ready" else observed.recheck, counts=cluster.meant)
 
 
 def _plan_removal(cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan | None:
-    """Return what is deleted on a cluster on which the cache has nothing to do any more."""
-    steps = tuple(delete(one, cluster=cluster.name) for one in cluster.children if not is_terminating(one))
+    """Return the steps to delete the cache from a cluster that does not need it any longer."""
+    steps = tuple(delete(child, cluster=cluster.name) for child in cluster.children if not is_terminating(child))
     if cluster.children:
-        told = settled(last or CachedCluster(name=cluster.name))
-        return ClusterPlan(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
+        row = settled(last or CachedCluster(name=cluster.name))
+        return ClusterPlan(row.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
     if last is None or cluster.namespace is None:
         return None
     return ClusterPlan(settled(last), (delete(cluster.namespace, cluster=cluster.name),), counts=False)
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
-    """How it goes with a volume."""
+class _VolumePlan:
+    """The state of a volume and the objects that it needs."""
 
     phase: Phase
+    """Phase for the status row."""
     message: str = ""
+    """Message for the status row; "" if nothing is wrong."""
     retry: datetime | None = None
-    """When a Job that has failed is begun again."""
+    """Time when a failed Job is created again."""
     recheck: datetime | None = None
-    """When to look again without any news."""
+    """Time of the next reconcile if no event arrives."""
     needed: Sequence[Manifest] = ()
-    """What is needed besides the volume."""
+    """Objects that hydration needs besides the volume."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Present:
-    """One cluster on which the cache is to be."""
+class _CacheOnCluster:
+    """A cluster on which the cache has a claim or must get one."""
 
     seen: Observed
     cluster: ClusterState
 
     @property
     def claim(self) -> Manifest | None:
-        """The volume of the present content."""
-        wanted = content_of(self.seen.cache)
-        alive = (one for one in claims(self.cluster) if not is_terminating(one))
-        return next((one for one in alive if annotations_of(one).get(labels.CONTENT) == wanted), None)
+        """Return the claim of the current content, or None."""
+        content = content_of(self.seen.cache)
+        live_claims = (claim for claim in claims(self.cluster) if not is_terminating(claim))
+        return next((claim for claim in live_claims if annotations_of(claim).get(labels.CONTENT) == content), None)
 
     @property
     def staged(self) -> bool:
-        """Whether it holds all of it."""
+        """True if the claim holds the complete content."""
         return self.claim is not None and labels.STAGED in annotations_of(self.claim)
 
     @property
     def job(self) -> Manifest | None:
-        return next((one for one in self._hydration() if type_of(one) == JOB), None)
+        """Return the hydration Job of the current content, or None."""
+        return next((child for child in self._hydration_objects() if type_of(child) == JOB), None)
 
     @property
     def serving(self) -> Manifest | None:
-        """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
+        """Return the claim that new replicas start from: the current one once it is staged, or an older complete
+        one.
+        """
         if self.staged:
             return self.claim
         last = self.seen.cache.on(self.cluster.name)
-        alive = (one for one in claims(self.cluster) if not is_terminating(one))
-        complete = (one for one in alive if labels.STAGED in annotations_of(one))
-        return min(complete, key=lambda one: (key_of(one).name != (last and last.volume), key_of(one)), default=None)
+        live_claims = (claim for claim in claims(self.cluster) if not is_terminating(claim))
+        complete = (claim for claim in live_claims if labels.STAGED in annotations_of(claim))
+        return min(
+            complete, key=lambda claim: (key_of(claim).name != (last and last.volume), key_of(claim)), default=None
+        )
 
     def plan(self, last: CachedCluster | None) -> ClusterPlan:
+        """Return the plan for this cluster: apply what hydration needs, retry failed Jobs, and prune the rest."""
         job, cluster, now = self.job, self.cluster.name, self.seen.now
-        ended = job is not None and succeeded(job)
-        told = reported(job, self.cluster.pods) if job else None
+        has_succeeded = job is not None and succeeded(job)
+        report = reported(job, self.cluster.pods) if job else None
         source = source_of(self.seen.cache)
-        asked = source.revision if isinstance(source, HuggingFace) else ""
-        known = revision_of(self.claim) or (told and told.revision) or asked or "unnamed"
-        revision = known if self.staged or ended else ""
-        volume = self._volume(revision)
+        requested = source.revision if isinstance(source, HuggingFace) else ""
+        candidate = revision_of(self.claim) or (report and report.revision) or requested or "unnamed"
+        revision = candidate if self.staged or has_succeeded else ""
+        volume = self._render_claim(revision)
         base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.cluster.isolation), volume]
-        course = self._course(job, staged=bool(revision), last=last)
-        steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
-        # Until the mark is on the volume the Job is what tells of it, and of the attempts until the status does.
-        done = self.staged
-        found = self._found(told, last)
+        volume_plan = self._plan_volume(job, staged=bool(revision), last=last)
+        steps: list[Step] = [Apply(manifest, cluster) for manifest in (*base, *volume_plan.needed)]
+        # The Job is retained until the volume has its annotation and the status has the attempts and the digest.
+        is_staged = self.staged
+        verification = self._verification(report, last)
         stored = last and (last.attempts, last.digest)
-        untold = [job] if job and stored != (attempt(job), found.get("digest")) else []
-        needed = [*course.needed, *(untold if done else self._hydration())]
-        keep = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
-        steps += prune(self.cluster.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
+        unreported = [job] if job and stored != (attempt(job), verification.get("digest")) else []
+        needed = [*volume_plan.needed, *(unreported if is_staged else self._hydration_objects())]
+        retained = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
+        steps += prune(self.cluster.children, retained, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
         steps += prune(self.cluster.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
-        retry = course.retry is not None and (course.retry <= now or edited(self.seen.cache))
-        if job and not done and (retry or self._has_other_token(job)):
+        retry_now = volume_plan.retry is not None and (volume_plan.retry <= now or edited(self.seen.cache))
+        if job and not is_staged and (retry_now or self._is_token_changed(job)):
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
-        was = last.since if last and last.phase == course.phase else None
-        due = None if retry else course.retry or course.recheck or (now if done and untold else None)
+        since = last.since if last and last.phase == volume_plan.phase else None
+        requeue_at = (
+            None
+            if retry_now
+            else volume_plan.retry or volume_plan.recheck or (now if is_staged and unreported else None)
+        )
         return ClusterPlan(
             CachedCluster(
                 name=cluster,
-                phase=course.phase,
-                message=course.message[:1000] or None,
-                since=was or now,
-                attempts=attempt(job) if job else self._attempts(last),
-                next_attempt=course.retry,
-                progress=None if done or not told else told.progress,
+                phase=volume_plan.phase,
+                message=volume_plan.message[:1000] or None,
+                since=since or now,
+                attempts=attempt(job) if job else self._previous_attempts(last),
+                next_attempt=volume_plan.retry,
+                progress=None if is_staged or not report else report.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=revision_of(serving) or None,
-                **found,
+                **verification,
                 **used(self.cluster),
             ),
             tuple(steps),
-            max((due - now).total_seconds(), 1.0) if due else None,
+            max((requeue_at - now).total_seconds(), 1.0) if requeue_at else None,
             counts=self.cluster.meant,
         )
 
-    def _found(self, told: Reported | None, last: CachedCluster | None) -> dict[str, Any]:
-        """Return what was found in the volume that replicas start from, when it was filled or verified."""
-        if self.staged and told and told.digest:
+    def _verification(self, report: Reported | None, last: CachedCluster | None) -> dict[str, Any]:
+        """Return the digest and file counts of the serving volume, from when it was filled or verified."""
+        if self.staged and report and report.digest:
             return {
-                "digest": told.digest,
-                "changed_files": told.changed or None,
-                "unlisted_files": told.unlisted or None,
+                "digest": report.digest,
+                "changed_files": report.changed or None,
+                "unlisted_files": report.unlisted or None,
             }
         serving = key_of(self.serving).name if self.serving else None
         if last is None or (serving and last.volume not in {None, serving}):
             return {}
         return {name: getattr(last, name) for name in ("digest", "changed_files", "unlisted_files")}
 
-    def _course(self, job: Manifest | None, *, staged: bool, last: CachedCluster | None) -> _Course:
+    def _plan_volume(self, job: Manifest | None, *, staged: bool, last: CachedCluster | None) -> _VolumePlan:
+        """Return the phase of the volume, and the objects that its hydration needs."""
         bound = section(self.claim or {}, "status").get("phase")
         if bound == "Lost":
-            return _Course("Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim")
+            return _VolumePlan("Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim")
         if staged:
-            return _Course("Ready")
+            return _VolumePlan("Ready")
         if job and failed(job):
             since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            why = f"the Job has failed: {worded(condition(job, 'Failed').reason) or 'no reason given'}"
-            return _Course("Failed", trouble(self.cluster.pods) or why, retry=since + pause)
+            reason = f"the Job has failed: {worded(condition(job, 'Failed').reason) or 'no reason given'}"
+            return _VolumePlan("Failed", trouble(self.cluster.pods) or reason, retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
         if job is None and self.seen.secret_missing:
-            return _Course(phase)
+            return _VolumePlan(phase)
         if job is None and not self.seen.hydrator.image:
-            return _Course(phase, UNNAMED)
+            return _VolumePlan(phase, UNNAMED)
         token = [render_token(self.seen.cache, self.seen.secret)] if self.seen.secret else []
         needed = [*token, *render_account(self.seen.cache)]
         if job is None:
             needed.append(
                 render_job(
                     self.seen.cache,
-                    self._volume("")["metadata"]["name"],
+                    self._render_claim("")["metadata"]["name"],
                     self.seen.hydrator,
-                    attempt=(self._attempts(last) or 0) + 1,
+                    attempt=(self._previous_attempts(last) or 0) + 1,
                     verified=(last and last.digest) or "",
                 )
             )
-            return _Course(phase, needed=needed)
+            return _VolumePlan(phase, needed=needed)
         silent, recheck = silence(job, self.cluster.pods, self.seen.now)
-        unbound, ill = "" if bound == "Bound" else self._unbound(), trouble(self.cluster.pods)
-        # Of a volume that does not come, pods only say that it does not.
-        message = unbound if unbound and CLAIMS in ill else ill or silent or unbound
-        return _Course(phase, message, recheck=recheck, needed=needed)
+        unbound, pod_problem = "" if bound == "Bound" else self._unbound_message(), trouble(self.cluster.pods)
+        # If the volume is not bound, pods only report that they wait for it.
+        message = unbound if unbound and CLAIMS in pod_problem else pod_problem or silent or unbound
+        return _VolumePlan(phase, message, recheck=recheck, needed=needed)
 
-    def _attempts(self, last: CachedCluster | None) -> int | None:
-        """How many Jobs there were for these weights, and not for those before, when there is none now."""
-        begun = self.staged or (self.claim is not None and last is not None and last.phase != "Ready")
-        return last.attempts if last and begun else None
+    def _previous_attempts(self, last: CachedCluster | None) -> int | None:
+        """Return the number of earlier Jobs for the current content, if there is no Job now."""
+        is_current = self.staged or (self.claim is not None and last is not None and last.phase != "Ready")
+        return last.attempts if last and is_current else None
 
-    def _unbound(self) -> str:
+    def _unbound_message(self) -> str:
+        """Return a message about a claim that is not bound."""
         namespace, name = key_of(self.claim) if self.claim else ("", "")
-        named = section(self.claim or {}, "spec").get("storageClassName") or self.cluster.storage_class
+        storage_class = section(self.claim or {}, "spec").get("storageClassName") or self.cluster.storage_class
         return (
-            f"the volume is not bound: see that StorageClass {named} is there and gives such volumes; "
+            f"the volume is not bound: see that StorageClass {storage_class} is there and gives such volumes; "
             f"`kubectl describe pvc -n {namespace} {name}` on the cluster says why"
         )
 
-    def _volume(self, staged: str) -> Manifest:
+    def _render_claim(self, staged: str) -> Manifest:
+        """Render the claim, annotated with `staged`, the revision that it holds completely."""
         cache, claim, gib = self.seen.cache, self.claim, fetched_by(self.seen.cache).size_gib
         if claim is None:
-            plain = names.cache_volume(*cache.key)
-            taken = any(key_of(one).name == plain for one in claims(self.cluster))
-            name = names.cache_volume(*cache.key, content_of(cache)) if taken else plain
+            default_name = names.cache_volume(*cache.key)
+            is_taken = any(key_of(existing).name == default_name for existing in claims(self.cluster))
+            name = names.cache_volume(*cache.key, content_of(cache)) if is_taken else default_name
             return render_volume(cache, name, self.cluster.storage_class, gib, staged)
-        spec = section(claim, "spec")  # of one that is there, nothing changes but that it grows
-        given = section(spec, "resources", "requests").get("storage", "")
-        there = int(given[:-2]) if given.endswith("Gi") and given[:-2].isdigit() else 0
-        return render_volume(cache, key_of(claim).name, spec.get("storageClassName", ""), max(gib, there), staged)
+        spec = section(claim, "spec")  # an existing claim only ever grows
+        requested = section(spec, "resources", "requests").get("storage", "")
+        current = int(requested[:-2]) if requested.endswith("Gi") and requested[:-2].isdigit() else 0
+        return render_volume(cache, key_of(claim).name, spec.get("storageClassName", ""), max(gib, current), staged)
 
-    def _hydration(self) -> Iterator[Manifest]:
-        """What there is of the present hydration."""
+    def _hydration_objects(self) -> Iterator[Manifest]:
+        """Yield the existing objects of the current hydration."""
         name = names.hydration(*self.seen.cache.key, content_of(self.seen.cache))
-        return (one for one in self.cluster.children if key_of(one).name == name)
+        return (child for child in self.cluster.children if key_of(child).name == name)
 
-    def _has_other_token(self, job: Manifest) -> bool:
-        """Whether a Job has failed with another token than there is now."""
+    def _is_token_changed(self, job: Manifest) -> bool:
+        """True if a Job has failed and the Secret has changed since."""
         if not failed(job) or not self.seen.secret:
             return False
-        wanted = render_token(self.seen.cache, self.seen.secret)
-        copies = (one for one in self.cluster.children if type_of(one) == SECRET and key_of(one) == key_of(wanted))
-        return any(not was_applied(one, wanted) for one in copies)
+        desired = render_token(self.seen.cache, self.seen.secret)
+        copies = (
+            child for child in self.cluster.children if type_of(child) == SECRET and key_of(child) == key_of(desired)
+        )
+        return any(not was_applied(child, desired) for child in copies)
 
 
 def edited(cache: ModelCache) -> bool:
-    """Whether somebody has changed the cache since it was last reconciled."""
+    """True if a user has changed the cache since it was last reconciled."""
     conditions = cache.status.conditions if cache.status else ()
-    of = next((one.observed_generation for one in conditions if one.type == Synced.__name__), None)
-    return of != cache.metadata.generation
+    observed_generation = next((item.observed_generation for item in conditions if item.type == Synced.__name__), None)
+    return observed_generation != cache.metadata.generation
 
 
 def settled(told: CachedCluster) -> CachedCluster:
-    """What was last said of a cluster, without what it has refused."""
+    """Return the last row of a cluster without its rejection."""
     return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
 
 
 def revision_of(claim: Manifest | None) -> str:
-    """The revision that a volume holds all of, as its cluster has it; empty where that is not known."""
+    """Return the revision that a volume holds completely; "" if that is unknown."""
     return resolved(annotations_of(claim).get(labels.STAGED)) if claim else ""
 
 
 def claims(cluster: ClusterState) -> Sequence[Manifest]:
-    """The volumes that the cache has made on a cluster."""
-    return [one for one in cluster.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
+    """Return the claims that the operator has created for the cache on a cluster."""
+    return [child for child in cluster.children if type_of(child) == PERSISTENT_VOLUME_CLAIM]
 
 
 def used(cluster: ClusterState) -> dict[str, Any]:
-    """Return which replicas start from it there, for its status."""
-    every = sorted(f"{ModelReplica.definition.kind}/{one.name}" for one in cluster.users)
-    return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
+    """Return the status fields about the replicas that start from the cache on a cluster."""
+    user_names = sorted(f"{ModelReplica.definition.kind}/{user.name}" for user in cluster.users)
+    return {"used_by": tuple(user_names[:MOST_USERS]) or None, "users": len(user_names) or None}
 
 
 def volumes_in_use(cluster: ClusterState, serving: Manifest | None = None) -> Iterator[Manifest]:
-    """Those that replicas start from, or that new ones would."""
-    used = {user.volume for user in cluster.users} | {key_of(one).name for one in (serving,) if one}
-    return (one for one in claims(cluster) if key_of(one).name in used)
+    """Yield the claims that replicas start from, and the one that new replicas would start from."""
+    used = {user.volume for user in cluster.users} | {key_of(claim).name for claim in (serving,) if claim}
+    return (claim for claim in claims(cluster) if key_of(claim).name in used)

@@ -1,4 +1,4 @@
-"""ModelCache: what to read of it on all of its clusters, and who wakes it."""
+"""The ModelCache controller: what a plan reads on the hub and the clusters, and which changes enqueue a cache."""
 
 from __future__ import annotations
 
@@ -34,197 +34,216 @@ from modelplane_operator.models.replica.plan.symptoms import symptoms, told
 
 CACHES, CLUSTERS, REPLICAS = of(ModelCache), of(InferenceCluster), of(ModelReplica)
 CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+"""Types that a cache may have objects of on a cluster."""
 CUT = {PERSISTENT_VOLUME_CLAIM: cut_claim, JOB: cut_job}
-"""What is kept of those of which more is read than metadata."""
+"""Functions that cut objects to the fields that are read, by type. Other types are watched as metadata only."""
 
 
 INDEXES: Indexes = {
     REPLICAS: {"cache": model_replica.started_from, "cluster": placed_on},
     CACHES: {"cluster": staged_on, "namespace": lambda manifest: (manifest["metadata"]["namespace"],)},
 }
+"""Indexes of the hub's informers."""
 
 
 def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[ModelCache, Observed]:
-    """`referenced`: how tokens are read."""
+    """Return the controller for ModelCaches. `referenced` reads the Secrets with credentials."""
 
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
-        home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
-        uid = home["metadata"]["uid"] if home else ""
-        secret = await _secret(cache, referenced)
-        states = await _states(cache, uid, clients)
+        namespace = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
+        uid = namespace["metadata"]["uid"] if namespace else ""
+        secret = await _read_secret(cache, referenced)
+        states = await _observe_clusters(cache, uid, clients)
         crowded = _is_crowded(cache, clients.hub)
-        left_out = _left_out(cache, clients.hub)
+        excluded = _find_without_storage(cache, clients.hub)
         return Observed(
-            cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
+            cache, tuple(states), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, excluded
         )
 
     return Controller(
         ModelCache,
         observe,
         plan,
-        with_refusals=lambda seen, refusals: replace(seen, refusals=refusals),
+        with_refusals=lambda observed, refusals: replace(observed, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
         watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
         on_connection=_on_connection,
         while_paused=its_deletion,
-        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # some of its clusters may answer slowly
+        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # clusters may be slow
         indexes=INDEXES,
         while_leading=(referenced.run,),
     )
 
 
-async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[str, str]:
-    """As the Secret has it, by the hydrator's variables; what is missing or empty is left out."""
-    asked = credentials(source_of(cache))
-    if asked is None or cache.metadata.deletion_timestamp:
+async def _read_secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[str, str]:
+    """Return the values of the Secret by the hydrator's variables. Missing and empty ones are left out."""
+    required = credentials(source_of(cache))
+    if required is None or cache.metadata.deletion_timestamp:
         return {}
-    needed, keys = frozenset(asked.variables.values()), {**asked.variables, **asked.optional}
-    found = await referenced.find(
+    needed, keys = frozenset(required.variables.values()), {**required.variables, **required.optional}
+    secret = await referenced.find(
         SECRET,
-        Key(cache.key.namespace, asked.secret),
+        Key(cache.key.namespace, required.secret),
         frozenset(keys.values()),
         waiting=(CACHES, cache.key),
         needed=needed,
     )
-    data = section(found or {}, "data")
+    data = section(secret or {}, "data")
     return {variable: data[key] for variable, key in keys.items() if data.get(key)}
 
 
-async def _states(cache: ModelCache, uid: str, clients: Clients) -> Sequence[ClusterState]:
-    """The clusters that it is meant for, and those that have something of it, asked side by side."""
-    known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
-    users, found = _users(cache, clients.hub), list[ClusterState]()
+async def _observe_clusters(cache: ModelCache, uid: str, clients: Clients) -> Sequence[ClusterState]:
+    """Return the clusters that the cache selects or has objects on. Clusters are queried concurrently."""
+    reported = {each_state.name for each_state in cache.status.clusters} if cache.status else set[str]()
+    users, states = _find_users(cache, clients.hub), list[ClusterState]()
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
         state = ClusterState(name, is_meant(cache, cluster), storage, users=users.get(name, ()))
-        state = _seen(state, cache, uid, clients)
-        if not (state.meant or state.users or state.children or name in known):
+        state = _observe_informers(state, cache, uid, clients)
+        if not (state.meant or state.users or state.children or name in reported):
             continue
         isolation = parse_stored(Isolation, section(cluster, "spec", "isolation"))
-        found.append(replace(state, isolation=isolation))
-    found.sort(key=lambda one: one.name)
-    asked = await asyncio.gather(*(_asked(one, cache, clients, known=one.name in known) for one in found))
-    return [replace(one, namespace=None) if _placed_meanwhile(one, clients.hub) else one for one in asked]
+        states.append(replace(state, isolation=isolation))
+    states.sort(key=lambda each_state: each_state.name)
+    complete = await asyncio.gather(
+        *(_observe_unwatched(each_state, cache, clients, known=each_state.name in reported) for each_state in states)
+    )
+    return [
+        replace(each_state, namespace=None) if _is_namespace_needed(each_state, clients.hub) else each_state
+        for each_state in complete
+    ]
 
 
-async def _asked(state: ClusterState, cache: ModelCache, clients: Clients, *, known: bool) -> ClusterState:
-    """The same with what no watch tells; whatever fails is that cluster's. `known`: whether the status names it."""
-    home, claim = names.remote_namespace(cache.key.namespace), claim_of(cache)
-    leaving = cache.metadata.deletion_timestamp is not None or not state.meant
+async def _observe_unwatched(state: ClusterState, cache: ModelCache, clients: Clients, *, known: bool) -> ClusterState:
+    """Return the state completed by what no watch delivers. Any error marks only this cluster as unreachable.
+
+    `known` is true if the status of the cache names the cluster.
+    """
+    namespace, claim = names.remote_namespace(cache.key.namespace), claim_of(cache)
+    is_leaving = cache.metadata.deletion_timestamp is not None or not state.meant
     try:
-        if leaving and known and state.connected and not state.children and not state.users:
-            state = replace(state, namespace=await _vacant(home, clients.fleet(state.name), clients.hub))
-        if claim and state.connected and not leaving:
-            state = await _with_existing(state, Key(home, claim), clients)
-    except Exception as error:  # noqa: BLE001 - a hostile one may answer anything
+        if is_leaving and known and state.connected and not state.children and not state.users:
+            state = replace(
+                state, namespace=await _find_unused_namespace(namespace, clients.fleet(state.name), clients.hub)
+            )
+        if claim and state.connected and not is_leaving:
+            state = await _with_existing(state, Key(namespace, claim), clients)
+    except Exception as error:  # noqa: BLE001 - a hostile cluster may answer anything
         return replace(state, connected=False, error=unreadable(state.name, error, clients.repeats))
     return state
 
 
-def _seen(state: ClusterState, cache: ModelCache, home: str, clients: Clients) -> ClusterState:
-    """The same with what is on the cluster."""
+def _observe_informers(state: ClusterState, cache: ModelCache, namespace_uid: str, clients: Clients) -> ClusterState:
+    """Return the state with the objects on the cluster, from its informers."""
     try:
-        there = clients.fleet(state.name)
+        remote = clients.fleet(state.name)
     except Connecting:
         return replace(state, connected=False)
     except Unreachable as error:
         return replace(state, connected=False, error=error)
-    if there.health.error or not there.synced:
-        return replace(state, connected=False, error=there.health.error)
-    uid, homes = cache.metadata.uid or "", (names.remote_namespace(cache.key.namespace),)
+    if remote.health.error or not remote.synced:
+        return replace(state, connected=False, error=remote.health.error)
+    uid, namespaces = cache.metadata.uid or "", (names.remote_namespace(cache.key.namespace),)
     return replace(
         state,
-        children=tuple(applied(there, CHILDREN, uid, homes)),
-        pods=tuple(labelled(there, (POD,), uid, homes)),
-        fences=tuple(applied(there, model_replica.FENCES, home, homes)) if home else (),
+        children=tuple(applied(remote, CHILDREN, uid, namespaces)),
+        pods=tuple(labelled(remote, (POD,), uid, namespaces)),
+        fences=tuple(applied(remote, model_replica.FENCES, namespace_uid, namespaces)) if namespace_uid else (),
     )
 
 
 async def _with_existing(state: ClusterState, claim: Key, clients: Clients) -> ClusterState:
-    """The same with a claim that somebody else has made: nothing of theirs is watched."""
+    """Return the state with the user's claim, which is read and not watched."""
 
-    def ask(kube: Kube) -> Awaitable[Manifest | None]:
+    def fetch(kube: Kube) -> Awaitable[Manifest | None]:
         return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
 
     try:
         async with a_look():
-            found = await clients.reads.of(clients.fleet(state.name), ("claim", claim), ask, clients.now())
-        return replace(state, existing=cut_claim(found) if found else None)
+            existing = await clients.reads.of(clients.fleet(state.name), ("claim", claim), fetch, clients.now())
+        return replace(state, existing=cut_claim(existing) if existing else None)
     except ClientError as error:
         return replace(state, connected=False, error=error)
 
 
-def _placed(home: str, cluster: str, hub: Cluster) -> Sequence[Manifest]:
-    """The replicas that are on a cluster and there in the namespace of that name."""
+def _find_replicas(namespace: str, cluster: str, hub: Cluster) -> Sequence[Manifest]:
+    """Return the replicas on a cluster whose namespace there has the given name."""
     replicas = hub.find(REPLICAS)
-    placed = replicas.by("cluster", cluster) if replicas else ()
-    return [one for one in placed if names.remote_namespace(key_of(one).namespace) == home]
+    on_cluster = replicas.by("cluster", cluster) if replicas else ()
+    return [replica for replica in on_cluster if names.remote_namespace(key_of(replica).namespace) == namespace]
 
 
-def _placed_meanwhile(state: ClusterState, hub: Cluster) -> bool:
-    """Whether a namespace that can go is needed after all: all wait for the slowest of their clusters."""
-    placed = _placed(key_of(state.namespace).name, state.name, hub) if state.namespace else ()
-    return not all(map(is_terminating, placed))
+def _is_namespace_needed(state: ClusterState, hub: Cluster) -> bool:
+    """True if a replica has been placed in a namespace that was about to be deleted, while other clusters answered."""
+    replicas = _find_replicas(key_of(state.namespace).name, state.name, hub) if state.namespace else ()
+    return not all(map(is_terminating, replicas))
 
 
-async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
-    """The namespace of the cache there, when neither a replica nor anybody else has something in it."""
-    found = find(there, NAMESPACE, Key("", home))
-    if found is None:
+async def _find_unused_namespace(name: str, remote: Cluster, hub: Cluster) -> Manifest | None:
+    """Return the namespace of the cache on a cluster if no replica and no foreign object needs it."""
+    namespace = find(remote, NAMESPACE, Key("", name))
+    if namespace is None:
         return None
     try:
-        needed = any(model_replica.is_there(key_of(one), hub, there) for one in _placed(home, there.name, hub))
+        needed = any(
+            model_replica.is_there(key_of(replica), hub, remote) for replica in _find_replicas(name, remote.name, hub)
+        )
         async with a_look():
-            return None if needed or await tenancy.of_others(there.kube, home) else found
-    except ClientError:  # it stays, and InferenceClusters tell of it
+            return None if needed or await tenancy.of_others(remote.kube, name) else namespace
+    except ClientError:  # the namespace stays; the InferenceCluster reports the error
         return None
 
 
-def _left_out(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
+def _find_without_storage(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
+    """Return the names of selected clusters without storage for caches."""
     clusters = hub.find(CLUSTERS) or ()
-    chosen = (one for one in clusters if is_selected(cache.match_labels, one) and not is_meant(cache, one))
-    return tuple(sorted(one["metadata"]["name"] for one in chosen))
+    excluded = (
+        cluster for cluster in clusters if is_selected(cache.match_labels, cluster) and not is_meant(cache, cluster)
+    )
+    return tuple(sorted(cluster["metadata"]["name"] for cluster in excluded))
 
 
 def _is_crowded(cache: ModelCache, hub: Cluster) -> bool:
-    """True if its namespace has as many older caches as it may have."""
+    """True if the namespace has reached its limit with older caches."""
     caches = hub.find(CACHES)
-    beside = caches.by("namespace", cache.key.namespace) if caches else ()
-    ages = sorted((one["metadata"].get("creationTimestamp") or "", key_of(one)) for one in beside)
+    neighbors = caches.by("namespace", cache.key.namespace) if caches else ()
+    ages = sorted((other["metadata"].get("creationTimestamp") or "", key_of(other)) for other in neighbors)
     return cache.key in (key for _, key in ages[MOST:])
 
 
-def _users(cache: ModelCache, hub: Cluster) -> Mapping[str, tuple[User, ...]]:
-    """Return its replicas by cluster."""
-    replicas, found = hub.find(REPLICAS), dict[str, tuple[User, ...]]()
+def _find_users(cache: ModelCache, hub: Cluster) -> Mapping[str, tuple[User, ...]]:
+    """Return the replicas that start from the cache, by cluster."""
+    replicas, users_by_cluster = hub.find(REPLICAS), dict[str, tuple[User, ...]]()
     for replica in replicas.by("cache", cache.key) if replicas else ():
         volume = section(replica, "spec", "modelCacheRef").get("volume") or names.cache_volume(*cache.key)
         cluster = replica["spec"].get("clusterName", "")
-        found[cluster] = (*found.get(cluster, ()), User(key_of(replica).name, volume))
-    return {cluster: tuple(sorted(users, key=lambda one: one.name)) for cluster, users in found.items()}
+        users_by_cluster[cluster] = (*users_by_cluster.get(cluster, ()), User(key_of(replica).name, volume))
+    return {cluster: tuple(sorted(users, key=lambda user: user.name)) for cluster, users in users_by_cluster.items()}
 
 
-# Who is woken ---------------------------------------------------------------------------------------------------------
+# Mappers --------------------------------------------------------------------------------------------------------------
 
 _owner = owner_of_kind("ModelCache")
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The caches that a cluster is meant for, or was, when it is another one to them."""
-    before, after = (_offer(one) if one else None for one in change)
-    if before != after:
-        for one in filter(None, change):
-            yield from _concerned(one, hub)
+    """Yield the caches that select a cluster or have objects on it, when a field that caches depend on changes."""
+    old, new = (_cluster_fields(cluster) if cluster else None for cluster in change)
+    if old != new:
+        for cluster in filter(None, change):
+            yield from _find_affected(cluster, hub)
 
 
-def _offer(cluster: Manifest) -> tuple[object, ...]:
+def _cluster_fields(cluster: Manifest) -> tuple[object, ...]:
+    """Return the fields of an InferenceCluster that caches depend on."""
     status = section(cluster, "status", "cache").get("storageClassName")
     return status, labels_of(cluster), is_terminating(cluster), section(cluster, "spec", "isolation")
 
 
-def _concerned(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
+def _find_affected(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
+    """Yield the caches that select a cluster or have objects on it."""
     name = cluster["metadata"]["name"]
     for cache in hub.find(CACHES) or ():
         if name in staged_on(cache) or is_selected(section(cache, "spec", "clusterSelector", "matchLabels"), cluster):
@@ -232,19 +251,23 @@ def _concerned(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
 
 
 def _on_connection(name: str, hub: Cluster) -> Iterable[Key]:
+    """Return the caches on a cluster whose connection begins or ceases to answer."""
     cluster = find(hub, CLUSTERS, Key("", name))
-    return _concerned(cluster, hub) if cluster else ()
+    return _find_affected(cluster, hub) if cluster else ()
 
 
 def _on_replica(change: Change, _: Cluster) -> Iterable[Key]:
-    """Its cache, when there is a replica more or less that starts from it, or from another volume of it."""
-    before, after = (one and (section(one, "spec", "modelCacheRef"), one["spec"].get("clusterName")) for one in change)
-    if before != after:
-        for one in filter(None, change):
-            yield from model_replica.started_from(one)
+    """Yield the cache of a replica that appears, goes, or changes its volume or cluster."""
+    old, new = (
+        replica and (section(replica, "spec", "modelCacheRef"), replica["spec"].get("clusterName"))
+        for replica in change
+    )
+    if old != new:
+        for replica in filter(None, change):
+            yield from model_replica.started_from(replica)
 
 
 def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Its cache, when it ends, or something else is the matter with it."""
-    before, after = (one and (section(one, "status").get("phase"), told(symptoms([one]))) for one in change)
-    return _owner(change, hub) if before != after else ()
+    """Return the cache of a hydration pod whose phase or symptoms change."""
+    old, new = (pod and (section(pod, "status").get("phase"), told(symptoms([pod]))) for pod in change)
+    return _owner(change, hub) if old != new else ()

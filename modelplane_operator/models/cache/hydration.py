@@ -1,4 +1,4 @@
-"""What the objects of a hydration tell: how far it is, whether it has ended, and what went wrong."""
+"""Read the objects of a hydration: its progress, its result, and what went wrong."""
 
 from __future__ import annotations
 
@@ -17,183 +17,219 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.models.replica.plan.symptoms import cut, object_in, objects_in, symptoms, told
 
-MOST: Final = 1 << 53  # of anything that is counted
-FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
-SHOWN: Final = 600  # characters of what a cluster says
-UNBEGUN: Final = timedelta(minutes=2)  # for a Job to have a pod
-SILENT: Final = timedelta(minutes=10)  # for a pod to say how far it is: it does so four times a minute
-SPOKEN: Final = frozenset({0, 1, 3})  # exit codes of the hydrator, which has left a word: else it is the kubelet's
+MOST: Final = 1 << 53
+"""Largest count that is accepted from a cluster."""
+FARTHEST: Final = 10**7  # a third of a year
+"""Longest estimate that is shown, in seconds."""
+SHOWN: Final = 600
+"""Longest text from a cluster that is shown, in characters."""
+UNBEGUN: Final = timedelta(minutes=2)  # quotas can prevent that
+"""Time in which a Job must have a pod."""
+SILENT: Final = timedelta(minutes=10)  # it reports four times a minute
+"""Time in which a pod must report progress."""
+SPOKEN: Final = frozenset({0, 1, 3})  # with others, the message is the kubelet's
+"""Exit codes with which the hydrator writes a termination message."""
 DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
-RESOLVED: Final = re.compile(r"[0-9a-f]{40}|sha256:[0-9a-f]{64}")  # a commit, or the hash of all other sources
+"""Form of the hash over the list of verified files."""
+RESOLVED: Final = re.compile(
+    r"[0-9a-f]{40}|sha256:[0-9a-f]{64}"
+)  # a commit, or a hash for sources other than Hugging Face
+"""Form of a revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What the hydrator says; nothing of it is taken for more than words."""
+    """Values that the hydrator reports. They are shown and not trusted."""
 
     progress: CacheProgress | None = None
+    """Files and bytes so far; None before the total is known."""
     revision: str = ""
+    """Revision that the source resolved to."""
     digest: str = ""
-    """What the list of the verified files hashes to, once all are there."""
+    """Hash over the list of verified files; "" until all are complete."""
     changed: int = 0
+    """Number of files whose content differed and that were fetched again."""
     unlisted: int = 0
+    """Number of files in the volume that the source does not list."""
 
 
-# What is kept of them: a cluster may say anything ---------------------------------------------------------------------
+# Cut objects: a cluster may return anything ---------------------------------------------------------------------------
 
 
 def cut_claim(claim: Manifest) -> Manifest:
-    """What is judged of a PersistentVolumeClaim."""
+    """Return the fields of a PersistentVolumeClaim that the plan reads."""
     spec = object_in(claim.get("spec"))
-    asked = cut(object_in(object_in(spec.get("resources")).get("requests")), ("storage",))
+    requested = cut(object_in(object_in(spec.get("resources")).get("requests")), ("storage",))
     return {
         "metadata": _metadata(claim),
-        "spec": {**cut(spec, ("storageClassName",)), **({"resources": {"requests": asked}} if asked else {})},
+        "spec": {**cut(spec, ("storageClassName",)), **({"resources": {"requests": requested}} if requested else {})},
         "status": cut(object_in(claim.get("status")), ("phase",)),
     }
 
 
 def cut_job(job: Manifest) -> Manifest:
-    """What is judged of a Job; its spec is ours, and never changes."""
-    every = (cut(one, _CONDITION) for one in objects_in(object_in(job.get("status")).get("conditions")))
-    conditions = [one for one in every if one.get("type") in _ENDS]
+    """Return the fields of a Job that the plan reads. Its spec is the operator's own and immutable."""
+    pruned = (cut(item, _CONDITION) for item in objects_in(object_in(job.get("status")).get("conditions")))
+    conditions = [item for item in pruned if item.get("type") in _ENDS]
     return {"metadata": _metadata(job), "status": {"conditions": conditions}}
 
 
 def _metadata(live: Manifest) -> Manifest:
+    """Return the metadata that the plan reads, with only the operator's annotations."""
     metadata = section(live, "metadata")
-    ours = {name: told[:SHOWN] for name, told in annotations_of(live).items() if name.startswith(labels.PREFIX)}
-    kept = {name: metadata[name] for name in _METADATA if is_formed(name, metadata.get(name))}
-    return {**kept, **cut(metadata, ("creationTimestamp",)), "annotations": ours}
+    own_annotations = {
+        name: text[:SHOWN] for name, text in annotations_of(live).items() if name.startswith(labels.PREFIX)
+    }
+    fields = {name: metadata[name] for name in _METADATA if is_formed(name, metadata.get(name))}
+    return {**fields, **cut(metadata, ("creationTimestamp",)), "annotations": own_annotations}
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+"""Fields of metadata that are retained."""
 _CONDITION: Final = ("type", "status", "reason", "message")
+"""Fields of a Job's condition that are retained."""
 _ENDS: Final = frozenset({"Complete", "Failed"})
+"""Types of the conditions of a finished Job."""
 
 
-# What they tell -------------------------------------------------------------------------------------------------------
+# Read objects ---------------------------------------------------------------------------------------------------------
 
 
 def succeeded(job: Manifest) -> bool:
+    """True if a Job has completed."""
     return condition(job, "Complete").is_true
 
 
 def failed(job: Manifest) -> bool:
+    """True if a Job has failed for good."""
     return condition(job, "Failed").is_true
 
 
 def resolved(told: Any) -> str:
-    """The revision that somebody says a volume holds; empty when it is none that a source resolves to."""
+    """Return a revision if it has the form of one, else ""."""
     return told if isinstance(told, str) and RESOLVED.fullmatch(told) else ""
 
 
 def attempt(job: Manifest) -> int:
-    """The how manieth it is."""
+    """Return the number of a Job's attempt, counted from 1."""
     text = annotations_of(job).get(labels.ATTEMPT, "")
     return int(text) if re.fullmatch("[1-9][0-9]{0,6}", text) else 1
 
 
 def reported(job: Manifest, pods: Iterable[Manifest]) -> Reported:
-    """The last word of the pod that has succeeded, or what stands on the Job."""
-    words = [_last_word(pod) for pod in pods if section(pod, "status").get("phase") == "Succeeded"]
-    for text in (*words, _annotated(job)):
-        if facts := _read(text):
-            return _reported(facts)
+    """Return the report of the pod that has succeeded, or else the one in the Job's annotation."""
+    texts = [_exit_message(pod) for pod in pods if section(pod, "status").get("phase") == "Succeeded"]
+    for text in (*texts, _progress_annotation(job)):
+        if report := _parse_json(text):
+            return _parse_report(report)
     return Reported()
 
 
 def trouble(pods: Sequence[Manifest]) -> str:
-    """What keeps the pods of a Job from ending well; empty when nothing does."""
+    """Return what prevents the pods of a Job from succeeding; "" if nothing."""
     alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
-    said = [word for pod in _latest_last(pods) if not is_terminating(pod) and (word := _last_word(pod))]
-    before = f"tried again after: {said[-1]}" if said and alive else said[-1] if said else ""
-    return legible("; ".join(filter(None, (before, told(symptoms(alive)) if alive else "")))[:SHOWN])
+    messages = [
+        message for pod in _sort_failed_pods(pods) if not is_terminating(pod) and (message := _exit_message(pod))
+    ]
+    last_failure = f"tried again after: {messages[-1]}" if messages and alive else messages[-1] if messages else ""
+    return legible("; ".join(filter(None, (last_failure, told(symptoms(alive)) if alive else "")))[:SHOWN])
 
 
 def silence(job: Manifest, pods: Sequence[Manifest], now: datetime) -> tuple[str, datetime | None]:
-    """That a Job does not go on, and nobody says why; until that is so, when it would be."""
+    """Return a message if a Job makes no progress without a reason, or else the time when it would count as silent."""
     key, running = key_of(job), [pod for pod in pods if section(pod, "status").get("phase") == "Running"]
     if pods:
-        heard = [_began(pod, "running") for pod in running] + [str(_read(_annotated(job)).get("at"))] * bool(running)
-        last = max((found for text in heard if (found := _moment(text))), default=None)
-        due = last + SILENT if last else None
-        told = f"nothing is heard of the hydrator: see `kubectl logs -n {key.namespace} job/{key.name}` on the cluster"
+        times = [_latest_start(pod, "running") for pod in running] + [
+            str(_parse_json(_progress_annotation(job)).get("at"))
+        ] * bool(running)
+        last_sign = max((moment for text in times if (moment := _parse_time(text))), default=None)
+        silent_at = last_sign + SILENT if last_sign else None
+        message = (
+            f"nothing is heard of the hydrator: see `kubectl logs -n {key.namespace} job/{key.name}` on the cluster"
+        )
     else:
-        since = _moment(job["metadata"].get("creationTimestamp") or "")
-        due = since + UNBEGUN if since else None
-        where = f"`kubectl describe job -n {key.namespace} {key.name}` on the cluster"
-        told = f"the Job has no pod: {where} says why; it may be a quota"
-    return (told, None) if due and due <= now else ("", due)
+        created_at = _parse_time(job["metadata"].get("creationTimestamp") or "")
+        silent_at = created_at + UNBEGUN if created_at else None
+        command = f"`kubectl describe job -n {key.namespace} {key.name}` on the cluster"
+        message = f"the Job has no pod: {command} says why; it may be a quota"
+    return (message, None) if silent_at and silent_at <= now else ("", silent_at)
 
 
-def _annotated(job: Manifest) -> str:
+def _progress_annotation(job: Manifest) -> str:
+    """Return the progress that the hydrator has stored on its Job."""
     return annotations_of(job).get(labels.PROGRESS, "")
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
+    """Return a time in UTC, or None if the text is not one."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
-def _began(pod: Manifest, state: str) -> str:
-    """When the last of its containers in that state has begun."""
-    states = (section(one, "state", state) for one in entries(pod, "status", "containerStatuses"))
-    return max((str(one.get("startedAt") or "") for one in states), default="")
+def _latest_start(pod: Manifest, state: str) -> str:
+    """Return when the last of a pod's containers in a state started, as text."""
+    states = (section(status, "state", state) for status in entries(pod, "status", "containerStatuses"))
+    return max((str(status.get("startedAt") or "") for status in states), default="")
 
 
-def _latest_last(pods: Iterable[Manifest]) -> list[Manifest]:
+def _sort_failed_pods(pods: Iterable[Manifest]) -> list[Manifest]:
+    """Return the failed pods, the latest last."""
     failed = [pod for pod in pods if section(pod, "status").get("phase") == "Failed"]
-    return sorted(failed, key=lambda pod: (_began(pod, "terminated"), pod["metadata"]["name"]))
+    return sorted(failed, key=lambda pod: (_latest_start(pod, "terminated"), pod["metadata"]["name"]))
 
 
-def _last_word(pod: Manifest) -> str:
-    """The termination message of its container, or else how it ended."""
+def _exit_message(pod: Manifest) -> str:
+    """Return the termination message of a pod's container, or how it ended."""
     for container in entries(pod, "status", "containerStatuses"):
-        if ended := section(container, "state", "terminated"):
-            code, why = ended.get("exitCode"), worded(ended.get("reason"))
-            if code in SPOKEN and why in {"", "Error", "Completed"} and ended.get("message"):
-                return str(ended["message"]).strip()[:SHOWN]
-            return f"exit code {code}{f' ({why})' if why and why != 'Error' else ''}"
+        if terminated := section(container, "state", "terminated"):
+            code, reason = terminated.get("exitCode"), worded(terminated.get("reason"))
+            if code in SPOKEN and reason in {"", "Error", "Completed"} and terminated.get("message"):
+                return str(terminated["message"]).strip()[:SHOWN]
+            return f"exit code {code}{f' ({reason})' if reason and reason != 'Error' else ''}"
     return worded(section(pod, "status").get("reason"), section(pod, "status").get("message"))
 
 
-def _read(text: str) -> Mapping[str, Any]:
+def _parse_json(text: str) -> Mapping[str, Any]:
+    """Return the JSON object in a text; empty if it has none."""
     try:
-        facts = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return cast(Section, facts) if isinstance(facts, dict) else {}
+    return cast(Section, value) if isinstance(value, dict) else {}
 
 
-def _reported(facts: Mapping[str, Any]) -> Reported:
+def _parse_report(data: Mapping[str, Any]) -> Reported:
+    """Return a report from untrusted JSON; values with a wrong type or range are left out."""
+
     def count(name: str) -> int | None:
-        found = facts.get(name)
-        return found if type(found) is int and 0 <= found <= MOST else None
+        number = data.get(name)
+        return number if type(number) is int and 0 <= number <= MOST else None
 
-    there, whole = count("bytes"), count("totalBytes")
+    received, total = count("bytes"), count("totalBytes")
     progress = CacheProgress(
         files=count("files"),
         total_files=count("totalFiles"),
-        bytes=there,
-        total_bytes=whole,
-        estimated_completion=_estimate(facts.get("at"), (whole or 0) - (there or 0), count("bytesPerSecond") or 0),
+        bytes=received,
+        total_bytes=total,
+        estimated_completion=_estimate_completion(
+            data.get("at"), (total or 0) - (received or 0), count("bytesPerSecond") or 0
+        ),
     )
-    digest = facts.get("digest")
+    digest = data.get("digest")
     return Reported(
-        progress if whole else None,
-        resolved(facts.get("revision")),
+        progress if total else None,
+        resolved(data.get("revision")),
         digest if isinstance(digest, str) and DIGEST.fullmatch(digest) else "",
         count("changed") or 0,
         count("unlisted") or 0,
     )
 
 
-def _estimate(at: Any, left: int, rate: int) -> datetime | None:
-    """To the minute: it is a guess."""
-    if left <= 0 or rate <= 0 or left / rate > FARTHEST or not isinstance(at, str):
+def _estimate_completion(reported_at: Any, remaining: int, rate: int) -> datetime | None:
+    """Return the estimated time of completion, to the minute."""
+    if remaining <= 0 or rate <= 0 or remaining / rate > FARTHEST or not isinstance(reported_at, str):
         return None
-    moment = _moment(at)
-    return (moment + timedelta(seconds=left / rate)).replace(second=0, microsecond=0) if moment else None
+    start = _parse_time(reported_at)
+    return (start + timedelta(seconds=remaining / rate)).replace(second=0, microsecond=0) if start else None

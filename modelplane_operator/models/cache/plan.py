@@ -1,6 +1,6 @@
-"""A cache on its clusters: on each, a volume that is filled once and kept for as long as anybody starts from it.
+"""Plan a ModelCache: on each cluster, a volume that is filled once and retained while replicas start from it.
 
-Each cluster's steps are a strand; what is done on one is in `cached_cluster`.
+The steps of each cluster are a strand. `cached_cluster` plans one cluster.
 """
 
 from __future__ import annotations
@@ -32,122 +32,154 @@ from modelplane_operator.models.cache.cached_cluster import (
 )
 
 KIND = ModelCache.definition.kind
-MOST: Final = 100  # caches of a namespace: each is seven objects on each of its clusters, of which one may have 20,000
+MOST: Final = 100  # each has seven objects on each of its clusters
+"""Number of caches that a namespace may have."""
 CROWDED: Final = f"the {MOST} oldest caches of a namespace are staged, and it is none of them: delete some of those"
+"""Message for a cache beyond the limit."""
 
 
 def plan(seen: Observed) -> Plan:
+    """Return the steps and the status for a cache on all of its clusters.
+
+    A cache beyond the namespace's limit gets only a status, unless it already has objects on a cluster.
+    """
     if seen.cache.metadata.deletion_timestamp is not None:
         return _teardown(seen)
     if not seen.namespace_uid:
         return Plan(requeue_after=REQUEUE_SOON)
-    if seen.crowded and not _holds_anything(seen):
-        return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = _each(seen, plan_cluster)
-    waits = [one.requeue_after for one in looks if one.requeue_after is not None]
-    if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
+    if seen.crowded and not _has_objects(seen):
+        return Plan(status=_report_crowded(seen), requeue_after=PAUSE.total_seconds())
+    plans = _plan_clusters(seen, plan_cluster)
+    waits = [cluster_plan.requeue_after for cluster_plan in plans if cluster_plan.requeue_after is not None]
+    if credentials(source_of(seen.cache)) and any(cluster_plan.told.phase != "Ready" for cluster_plan in plans):
         waits.append(seen.recheck)
-    steps = tuple(step for one in looks for step in one.steps)
+    steps = tuple(step for cluster_plan in plans for step in cluster_plan.steps)
     return Plan(
         steps,
-        _status(seen, looks),
+        _compute_status(seen, plans),
         requeue_after=min(waits, default=None),
-        refused=_refused(looks),
-        defects=_defects(looks),
+        refused=_rejection_message(plans),
+        defects=_defects(plans),
     )
 
 
-def _each(seen: Observed, judge: Callable[[Observed, ClusterState], ClusterPlan | None]) -> Sequence[ClusterPlan]:
-    """What is said and done of each cluster. What one of them says, whatever it is, holds up no other."""
+def _plan_clusters(
+    observed: Observed, plan_single: Callable[[Observed, ClusterState], ClusterPlan | None]
+) -> Sequence[ClusterPlan]:
+    """Return the plan of each cluster. Any data of one cluster, even malformed, must not affect the others."""
 
-    def alone(cluster: ClusterState) -> ClusterPlan | None:
+    def plan_safely(cluster: ClusterState) -> ClusterPlan | None:
         try:
-            one = judge(seen, cluster)
-            return one and paced(seen, one)
-        except Exception as error:  # noqa: BLE001 - a hostile one may say anything
-            why = f"what cluster {cluster.name} says cannot be read: {Defect.by(error)}"
-            told = settled(
-                seen.cache.on(cluster.name) or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
+            cluster_plan = plan_single(observed, cluster)
+            return cluster_plan and paced(observed, cluster_plan)
+        except Exception as error:  # noqa: BLE001 - a hostile cluster may return anything
+            message = f"what cluster {cluster.name} says cannot be read: {Defect.by(error)}"
+            row = settled(
+                observed.cache.on(cluster.name) or CachedCluster(name=cluster.name, phase="Pending", since=observed.now)
             )
-            told = told.model_copy(update={"message": why[:1000]})
-            return ClusterPlan(told, requeue_after=PAUSE.total_seconds(), counts=cluster.meant, why=why, defect=error)
+            row = row.model_copy(update={"message": message[:1000]})
+            return ClusterPlan(
+                row, requeue_after=PAUSE.total_seconds(), counts=cluster.meant, why=message, defect=error
+            )
 
-    return [one for cluster in seen.clusters if (one := alone(cluster))]
-
-
-def _defects(looks: Iterable[ClusterPlan]) -> Mapping[str, Exception]:
-    return {one.told.name: one.defect for one in looks if one.defect}
+    return [cluster_plan for cluster in observed.clusters if (cluster_plan := plan_safely(cluster))]
 
 
-def _status(seen: Observed, looks: Sequence[ClusterPlan]) -> ModelCacheStatus:
-    meant = [one.told for one in looks if one.counts]
-    matched, artifact = judged(seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing)
-    whole = Ready.AVAILABLE.condition(seen.now, message=artifact.message or "")
+def _defects(plans: Iterable[ClusterPlan]) -> Mapping[str, Exception]:
+    """Return the exceptions in plans of clusters, by cluster."""
+    return {cluster_plan.told.name: cluster_plan.defect for cluster_plan in plans if cluster_plan.defect}
+
+
+def _compute_status(observed: Observed, plans: Sequence[ClusterPlan]) -> ModelCacheStatus:
+    """Return the status from the plans of all clusters."""
+    rows = [cluster_plan.told for cluster_plan in plans if cluster_plan.counts]
+    matched, artifact = judged(
+        observed.cache, rows, observed.now, left_out=observed.left_out, secret_missing=observed.secret_missing
+    )
+    ready = Ready.AVAILABLE.condition(observed.now, message=artifact.message or "")
     return ModelCacheStatus(
-        conditions=(matched, artifact, whole if artifact.status == "True" else not_ready(KIND, artifact)),
+        conditions=(matched, artifact, ready if artifact.status == "True" else not_ready(KIND, artifact)),
         summary=CacheSummary(
-            source=shown(source_of(seen.cache))[:2048],
-            ready=ready_of(meant),
-            size=None if claim_of(seen.cache) else f"{fetched_by(seen.cache).size_gib}Gi",
-            progress=progress_of(meant),
+            source=shown(source_of(observed.cache))[:2048],
+            ready=ready_of(rows),
+            size=None if claim_of(observed.cache) else f"{fetched_by(observed.cache).size_gib}Gi",
+            progress=progress_of(rows),
         ),
-        clusters=tuple(one.told for one in looks),
+        clusters=tuple(cluster_plan.told for cluster_plan in plans),
     )
 
 
-def _refused(looks: Iterable[ClusterPlan]) -> str:
-    return "; ".join(filter(None, (one.told.message for one in looks if one.told.refusals)))
+def _rejection_message(plans: Iterable[ClusterPlan]) -> str:
+    """Return the messages of clusters that have rejected a write."""
+    return "; ".join(filter(None, (cluster_plan.told.message for cluster_plan in plans if cluster_plan.told.refusals)))
 
 
-def _holds_anything(seen: Observed) -> bool:
-    known = seen.cache.status.clusters if seen.cache.status else ()
-    return bool(known) or any(cluster.children or cluster.users for cluster in seen.clusters)
+def _has_objects(observed: Observed) -> bool:
+    """True if the cache has objects or users on any cluster."""
+    reported = observed.cache.status.clusters if observed.cache.status else ()
+    return bool(reported) or any(cluster.children or cluster.users for cluster in observed.clusters)
 
 
-def _crowded(seen: Observed) -> ModelCacheStatus:
-    told = ArtifactReady.TOO_MANY.condition(seen.now, message=CROWDED)
-    return ModelCacheStatus(conditions=(told, not_ready(KIND, told)))
+def _report_crowded(observed: Observed) -> ModelCacheStatus:
+    """Return the status of a cache beyond the namespace's limit."""
+    too_many = ArtifactReady.TOO_MANY.condition(observed.now, message=CROWDED)
+    return ModelCacheStatus(conditions=(too_many, not_ready(KIND, too_many)))
 
 
-# How it goes ----------------------------------------------------------------------------------------------------------
+# Teardown -------------------------------------------------------------------------------------------------------------
 
 
-def _teardown(seen: Observed) -> Plan:
-    """Nothing is fetched any more at once; volumes go when nobody starts from them."""
-    if labels.FINALIZER not in seen.cache.metadata.finalizers:
+def _teardown(observed: Observed) -> Plan:
+    """Return the next steps to delete a cache.
+
+    Downloads stop at once; volumes go when no replica starts from them.
+    """
+    if labels.FINALIZER not in observed.cache.metadata.finalizers:
         return Plan()
-    looks = _each(seen, _leaving)
-    steps = tuple(step for one in looks for step in one.steps)
-    why = [why for one in looks if (why := one.told.message if one.told.refusals else one.why)]
-    if not why:
+    plans = _plan_clusters(observed, _plan_deletion)
+    steps = tuple(step for cluster_plan in plans for step in cluster_plan.steps)
+    reasons = [
+        reasons
+        for cluster_plan in plans
+        if (reasons := cluster_plan.told.message if cluster_plan.told.refusals else cluster_plan.why)
+    ]
+    if not reasons:
         return Plan((*steps, LET_GO))
-    known = {one.name for one in seen.cache.status.clusters} if seen.cache.status else set[str]()
-    rows = tuple(one.told for one in looks if one.told.name in known or one.told.refusals)
-    told = Ready.DELETING.condition(seen.now, message="; ".join(why[:TOLD]))
-    status = (seen.cache.status or ModelCacheStatus()).model_copy(update={"conditions": (told,), "clusters": rows})
-    requeue_after = min((one.requeue_after for one in looks if one.requeue_after is not None), default=None)
-    return Plan(steps, status, requeue_after=requeue_after, refused=_refused(looks), defects=_defects(looks))
+    reported = (
+        {cluster_plan.name for cluster_plan in observed.cache.status.clusters} if observed.cache.status else set[str]()
+    )
+    rows = tuple(
+        cluster_plan.told for cluster_plan in plans if cluster_plan.told.name in reported or cluster_plan.told.refusals
+    )
+    deleting = Ready.DELETING.condition(observed.now, message="; ".join(reasons[:TOLD]))
+    status = (observed.cache.status or ModelCacheStatus()).model_copy(
+        update={"conditions": (deleting,), "clusters": rows}
+    )
+    requeue_after = min(
+        (cluster_plan.requeue_after for cluster_plan in plans if cluster_plan.requeue_after is not None), default=None
+    )
+    return Plan(steps, status, requeue_after=requeue_after, refused=_rejection_message(plans), defects=_defects(plans))
 
 
-def _leaving(seen: Observed, cluster: ClusterState) -> ClusterPlan:
-    """What is deleted on one cluster, and what that waits for."""
-    told = seen.cache.on(cluster.name) or CachedCluster(name=cluster.name)
+def _plan_deletion(observed: Observed, cluster: ClusterState) -> ClusterPlan:
+    """Return the deletions on one cluster, and the reason why they wait."""
+    row = observed.cache.on(cluster.name) or CachedCluster(name=cluster.name)
     if not cluster.connected:
-        why = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
+        reason = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
         return ClusterPlan(
-            settled(told) if cluster.error else told, requeue_after=None if cluster.error else REQUEUE_SOON, why=why
+            settled(row) if cluster.error else row, requeue_after=None if cluster.error else REQUEUE_SOON, why=reason
         )
     volumes = claims(cluster)
-    rest = [one for one in cluster.children if one not in volumes]
-    leaving = rest if cluster.users else [*rest, *volumes]
-    steps = tuple(delete(one, cluster=cluster.name) for one in leaving if not is_terminating(one))
-    why = ""
-    if cluster.users and (volumes or claim_of(seen.cache)):
+    others = [child for child in cluster.children if child not in volumes]
+    deletable = others if cluster.users else [*others, *volumes]
+    steps = tuple(delete(child, cluster=cluster.name) for child in deletable if not is_terminating(child))
+    reason = ""
+    if cluster.users and (volumes or claim_of(observed.cache)):
         users = listed((user.name for user in cluster.users), TOLD)
-        why = f"replicas on cluster {cluster.name} start from the cache: {users}"
+        reason = f"replicas on cluster {cluster.name} start from the cache: {users}"
     elif cluster.children:
-        left = listed((f"{one['kind']} {key_of(one).name}" for one in cluster.children), TOLD)
-        why = f"waiting for what is on cluster {cluster.name} to go: {left}"
+        remaining = listed((f"{child['kind']} {key_of(child).name}" for child in cluster.children), TOLD)
+        reason = f"waiting for what is on cluster {cluster.name} to go: {remaining}"
     elif cluster.namespace is not None and not is_terminating(cluster.namespace):
         steps = (*steps, delete(cluster.namespace, cluster=cluster.name))
-    return ClusterPlan(settled(told).model_copy(update=used(cluster)), steps, why=why)
+    return ClusterPlan(settled(row).model_copy(update=used(cluster)), steps, why=reason)

@@ -1,4 +1,4 @@
-"""What a ModelCache is on a workload cluster: a volume, and for as long as the weights come, the Job that fills it."""
+"""Render the objects of a ModelCache on a workload cluster: a volume and, during hydration, the Job that fills it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from modelplane_operator.models.cache.cache_sources import arguments, content_of
 from modelplane_operator.owned import on_cluster, owner_labels
 
 VOLUME: Final = "/mnt/artifact"
+"""Path where the hydrator mounts the volume."""
 USER: Final = 65532
-REFUSED: Final = 3  # exit code of the hydrator: another pod would end in the same way
-TRIES: Final = 6  # pods of one Job, with pauses up to six minutes between them
-# It streams: 132 MB at most for 600 MB of files. What it has written counts too until it is on the disk.
+"""User and group of the hydrator."""
+REFUSED: Final = 3  # another pod would fail in the same way
+"""Exit code of the hydrator for errors that a retry cannot resolve."""
+TRIES: Final = 6  # the Job controller waits up to six minutes between them
+"""Number of retries within one Job."""
+# It streams: at most 132 MB for 600 MB of files. Written data counts, too, until it is flushed to disk.
 RESOURCES: Final = {"requests": {"cpu": "500m", "memory": "300Mi"}, "limits": {"memory": "1Gi"}}
+"""Resources of the hydrator's container."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hydrator:
-    """What fills volumes, and from where."""
+    """Settings of the program that fills volumes."""
 
     image: str = ""
-    """The operator's own, under the name by which clusters pull it. Empty: nobody has said."""
+    """The operator's own image, by the name that clusters pull it by; "" if it is not configured."""
     endpoint: str = "https://huggingface.co"
-    """Where Hugging Face, or a mirror of it, answers."""
+    """URL of Hugging Face or of a mirror."""
 
 
 def render_volume(cache: ModelCache, name: str, storage_class: str, gib: int, staged: str = "") -> Manifest:
-    """The volume of the present content; `staged`: the revision that it holds all of."""
+    """Render the claim for the current content. `staged` is the revision that it holds completely."""
     metadata = on_cluster(cache, name)
     annotations = {labels.CONTENT: content_of(cache), **({labels.STAGED: staged} if staged else {})}
     return {
@@ -47,7 +52,7 @@ def render_volume(cache: ModelCache, name: str, storage_class: str, gib: int, st
 
 
 def render_token(cache: ModelCache, secret: Mapping[str, str]) -> Manifest:
-    """The token, or what else the source asks for, as long as the Job is there: encoded, by variable."""
+    """Render the Secret with the source's credentials, base64-encoded by variable. It exists as long as the Job."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -58,9 +63,10 @@ def render_token(cache: ModelCache, secret: Mapping[str, str]) -> Manifest:
 
 
 def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
-    """Who the Job's pod is: somebody who may say on that Job how far it is, and nothing else.
+    """Render the account of the Job's pod. It may only report progress on that Job.
 
-    By its status, which has annotations too: whoever may patch the Job itself may have it run any number of pods.
+    It may patch the Job's status, which includes annotations. Permission to patch the Job itself would allow it to
+    start any number of pods.
     """
     metadata = _metadata(cache)
     name, namespace = metadata["name"], metadata["namespace"]
@@ -85,7 +91,7 @@ def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
 
 
 def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int, verified: str = "") -> Manifest:
-    """The Job that fills a volume. `verified`: what the list of its files hashes to that were verified there before."""
+    """Render the Job that fills a volume. `verified` is the hash over the files that were verified there before."""
     source, metadata = fetched_by(cache), _metadata(cache)
     return {
         "apiVersion": "batch/v1",
@@ -99,7 +105,7 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
                         "action": "FailJob",
                         "onExitCodes": {"containerName": "hydrator", "operator": "In", "values": [REFUSED]},
                     },
-                    {  # an eviction is nobody's failure
+                    {  # an eviction does not count as a failure
                         "action": "Ignore",
                         "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
                     },
@@ -120,7 +126,7 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
                         "fsGroupChangePolicy": "OnRootMismatch",
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    **_ELSEWHERE,
+                    **_AVOID_POOLS,
                     "volumes": [
                         {"name": "artifact", "persistentVolumeClaim": {"claimName": volume}},
                         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
@@ -138,7 +144,7 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
                                 f"--job={metadata['name']}",
                                 f"--namespace={metadata['namespace']}",
                             ],
-                            "env": [{"name": "HOME", "value": "/tmp"}, *_token(cache)],  # noqa: S108
+                            "env": [{"name": "HOME", "value": "/tmp"}, *_render_credentials(cache)],  # noqa: S108
                             "resources": RESOURCES,
                             "volumeMounts": [
                                 {"name": "artifact", "mountPath": VOLUME},
@@ -157,8 +163,8 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
     }
 
 
-# On nodes of accelerators too, where there are no others: some clusters have none.
-_ELSEWHERE: Final[Manifest] = {
+# Accelerator nodes are allowed, because some clusters have no others.
+_AVOID_POOLS: Final[Manifest] = {
     "affinity": {
         "nodeAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -171,22 +177,29 @@ _ELSEWHERE: Final[Manifest] = {
     },
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
 }
+"""Affinity and toleration that prefer nodes outside the node pools."""
 
 
 def _metadata(cache: ModelCache) -> Manifest:
+    """Render the metadata of the hydration's objects."""
     return on_cluster(cache, names.hydration(*cache.key, content_of(cache)))
 
 
-def _token(cache: ModelCache) -> list[Manifest]:
-    asked, name = credentials(fetched_by(cache)), _metadata(cache)["name"]
-    if asked is None:
+def _render_credentials(cache: ModelCache) -> list[Manifest]:
+    """Render the variables with the source's credentials."""
+    required, name = credentials(fetched_by(cache)), _metadata(cache)["name"]
+    if required is None:
         return []
     return [
         {
-            "name": one,
+            "name": variable,
             "valueFrom": {
-                "secretKeyRef": {"name": name, "key": one, **({"optional": True} if one in asked.optional else {})}
+                "secretKeyRef": {
+                    "name": name,
+                    "key": variable,
+                    **({"optional": True} if variable in required.optional else {}),
+                }
             },
         }
-        for one in (*asked.variables, *asked.optional)
+        for variable in (*required.variables, *required.optional)
     ]

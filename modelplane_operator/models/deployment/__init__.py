@@ -1,1 +1,1 @@
-"""ModelDeployment: its replicas and endpoints."""
+"""ModelDeployment: place replicas, roll out changes and publish endpoints."""

@@ -1,4 +1,4 @@
-"""ModelDeployment: what to read for a decision, and whose changes may ask for another one."""
+"""The ModelDeployment controller: what a plan reads, and which changes enqueue a deployment."""
 
 from __future__ import annotations
 
@@ -40,64 +40,73 @@ DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(Mod
 
 
 WHILE_PAUSED = "replicas still leave clusters that are drained or deleted, and take requests while they answer"
+"""Message about what still happens while a deployment is paused."""
 
 
-def _routed(route: Manifest) -> Iterator[Key]:
+def _backend_keys(route: Manifest) -> Iterator[Key]:
+    """Yield the keys of the backends of an HTTPRoute."""
     return (Key(route["metadata"]["namespace"], name) for name in backends(route))
 
 
-def _backend(one: Manifest) -> Iterator[Key]:
-    """Of a replica, or of its endpoint, which has its name."""
-    namespace, name = key_of(one)
+def _backend_key(manifest: Manifest) -> Iterator[Key]:
+    """Yield the key of the backend of a replica or of its endpoint, which have the same name."""
+    namespace, name = key_of(manifest)
     yield Key(namespace, names.endpoint_backend(namespace, name))
 
 
-def _cache(deployment: Manifest) -> Iterator[Key]:
+def _cache_key(deployment: Manifest) -> Iterator[Key]:
+    """Yield the key of the ModelCache that a deployment references."""
     replica = section(deployment, "spec", "template", "spec") or section(deployment, "spec")  # or the older, flat shape
     if name := section(replica, "modelCacheRef").get("name"):
         yield Key(deployment["metadata"]["namespace"], name)
 
 
-def _unplaced(deployment: Manifest) -> Iterator[bool]:
-    placed = condition(deployment, ReplicasScheduled.__name__).is_true
-    if not placed or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
+def _needs_capacity(deployment: Manifest) -> Iterator[bool]:
+    """Yield True if a deployment waits for capacity: a replica has no cluster, or none to move to."""
+    has_clusters = condition(deployment, ReplicasScheduled.__name__).is_true
+    if not has_clusters or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
         yield True
 
 
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": placed_on, "backend": _backend},
-    DEPLOYMENTS: {"cache": _cache, "unplaced": _unplaced},
-    ENDPOINTS: {"backend": _backend},
-    HTTP_ROUTE: {"backend": _routed},
+    REPLICAS: {"cluster": placed_on, "backend": _backend_key},
+    DEPLOYMENTS: {"cache": _cache_key, "unplaced": _needs_capacity},
+    ENDPOINTS: {"backend": _backend_key},
+    HTTP_ROUTE: {"backend": _backend_keys},
 }
+"""Indexes of the hub's informers."""
 
 
 def controller(
     fleet: FleetView, grace: timedelta, scheduled: Scheduled = uncounted
 ) -> Controller[ModelDeployment, Observed]:
-    """`grace`: how long a replica is out of rotation before it is disturbed."""
+    """Return the controller for ModelDeployments.
 
-    def decide(seen: Observed) -> Plan:
-        began = time.monotonic()
-        decided = plan(seen)
-        for told in decided.status.conditions if decided.status else ():
-            if told.type == ReplicasScheduled.__name__:
-                scheduled(told.reason, time.monotonic() - began)
-        return decided
+    `grace` is the time between a replica's leaving rotation and its change or removal. `scheduled` receives the
+    reason of ReplicasScheduled and the seconds that the plan took.
+    """
+
+    def decide(observed: Observed) -> Plan:
+        started_at = time.monotonic()
+        result = plan(observed)
+        for current in result.status.conditions if result.status else ():
+            if current.type == ReplicasScheduled.__name__:
+                scheduled(current.reason, time.monotonic() - started_at)
+        return result
 
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
         hub, uid = clients.hub, deployment.metadata.uid or ""
-        await _weigh(deployment, fleet.model.devices)
-        homes = (deployment.key.namespace,)
-        replicas = tuple(children(hub, (REPLICAS,), uid, homes))
-        routed, reached = _rotation(hub, replicas)
+        await _evaluate_selectors(deployment, fleet.model.devices)
+        namespaces = (deployment.key.namespace,)
+        replicas = tuple(children(hub, (REPLICAS,), uid, namespaces))
+        routed, reached = _find_routed(hub, replicas)
         return Observed(
             deployment=deployment,
             cache=_find_cache(deployment, hub),
             fleet=fleet.model,
             clusters=fleet.clusters,
             replicas=replicas,
-            endpoints=tuple(children(hub, (ENDPOINTS,), uid, homes)),
+            endpoints=tuple(children(hub, (ENDPOINTS,), uid, namespaces)),
             routed=routed,
             reached=reached,
             grace=grace,
@@ -109,16 +118,16 @@ def controller(
         observe,
         decide,
         sums_up=True,
-        serial=True,  # each decision counts on the nodes that the ones before have taken
+        serial=True,  # each decision depends on the nodes that earlier ones have reserved
         watches={
             REPLICAS: _on_replica,
-            DEPLOYMENTS: begins(_unplaced),
+            DEPLOYMENTS: begins(_needs_capacity),
             ENDPOINTS: owner_of_kind("ModelDeployment"),
             of(InferenceCluster): _on_cluster,
             of(ModelCache): _on_cache,
             HTTP_ROUTE: _on_route,
         },
-        on_connection=_concerned,
+        on_connection=_find_affected,
         while_paused=lambda _: WHILE_PAUSED,
         indexes=INDEXES,
         listeners=(fleet.listen,),
@@ -127,10 +136,11 @@ def controller(
     )
 
 
-async def _weigh(deployment: ModelDeployment, devices: frozenset[Device]) -> None:
-    """Check the selectors and ask the devices in a thread, when that may take long: what it comes to is remembered.
+async def _evaluate_selectors(deployment: ModelDeployment, devices: frozenset[Device]) -> None:
+    """Evaluate the selectors against the devices in a thread if that may take long. The results are cached.
 
-    So the decision, which is taken in one go, finds it. Nobody else decides meanwhile, and the event loop goes on.
+    The plan then finds them in the cache. No other plan of this kind runs meanwhile, and the event loop is not
+    blocked.
     """
     selectors = budget.texts(deployment.replica)
     if not budget.at_once(selectors, devices):
@@ -138,52 +148,59 @@ async def _weigh(deployment: ModelDeployment, devices: frozenset[Device]) -> Non
 
 
 def _find_cache(deployment: ModelDeployment, hub: Cluster) -> ModelCache | NoCache:
+    """Return the ModelCache that the deployment references, or the reason why there is none.
+
+    A cache that is being deleted counts as not found: no further replica may start from it.
+    """
     reference = deployment.replica.model_cache_ref
     if reference is None:
-        return NoCache.NOT_READ  # nothing asks for one
-    found = find(hub, of(ModelCache), Key(deployment.key.namespace, reference.name))
-    if found is None or is_terminating(found):  # it waits for those that start from it: no more are to come
+        return NoCache.NOT_READ  # the deployment references no cache
+    cache = find(hub, of(ModelCache), Key(deployment.key.namespace, reference.name))
+    if cache is None or is_terminating(cache):  # it waits for replicas that start from it, so no new one may
         return NoCache.NOT_FOUND
-    return ModelCache.parse(found)
+    return ModelCache.parse(cache)
 
 
-def _rotation(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[Key], frozenset[Key]]:
-    """The replicas that some route leads to, and those to which a gateway is known to follow it."""
+def _find_routed(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[Key], frozenset[Key]]:
+    """Return the replicas that a route leads to, and those of them whose routes the gateway has programmed."""
     routes = hub.find(HTTP_ROUTE)
     if routes is None:
         return frozenset(), frozenset()
-    leading = {
+    routes_by_replica = {
         key: list(routes.by("backend", Key(key.namespace, names.endpoint_backend(*key))))
         for key in map(key_of, replicas)
     }
-    routed = {key for key, found in leading.items() if found}
-    return frozenset(routed), frozenset(key for key in routed if not any(map(unrouted, leading[key])))
+    routed = {key for key, leading_routes in routes_by_replica.items() if leading_routes}
+    return frozenset(routed), frozenset(key for key in routed if not any(map(unrouted, routes_by_replica[key])))
 
 
-# Who is woken ---------------------------------------------------------------------------------------------------------
+# Mappers --------------------------------------------------------------------------------------------------------------
 
 _owner = owner_of_kind("ModelDeployment")
 
 
 def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Its owner; and when nodes become free, those that wait for some."""
+    """Yield the owner of a replica and, when nodes become free, the deployments that wait for capacity."""
     yield from _owner(change, hub)
-    if change.new is None or (change.old is not None and _holds(change.old) != _holds(change.new)):
-        yield from _waiting(hub)
+    if change.new is None or (
+        change.old is not None and _read_reserved_nodes(change.old) != _read_reserved_nodes(change.new)
+    ):
+        yield from _deployments_without_capacity(hub)
 
 
-def _holds(replica: Manifest) -> tuple[Any, ...]:
-    """What a replica has of an earlier shape."""
+def _read_reserved_nodes(replica: Manifest) -> tuple[Any, ...]:
+    """Return what a replica still reserves of an earlier shape: its annotation and the nodes in its status."""
     return annotations_of(replica).get(labels.HELD_NODES), section(replica, "status").get("heldNodes")
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Whoever has replicas there or waits for room, when something has changed that the scheduler looks at."""
-    before, after = (_offer(one) if one else None for one in change)
-    return _concerned(change.latest["metadata"]["name"], hub) if before != after else ()
+    """Return the deployments on a cluster or without capacity, if a field that the scheduler reads has changed."""
+    old, new = (_pick_scheduling_fields(manifest) if manifest else None for manifest in change)
+    return _find_affected(change.latest["metadata"]["name"], hub) if old != new else ()
 
 
-def _offer(cluster: Manifest) -> tuple[Any, ...]:
+def _pick_scheduling_fields(cluster: Manifest) -> tuple[Any, ...]:
+    """Return the fields of an InferenceCluster that the scheduler and the renderer read."""
     metadata, status = section(cluster, "metadata"), section(cluster, "status")
     ready = condition(cluster, "Ready")
     return (
@@ -205,42 +222,44 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
     )
 
 
-def _concerned(cluster: str, hub: Cluster) -> Iterable[Key]:
-    """Deployments with replicas on a cluster, and those that wait for room."""
+def _find_affected(cluster: str, hub: Cluster) -> Iterable[Key]:
+    """Yield the deployments with replicas on a cluster, and those that wait for capacity."""
     replicas = hub.find(REPLICAS)
     for replica in replicas.by("cluster", cluster) if replicas else ():
         yield from _owner(Change(None, replica), hub)
-    yield from _waiting(hub)
+    yield from _deployments_without_capacity(hub)
 
 
-def _waiting(hub: Cluster) -> Iterable[Key]:
+def _deployments_without_capacity(hub: Cluster) -> Iterable[Key]:
+    """Return the deployments that wait for capacity."""
     deployments = hub.find(DEPLOYMENTS)
-    return [key_of(one) for one in deployments.by("unplaced", True)] if deployments else ()  # noqa: FBT003
+    return [key_of(item) for item in deployments.by("unplaced", True)] if deployments else ()  # noqa: FBT003
 
 
 def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Deployments that name it, when it appears, goes, selects other clusters, or has another volume on one."""
-    before, after = (one and _kept(one) for one in change)
+    """Return the deployments that reference a cache, when it appears, goes, or changes its clusters or volumes."""
+    old, new = (manifest and _cache_fields(manifest) for manifest in change)
     deployments = hub.find(DEPLOYMENTS)
-    if before == after or deployments is None:
+    if old == new or deployments is None:
         return ()
-    return [key_of(one) for one in deployments.by("cache", key_of(change.latest))]
+    return [key_of(manifest) for manifest in deployments.by("cache", key_of(change.latest))]
 
 
-def _kept(cache: Manifest) -> tuple[Any, ...]:
+def _cache_fields(cache: Manifest) -> tuple[Any, ...]:
+    """Return the fields of a ModelCache that deployments depend on."""
     metadata, clusters = section(cache, "metadata"), entries(cache, "status", "clusters")
-    volumes = [(one.get("name"), one.get("volume")) for one in clusters]
+    volumes = [(entry.get("name"), entry.get("volume")) for entry in clusters]
     return metadata["uid"], metadata.get("deletionTimestamp"), cache["spec"].get("clusterSelector"), volumes
 
 
 def _on_route(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The deployments behind the backends that a route has begun or ceased to lead to."""
-    before, after = ((backends(one), unrouted(one)) if one else (frozenset[str](), "") for one in change)
-    if before == after:
+    """Yield the deployments behind the backends that a route began or ceased to lead to."""
+    old, new = ((backends(manifest), unrouted(manifest)) if manifest else (frozenset[str](), "") for manifest in change)
+    if old == new:
         return
-    concerned = before[0] | after[0] if before[1] != after[1] else before[0] ^ after[0]
+    affected = old[0] | new[0] if old[1] != new[1] else old[0] ^ new[0]
     namespace = change.latest["metadata"]["namespace"]
-    for informer in filter(None, map(hub.find, (ENDPOINTS, REPLICAS))):  # either may be gone before the other
-        for name in concerned:
-            for one in informer.by("backend", Key(namespace, name)):
-                yield from _owner(Change(None, one), hub)
+    for informer in filter(None, map(hub.find, (ENDPOINTS, REPLICAS))):  # either may be deleted before the other
+        for name in affected:
+            for manifest in informer.by("backend", Key(namespace, name)):
+                yield from _owner(Change(None, manifest), hub)

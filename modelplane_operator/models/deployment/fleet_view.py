@@ -1,4 +1,4 @@
-"""The scheduler's fleet, kept up with what the hub's watches and the connections tell."""
+"""Keep the scheduler's fleet model up to date from the hub's informers and the cluster connections."""
 
 from __future__ import annotations
 
@@ -18,40 +18,48 @@ from modelplane_operator.api import InferenceCluster, ModelReplica
 from modelplane_operator.api.inference_cluster import PublishedDevice
 from modelplane_operator.scheduling.fleet import FleetModel
 
-MOST_DEVICES = 1024  # kinds of pools; a fleet of a thousand clusters has some dozens
+MOST_DEVICES = 1024  # a fleet of a thousand clusters has some dozens
+"""Limit of the cache of published devices, in distinct pool contents."""
 
 Devices = tuple[PublishedDevice, ...]
+"""Devices of a pool."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class FleetView:
-    """Feeds a FleetModel. What cannot be read leaves the model as it was."""
+    """Feeds a FleetModel from informers. An object that cannot be parsed leaves the model unchanged."""
 
     now: Callable[[], datetime]
+    """Clock, which tests replace."""
     model: FleetModel = field(default_factory=FleetModel)
+    """The scheduler's model of the fleet."""
     clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
-    """Every cluster as it could last be read; those with pools alike share what is known of the devices."""
+    """Last readable InferenceCluster of each name; pools with equal devices share one tuple."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
+    """Time since which each cluster has not answered."""
     _devices: dict[bytes, Devices] = field(default_factory=dict[bytes, Devices], init=False)
+    """Parsed devices by their serialized form, shared between clusters."""
 
     def listen(self, informer: Informer) -> None:
+        """Subscribe to the informers of InferenceClusters and ModelReplicas."""
         if informer.type == of(InferenceCluster):
-            informer.subscribe(self._cluster)
+            informer.subscribe(self._on_cluster)
         if informer.type == of(ModelReplica):
-            informer.subscribe(self._replica)
+            informer.subscribe(self._on_replica)
 
     def on_health(self, name: str, health: Health) -> None:
-        """A cluster begins or ceases to answer."""
+        """Record that a cluster began or ceased to answer."""
         if health.error is None:
             self._silent_since.pop(name, None)
         else:
             self._silent_since.setdefault(name, self.now())
-        if (known := self.clusters.get(name)) is not None:
-            self.model.observe_cluster(known, unreachable_since=self._silent_since.get(name))
+        if (cluster := self.clusters.get(name)) is not None:
+            self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(name))
 
-    def _cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+    def _on_cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Update the model after an InferenceCluster changed or was deleted."""
         if new is None:
             self.clusters.pop(key.name, None)
             self._silent_since.pop(key.name, None)
@@ -62,25 +70,28 @@ class FleetView:
         except ValidationError as error:
             log.warning("cluster not readable", cluster=key.name, errors=error.error_count())
             return
-        cluster = self.clusters[key.name] = self._sharing(cluster, new)
+        cluster = self.clusters[key.name] = self._share_devices(cluster, new)
         self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
 
-    def _sharing(self, cluster: InferenceCluster, manifest: Manifest) -> InferenceCluster:
-        """The same cluster, with the devices of another one's pool where they are alike: all of a class are."""
-        known = entries(manifest, "status", "gpuPools")
-        if cluster.status is None or len(known) != len(cluster.status.gpu_pools):
+    def _share_devices(self, cluster: InferenceCluster, manifest: Manifest) -> InferenceCluster:
+        """Return the cluster with devices that it shares with equal pools of other clusters, to save memory."""
+        pool_statuses = entries(manifest, "status", "gpuPools")
+        if cluster.status is None or len(pool_statuses) != len(cluster.status.gpu_pools):
             return cluster
         if len(self._devices) > MOST_DEVICES:
-            self._devices.clear()  # what is in use comes back as it is read
+            self._devices.clear()  # entries in use come back as clusters are read again
         pools = tuple(
-            pool.model_copy(update={"devices": self._devices.setdefault(orjson.dumps(one["devices"]), pool.devices)})
+            pool.model_copy(
+                update={"devices": self._devices.setdefault(orjson.dumps(pool_status["devices"]), pool.devices)}
+            )
             if pool.devices
             else pool
-            for pool, one in zip(cluster.status.gpu_pools, known, strict=True)
+            for pool, pool_status in zip(cluster.status.gpu_pools, pool_statuses, strict=True)
         )
         return cluster.model_copy(update={"status": cluster.status.model_copy(update={"gpu_pools": pools})})
 
-    def _replica(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+    def _on_replica(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Update the model after a ModelReplica changed or was deleted."""
         if new is None:
             self.model.forget_replica(key)
             return

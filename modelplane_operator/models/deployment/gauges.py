@@ -1,4 +1,4 @@
-"""What each ModelDeployment has of what it asks for, as gauges."""
+"""Gauges of each ModelDeployment: replicas requested, placed, ready and unplaced."""
 
 from __future__ import annotations
 
@@ -10,50 +10,54 @@ from kubeloop.objects import Manifest, Section, is_terminating, key_of, section
 from modelplane_operator.api.model_deployment import ReplicasScheduled
 
 WHY = frozenset(one.reason for one in ReplicasScheduled if one.status == "False")
+"""Reasons of ReplicasScheduled while it is False."""
 NAME = ("namespace", "name")
+"""Labels of the gauges."""
 
 
-def _wanted(deployment: Manifest) -> int:
+def _count_desired(deployment: Manifest) -> int:
     return _count(section(deployment, "spec"), "replicas")
 
 
-def _placed(deployment: Manifest) -> int:
+def _count_placed(deployment: Manifest) -> int:
     return _count(section(deployment, "status", "replicas"), "total")
 
 
-def _ready(deployment: Manifest) -> int:
+def _count_ready(deployment: Manifest) -> int:
     return _count(section(deployment, "status", "replicas"), "ready")
 
 
-def _unplaced(deployment: Manifest) -> Iterator[Sample]:
-    lacking = _wanted(deployment) - _placed(deployment)
-    if lacking > 0 and not is_terminating(deployment):
-        yield (*key_of(deployment), _why(deployment)), lacking
+def _sample_unplaced(deployment: Manifest) -> Iterator[Sample]:
+    """Yield the number of replicas without a cluster, labelled by the reason."""
+    missing = _count_desired(deployment) - _count_placed(deployment)
+    if missing > 0 and not is_terminating(deployment):
+        yield (*key_of(deployment), _find_reason(deployment)), missing
 
 
-def _why(deployment: Manifest) -> str:
-    """The reason that was told last; while there is none, clusters are being chosen."""
+def _find_reason(deployment: Manifest) -> str:
+    """Return the last reason of ReplicasScheduled; Scheduling while none is reported."""
     reason = condition(deployment, ReplicasScheduled.__name__).reason
     return reason if reason in WHY else ReplicasScheduled.SCHEDULING.reason
 
 
-def _count(said: Section, name: str) -> int:
-    count = said.get(name)
+def _count(counts: Section, name: str) -> int:
+    count = counts.get(name)
     return count if isinstance(count, int) else 0
 
 
-def _of_each(name: str, meaning: str, count: Callable[[Manifest], int]) -> Gauge:
+def _gauge_per_deployment(name: str, meaning: str, count: Callable[[Manifest], int]) -> Gauge:
+    """Return a gauge with one sample for each deployment."""
     return Gauge(name, meaning, NAME, lambda deployment: [(key_of(deployment), count(deployment))])
 
 
 GAUGES = (
-    _of_each("modelplane_modeldeployment_spec_replicas", "Replicas that are asked for.", _wanted),
-    _of_each("modelplane_modeldeployment_status_replicas", "Replicas that have a cluster.", _placed),
-    _of_each("modelplane_modeldeployment_status_replicas_ready", "Replicas that answer.", _ready),
+    _gauge_per_deployment("modelplane_modeldeployment_spec_replicas", "Replicas that are asked for.", _count_desired),
+    _gauge_per_deployment("modelplane_modeldeployment_status_replicas", "Replicas that have a cluster.", _count_placed),
+    _gauge_per_deployment("modelplane_modeldeployment_status_replicas_ready", "Replicas that answer.", _count_ready),
     Gauge(
         "modelplane_modeldeployment_status_replicas_unplaced",
         "Replicas that have no cluster, by the reason of ReplicasScheduled.",
         (*NAME, "reason"),
-        _unplaced,
+        _sample_unplaced,
     ),
 )

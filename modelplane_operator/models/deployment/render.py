@@ -1,4 +1,4 @@
-"""What follows from a ModelDeployment: a ModelReplica for each placement, and a ModelEndpoint for each that answers."""
+"""Render the objects of a ModelDeployment: a ModelReplica per placement, a ModelEndpoint per serving replica."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from modelplane_operator.routing.gateway.render import url_of
 
 
 def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
+    """Return the key of the ModelReplica of a placement."""
     namespace, name = deployment.key
     return Key(namespace, names.replica(namespace, name, placement.cluster, placement.index))
 
@@ -37,43 +38,48 @@ def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
 def render_replica(
     deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None, cache: ModelCache | None = None
 ) -> Manifest:
-    """The replica that stands for a placement, made from what the deployment says now, and its cluster allows."""
-    wanted = deployment.replica
-    engines = {engine.name: engine for engine in wanted.engines}
+    """Render the ModelReplica of a placement, from the current template and what its cluster allows."""
+    template = deployment.replica
+    engines = {engine.name: engine for engine in template.engines}
     return {
         "apiVersion": ModelReplica.definition.api_version,
         "kind": ModelReplica.definition.kind,
-        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
+        "metadata": {**_render_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
             "clusterName": placement.cluster,
-            **_cache_ref(wanted.model_cache_ref, placement, cache),
-            **_serving(wanted.serving, cluster),
+            **_render_cache_ref(template.model_cache_ref, placement, cache),
+            **_render_serving(template.serving, cluster),
             "podRevision": REVISION,
-            "engines": [_engine(engines[placed.name], placed, cluster) for placed in placement.engines],
+            "engines": [
+                _render_engine(engines[placed_engine.name], placed_engine, cluster)
+                for placed_engine in placement.engines
+            ],
         },
     }
 
 
-def _serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manifest:
-    """Return how the engines share the work, without the defaults, which replicas of before do not have either."""
+def _render_serving(serving: Serving | None, cluster: InferenceCluster | None) -> Manifest:
+    """Render how the engines share the work. Defaults are left out, because existing replicas do not have them."""
     if serving is None:
         return {}
-    given = allowed_serving(serving, isolation_of(cluster))
-    return {"serving": {"mode": given.mode, **given.model_dump(by_alias=True, mode="json", exclude_defaults=True)}}
+    permitted = allowed_serving(serving, isolation_of(cluster))
+    return {
+        "serving": {"mode": permitted.mode, **permitted.model_dump(by_alias=True, mode="json", exclude_defaults=True)}
+    }
 
 
-def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
-    """The cache, the volume of it that is complete, where that is not its first, and what engines are told of it."""
+def _render_cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
+    """Render the reference to the cache: its complete volume if that is not the default, its repository and size."""
     if ref is None:
         return {}
-    told = cache.on(placement.cluster) if cache else None
+    cached = cache.on(placement.cluster) if cache else None
     claim = claim_of(cache) if cache else ""
-    volume = claim or (told and told.volume)
-    other = volume and cache and volume != names.cache_volume(*cache.key)
+    volume = claim or (cached and cached.volume)
+    is_other = volume and cache and volume != names.cache_volume(*cache.key)
     return {
         "modelCacheRef": {
             "name": ref.name,
-            **({"volume": volume} if other else {}),
+            **({"volume": volume} if is_other else {}),
             **(
                 {"repo": cache.spec.hugging_face.repo}
                 if cache and cache.spec.source == "HuggingFace" and cache.spec.hugging_face
@@ -85,39 +91,39 @@ def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCach
 
 
 def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:
-    """What the deployment asks for its pods and the cluster does not allow."""
+    """Return what the deployment requests for its pods and the cluster does not allow."""
     members = (member for engine in deployment.replica.engines for member in engine.members)
-    may = isolation_of(cluster)
-    of_pods = (found for member in members for found in left_out(member.template, may))
-    return sorted({*of_pods, *paths_left_out(deployment.replica.serving, may)})
+    isolation = isolation_of(cluster)
+    of_pods = (item for member in members for item in left_out(member.template, isolation))
+    return sorted({*of_pods, *paths_left_out(deployment.replica.serving, isolation)})
 
 
 def render_endpoint(
     deployment: ModelDeployment, placement: Placement, gateway: str, server_name: str = "", port: int | None = None
 ) -> Manifest:
-    """The endpoint of a replica that answers, behind the gateway of its cluster.
+    """Render the ModelEndpoint of a serving replica, behind the gateway of its cluster.
 
-    `server_name`: what that gateway proves to be, by https; without it, it is reached by http, by `port`
-    where that is not 80.
+    `server_name` is the name in the gateway's certificate, which is then reached by HTTPS. Without it, the gateway
+    is reached by HTTP on `port`, or on 80.
     """
     prefix = replica_prefix(replica_key(deployment, placement))
-    proved = {"hostname": server_name} if server_name else {}
-    where = url_of(gateway, "https") if server_name else f"{url_of(gateway)}{f':{port}' if port else ''}"
+    hostname = {"hostname": server_name} if server_name else {}
+    address = url_of(gateway, "https") if server_name else f"{url_of(gateway)}{f':{port}' if port else ''}"
     return {
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
-        # The finalizer would be set first of all.
-        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
+        # Created with its finalizer, because a write of its own would be needed otherwise.
+        "metadata": {**_render_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
-            "url": f"{where}{prefix}v1",
+            "url": f"{address}{prefix}v1",
             "rewritePath": prefix,
-            **proved,
+            **hostname,
         },
     }
 
 
-def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
-    """The same for a replica and its endpoint: the user's labels, under ours."""
+def _render_metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
+    """Render the metadata of a replica and its endpoint: the user's labels, overridden by the operator's."""
     template = deployment.spec.template
     users = template.metadata.labels if template and template.metadata else {}
     return on_hub(
@@ -132,7 +138,8 @@ def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
     )
 
 
-def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
+def _render_engine(engine: DeployedEngine, placement: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
+    """Render an engine of a replica. Fields with their default value are left out."""
     members = {member.role: member for member in engine.members}
     return {
         "name": engine.name,
@@ -143,12 +150,13 @@ def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceC
         **({"health": engine.health.to_manifest()} if engine.health else {}),
         **({"ranks": engine.ranks} if engine.ranks > 1 else {}),
         **({"workersServe": True} if engine.workers_serve else {}),
-        "members": [_member(members[member.role], member, cluster) for member in placed.members],
+        "members": [_render_member(members[member.role], member, cluster) for member in placement.members],
     }
 
 
-def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
-    share, key = node_share(placed.pool, placed.claims, cluster), _topology_key(placed.pool, cluster)
+def _render_member(member: Member, placement: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
+    """Render a member of an engine: its node pool, device requests, default requests and pod template."""
+    share, key = node_share(placement.pool, placement.claims, cluster), _find_topology_key(placement.pool, cluster)
     requests = [
         {
             "name": claim.name,
@@ -156,11 +164,11 @@ def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster |
             "count": claim.count,
             **({"selectors": [{"cel": cel} for cel in claim.selectors]} if claim.selectors else {}),
         }
-        for claim in placed.claims
+        for claim in placement.claims
     ]
     return {
         "role": member.role,
-        "nodePoolName": placed.pool,
+        "nodePoolName": placement.pool,
         **({"deviceRequests": requests} if requests else {}),
         **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
         **({"defaultRequests": share.to_manifest()} if share else {}),
@@ -169,7 +177,7 @@ def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster |
     }
 
 
-def _topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
-    """The label by which nodes of a pool are on one fabric."""
+def _find_topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
+    """Return the node label that groups the nodes of a pool by fabric, or None if the pool has no fabric."""
     pools = cluster.spec.node_pools if cluster else ()
-    return next((one.fabric.topology_key for one in pools if one.name == pool and one.fabric), None)
+    return next((pool_.fabric.topology_key for pool_ in pools if pool_.name == pool and pool_.fabric), None)

@@ -1,1 +1,1 @@
-"""LLMInference: one model by its name."""
+"""LLMInference: serve one model by its name."""

@@ -1,4 +1,4 @@
-"""LLMInference: where it is to be, what is there and where it was before, and who wakes it."""
+"""The LLMInference controller: what a plan reads at the current and former locations, and which changes enqueue it."""
 
 from __future__ import annotations
 
@@ -27,41 +27,49 @@ from modelplane_operator.models.llm_inference.tenant_clusters import KEY, Tenant
 INFERENCES, CLUSTERS = of(LLMInference), of(InferenceCluster)
 DEPLOYMENTS, SERVICES = of(ModelDeployment), of(ModelService)
 KINDS = {"VLLMRuntime": (VLLM_RUNTIME, INGRESS), "Deployment": (DEPLOYMENT, SERVICE, INGRESS)}
+"""Types that an LLMInference has objects of, by runtime."""
 
 Grants = Collection[tuple[str, str]]
-"""Pairs: a namespace of the hub, and one of the hub's in which its LLMInferences may be, or a host of theirs there."""
+"""(source namespace, allowed target namespace on the hub), or (source namespace, allowed Ingress host)."""
 
 
-def _places(inference: Manifest) -> tuple[str, ...]:
-    """The names by which it says where it is to be, and was."""
-    named = section(inference, "spec").get("providerConfigName")
-    before = [one.get("name", "") for one in section(inference, "status").get("locations") or ()]
-    return tuple(dict.fromkeys(filter(None, (named, *before))))
+def _list_location_names(inference: Manifest) -> tuple[str, ...]:
+    """Return the provider names of the current and former locations of an LLMInference."""
+    provider = section(inference, "spec").get("providerConfigName")
+    former = [location.get("name", "") for location in section(inference, "status").get("locations") or ()]
+    return tuple(dict.fromkeys(filter(None, (provider, *former))))
 
 
-INDEXES: Indexes = {INFERENCES: {"place": _places}}
+INDEXES: Indexes = {INFERENCES: {"place": _list_location_names}}
+"""Indexes of the hub's informers."""
 
 
 def controller(
     referenced: ReferencedObjects, tenants: TenantClusters, on_hub: Grants, hosts: Grants
 ) -> Controller[LLMInference, Observed]:
-    """`referenced`: Secrets of tenants, read by name; `on_hub`: who may be where with `incluster`, `hosts`: how."""
+    """Return the controller for LLMInferences.
+
+    `referenced` reads tenants' Secrets by name. `on_hub` has the namespaces that `incluster` may use, and `hosts`
+    the Ingress hosts that it may use.
+    """
 
     async def observe(inference: LLMInference, clients: Clients) -> Observed:
-        uid, homes = inference.metadata.uid or "", (inference.key.namespace,)
+        uid, namespaces = inference.metadata.uid or "", (inference.key.namespace,)
         terminating = inference.metadata.deletion_timestamp is not None
         target = None
         if inference.spec.placement == "Cluster" and not terminating:
-            target = await _target(inference, clients, referenced, tenants, on_hub, hosts=hosts)
-        wanted = (target,) if isinstance(target, Location) else ()
-        places = tuple(dict.fromkeys((*wanted, *inference.locations)))
-        states = await asyncio.gather(*(_state(inference, one, clients, referenced, tenants) for one in places))
+            target = await _resolve_target(inference, clients, referenced, tenants, on_hub, hosts=hosts)
+        current = (target,) if isinstance(target, Location) else ()
+        locations = tuple(dict.fromkeys((*current, *inference.locations)))
+        states = await asyncio.gather(
+            *(_observe_location(inference, location, clients, referenced, tenants) for location in locations)
+        )
         return Observed(
             inference,
             target,
             clients.now(),
-            dict(zip(places, states, strict=True)),
-            tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, homes)),
+            dict(zip(locations, states, strict=True)),
+            tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, namespaces)),
         )
 
     return Controller(
@@ -73,14 +81,14 @@ def controller(
             SERVICES: owner_of_kind("LLMInference"),
             CLUSTERS: _on_cluster,
         },
-        on_connection=_concerned,
-        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # whose clusters may answer slowly
+        on_connection=_find_affected,
+        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # a tenant's clusters may answer slowly
         indexes=INDEXES,
         while_leading=(tenants.run,),
     )
 
 
-async def _target(
+async def _resolve_target(
     inference: LLMInference,
     clients: Clients,
     referenced: ReferencedObjects,
@@ -89,105 +97,109 @@ async def _target(
     *,
     hosts: Grants,
 ) -> Location | UnusableTarget:
-    """Where it is to be. One that is somewhere stays with what led there, whatever else comes to have that name."""
-    name, home, there = inference.spec.provider_config_name or "", inference.key.namespace, inference.target_namespace
+    """Return the target location, or the reason why it cannot be used.
+
+    An object that has a location keeps its type of target, even if another object gets the same name later.
+    """
+    name, home, dest = inference.spec.provider_config_name or "", inference.key.namespace, inference.target_namespace
     if name == IN_CLUSTER:
-        if (home, there) in on_hub and not is_reserved(there):
-            given = [host for source, host in hosts if source == home]
-            refused = _host_refused(inference, given, "The hub", "the chart's llmInferences.hostsOnHub")
-            return refused or Location(target="Hub", name=name, namespace=there)
-        words = f"LLMInferences of namespace {home} may not be in namespace {there} of the hub: the platform team lets "
+        if (home, dest) in on_hub and not is_reserved(dest):
+            granted_hosts = [host for source, host in hosts if source == home]
+            rejection = _check_host(inference, granted_hosts, "The hub", "the chart's llmInferences.hostsOnHub")
+            return rejection or Location(target="Hub", name=name, namespace=dest)
+        text = f"LLMInferences of namespace {home} may not be in namespace {dest} of the hub: the platform team lets "
         return UnusableTarget(
-            TargetResolved.NOT_GRANTED, f"{words}them by {home}={there} in the chart's llmInferences.onHub"
+            TargetResolved.NOT_GRANTED, f"{text}them by {home}={dest} in the chart's llmInferences.onHub"
         )
-    before = {one.target for one in inference.locations if one.name == name}
+    previous = {item.target for item in inference.locations if item.name == name}
     secret = Key(home, name)
-    found = None
-    if before != {"InferenceCluster"}:
+    kubeconfig_secret = None
+    if previous != {"InferenceCluster"}:
         try:
-            found = await referenced.find(SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key))
+            kubeconfig_secret = await referenced.find(
+                SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key)
+            )
         except Forbidden as error:
-            if "Secret" in before:
+            if "Secret" in previous:
                 return UnusableTarget(TargetResolved.INVALID_KUBECONFIG, f"Secret {secret} cannot be read: {error}")
-    if found is not None:
+    if kubeconfig_secret is not None:
         try:
-            access = await tenants.access(secret, found)
+            access = await tenants.access(secret, kubeconfig_secret)
         except KubeconfigError as error:
             return UnusableTarget(TargetResolved.INVALID_KUBECONFIG, str(error))
-        return Location(target="Secret", name=name, server=access.server, namespace=there)
-    if "Secret" in before:
-        words = f"Secret {secret} does not exist any more: put it back, or name another; what is there stays"
-        return UnusableTarget(TargetResolved.NOT_FOUND, words)
+        return Location(target="Secret", name=name, server=access.server, namespace=dest)
+    if "Secret" in previous:
+        text = f"Secret {secret} does not exist any more: put it back, or name another; what is there stays"
+        return UnusableTarget(TargetResolved.NOT_FOUND, text)
     cluster = find(clients.hub, CLUSTERS, Key("", name))
     grants = InferenceCluster.parse(cluster).spec.llm_inferences if cluster else ()
-    grant = next((one for one in grants if one.namespace == home and there in one.target_namespaces), None)
-    if grant is not None and not is_reserved(there):
-        where = "ingressHosts of its spec.llmInferences"
-        refused = _host_refused(inference, grant.ingress_hosts, f"InferenceCluster {name}", where)
-        return refused or Location(target="InferenceCluster", name=name, namespace=there)
-    # The same whether there is such a cluster or not: which there are is not for every tenant to find out.
-    words = (
+    grant = next((item for item in grants if item.namespace == home and dest in item.target_namespaces), None)
+    if grant is not None and not is_reserved(dest):
+        field = "ingressHosts of its spec.llmInferences"
+        rejection = _check_host(inference, grant.ingress_hosts, f"InferenceCluster {name}", field)
+        return rejection or Location(target="InferenceCluster", name=name, namespace=dest)
+    # The message does not reveal whether the cluster exists: tenants must not be able to enumerate clusters.
+    text = (
         f"There is no Secret {secret}, and no InferenceCluster {name} that lets namespace {home} have LLMInferences in "
-        f"its namespace {there}: the platform team does so in its spec.llmInferences"
+        f"its namespace {dest}: the platform team does so in its spec.llmInferences"
     )
-    return UnusableTarget(TargetResolved.NOT_GRANTED, words)
+    return UnusableTarget(TargetResolved.NOT_GRANTED, text)
 
 
-def _host_refused(inference: LLMInference, given: Iterable[str], cluster: str, where: str) -> UnusableTarget | None:
-    """Why its Ingress would be somebody else's, on a cluster that others share."""
+def _check_host(inference: LLMInference, granted: Iterable[str], cluster: str, field: str) -> UnusableTarget | None:
+    """Return the reason why the Ingress host is not granted on a shared cluster, or None."""
     host, home = inference.spec.ingress_host, inference.key.namespace
-    if not host or is_among(host, given):
+    if not host or is_among(host, granted):
         return None
-    words = (
-        f"{cluster} lets LLMInferences of namespace {home} have no host {host}: the platform team does so in {where}"
-    )
-    return UnusableTarget(TargetResolved.HOST_NOT_GRANTED, words)
+    text = f"{cluster} lets LLMInferences of namespace {home} have no host {host}: the platform team does so in {field}"
+    return UnusableTarget(TargetResolved.HOST_NOT_GRANTED, text)
 
 
-async def _state(
+async def _observe_location(
     inference: LLMInference,
-    place: Location,
+    location: Location,
     clients: Clients,
     referenced: ReferencedObjects,
     tenants: TenantClusters,
 ) -> ClusterState:
-    name = place.name
+    """Return the state of one location. Any error is part of the state, so that other locations are still read."""
+    name = location.name
     try:
-        match place.target:
+        match location.target:
             case "Hub":
                 name = HUB
             case "Secret":
-                name = await _connection(inference, place, referenced, tenants)
+                name = await _connect_tenant(inference, location, referenced, tenants)
             case "InferenceCluster":
                 pass
         async with a_look():
-            return await _looked(inference, place, name, clients.cluster(name))
+            return await _read_objects(inference, location, name, clients.cluster(name))
     except ClientError as error:
-        return ClusterState(name, error, connecting=_connecting(clients, name))
-    except Exception as error:  # noqa: BLE001 - a hostile one may answer anything, and the others are looked at, too
+        return ClusterState(name, error, connecting=_is_connecting(clients, name))
+    except Exception as error:  # noqa: BLE001 - a hostile cluster may answer anything
         return ClusterState(name, unreadable(name, error, clients.repeats))
 
 
-async def _looked(inference: LLMInference, place: Location, name: str, cluster: Cluster) -> ClusterState:
-    """What is in one place, by questions."""
-    kube, key = cluster.kube, Key(place.namespace, inference.key.name)
+async def _read_objects(inference: LLMInference, location: Location, name: str, cluster: Cluster) -> ClusterState:
+    """Read the objects of the LLMInference at one location, by requests."""
+    kube, key = cluster.kube, Key(location.namespace, inference.key.name)
     runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
-    kinds = [one for one in KINDS[inference.spec.runtime] if runtimes or one != VLLM_RUNTIME]
-    found = [one for kind in kinds if (one := await kube.find(kind, key)) is not None]
-    for one in found:
-        check_metadata(one["metadata"])
-    mine = tuple(one for one in found if ours(one, inference))
-    others = tuple(one for one in found if not ours(one, inference))
-    token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
-    if runtimes and not mine:
-        others += await _engine_of_another(kube, key, inference.spec.runtime)
+    kinds = [item for item in KINDS[inference.spec.runtime] if runtimes or item != VLLM_RUNTIME]
+    objects = [item for kind in kinds if (item := await kube.find(kind, key)) is not None]
+    for item in objects:
+        check_metadata(item["metadata"])
+    own = tuple(item for item in objects if ours(item, inference))
+    others = tuple(item for item in objects if not ours(item, inference))
+    token = VLLM_RUNTIME in kinds and await _has_token(kube, location.namespace, own)
+    if runtimes and not own:
+        others += await _find_foreign_engine(kube, key, inference.spec.runtime)
     return ClusterState(
-        name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified
+        name, runtimes=runtimes, children=own, others=others, token=token, unverified=cluster.unverified
     )
 
 
-def _connecting(clients: Clients, name: str) -> bool:
-    """Whether a cluster has not had the time to answer yet."""
+def _is_connecting(clients: Clients, name: str) -> bool:
+    """True if a cluster has not had time to answer yet."""
     try:
         health = clients.cluster(name).health
     except ClientError as error:
@@ -195,55 +207,62 @@ def _connecting(clients: Clients, name: str) -> bool:
     return health.error is None and not health.answers
 
 
-async def _connection(
-    inference: LLMInference, place: Location, referenced: ReferencedObjects, tenants: TenantClusters
+async def _connect_tenant(
+    inference: LLMInference, location: Location, referenced: ReferencedObjects, tenants: TenantClusters
 ) -> str:
-    """The way by which a Secret of the object's own namespace led there, if it still does."""
-    secret = Key(inference.key.namespace, place.name)
-    found = await referenced.find(SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key))
-    if found is None:
+    """Return the connection for the tenant's Secret, if it still leads to the same API server.
+
+    Raise KubeconfigError if the Secret is missing or invalid, and Unreachable if it leads to another server.
+    """
+    secret = Key(inference.key.namespace, location.name)
+    manifest = await referenced.find(SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key))
+    if manifest is None:
         raise KubeconfigError(f"Secret {secret} does not exist any more")
-    access = await tenants.access(secret, found)
-    if access.server != place.server:
+    access = await tenants.access(secret, manifest)
+    if access.server != location.server:
         raise Unreachable(f"Secret {secret} leads to another API server than before")
     return tenants.connect(secret, access)
 
 
-async def _token(kube: Kube, namespace: str, children: Iterable[Manifest]) -> bool:
-    """Whether there is a token for models that ask for one. Where nobody lets us look, it stays as it is."""
+async def _has_token(kube: Kube, namespace: str, children: Iterable[Manifest]) -> bool:
+    """True if a Hugging Face token exists; the last applied state while reading the Secret is forbidden."""
     try:
         secret = await kube.find(SECRET, Key(namespace, TOKEN_SECRET))
     except Forbidden:
-        runtimes = (one for one in children if one["kind"] == VLLM_RUNTIME.kind)
-        return any(section(one, "spec", "model").get("hfTokenSecret") for one in runtimes)
+        runtimes = (runtime for runtime in children if runtime["kind"] == VLLM_RUNTIME.kind)
+        return any(section(runtime, "spec", "model").get("hfTokenSecret") for runtime in runtimes)
     return secret is not None and TOKEN_KEY in section(secret, "data")
 
 
-async def _engine_of_another(kube: Kube, key: Key, runtime: str) -> tuple[Manifest, ...]:
-    """The engine of that name that another has by the other runtime.
+async def _find_foreign_engine(kube: Kube, key: Key, runtime: str) -> tuple[Manifest, ...]:
+    """Return a foreign engine with the same name and the other runtime.
 
-    The production stack makes a Deployment of its VLLMRuntime's name, and would make one of ours its own.
+    The production stack creates a Deployment with the name of its VLLMRuntime, and would take over an existing one.
     """
-    with suppress(Forbidden):  # then none was made with this account
+    with suppress(Forbidden):  # then none was created with this account
         if runtime == "Deployment":
-            found = await kube.find(VLLM_RUNTIME, key)
-            return (found,) if found else ()
-        found = await kube.find(DEPLOYMENT, key)
-        if found and labels_of(found).get(labels.OWNER_KIND) == LLMInference.definition.kind:
-            return (found,)
+            engine = await kube.find(VLLM_RUNTIME, key)
+            return (engine,) if engine else ()
+        engine = await kube.find(DEPLOYMENT, key)
+        if engine and labels_of(engine).get(labels.OWNER_KIND) == LLMInference.definition.kind:
+            return (engine,)
     return ()
 
 
-# Who is woken ---------------------------------------------------------------------------------------------------------
+# Mappers --------------------------------------------------------------------------------------------------------------
 
 
-def _concerned(connection: str, hub: Cluster) -> Iterable[Key]:
-    """Whoever is, was or is to be where a connection leads; a tenant's leads nobody of another namespace."""
+def _find_affected(connection: str, hub: Cluster) -> Iterable[Key]:
+    """Return the LLMInferences that use or used a connection.
+
+    A tenant's connection concerns only its own namespace.
+    """
     informer, secret = hub.find(INFERENCES), secret_of(connection)
-    named = map(key_of, informer.by("place", secret.name if secret else connection)) if informer else ()
-    return [key for key in named if secret is None or key.namespace == secret.namespace]
+    keys = map(key_of, informer.by("place", secret.name if secret else connection)) if informer else ()
+    return [key for key in keys if secret is None or key.namespace == secret.namespace]
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
-    before, after = (one and section(one, "spec").get("llmInferences") for one in change)
-    return _concerned(change.latest["metadata"]["name"], hub) if before != after else ()
+    """Return the LLMInferences on a cluster whose grants change."""
+    old, new = (cluster and section(cluster, "spec").get("llmInferences") for cluster in change)
+    return _find_affected(change.latest["metadata"]["name"], hub) if old != new else ()

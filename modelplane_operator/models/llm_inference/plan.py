@@ -1,8 +1,8 @@
-"""One LLMInference: what is to be where, what is left of before, and what became of it.
+"""Plan an LLMInference: its objects at the target location, and the removal of old copies elsewhere.
 
-A place is written into the status before anything is made there, and stays there until nothing of ours was seen in it:
-so an operator that was down when the target changed, or is killed at any write, still knows where to look. Old copies
-go once the new one is there; what cannot be read or reached deletes nothing.
+A location is stored in the status before objects are created there, and stays until none were observed in it. So an
+operator that was down when the target changed, or that crashes at any write, still knows the old locations. Old
+copies are deleted once the new one exists. Errors never cause a deletion.
 """
 
 from __future__ import annotations
@@ -37,37 +37,41 @@ from modelplane_operator.models.llm_inference.llm_engine import model_ready, rep
 from modelplane_operator.models.llm_inference.model_memory import MemoryRequirement, memory_need
 from modelplane_operator.models.llm_inference.render import render_in_fleet, render_on_cluster
 
-AT_ONCE: Final = 0.1  # what was only written down is made
-REQUEUE_AFTER: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
+AT_ONCE: Final = 0.1  # the next run creates the objects
+"""Seconds until a location that was just stored gets its objects."""
+REQUEUE_AFTER: Final = 20.0  # locations are not watched: a kubeconfig may not permit it
+"""Seconds between runs while the object is not at rest."""
 AT_REST: Final = 60.0
+"""Seconds between runs while nothing changes, or while only a user can resolve a problem."""
 INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
+"""Advice for clusters without VLLMRuntimes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """One place, as it was seen."""
+    """The objects at one location, or the error in reading them."""
 
     cluster: str = HUB
-    """The connection that leads there."""
+    """Name of the connection to the location."""
     error: ClientError | None = None
-    """Why it could not be asked."""
+    """Error in reading the location, or None."""
     connecting: bool = False
-    """Whether that is because nobody has asked it yet."""
+    """True if the connection is still being opened."""
     runtimes: bool = True
-    """Whether the cluster knows VLLMRuntimes."""
+    """True if the cluster serves VLLMRuntimes."""
     children: tuple[Manifest, ...] = ()
-    """What is there of the object's name and is ours."""
+    """Own objects with the name of the LLMInference."""
     others: tuple[Manifest, ...] = ()
-    """What is there of that name and is not."""
+    """Foreign objects with that name."""
     token: bool = False
-    """Whether there is a Hugging Face token, or was one when nobody lets us look."""
+    """True if a Hugging Face token exists; the last applied state while reading the Secret is forbidden."""
     unverified: str = ""
-    """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+    """Reason why the API server's identity is not verified; "" if it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusableTarget:
-    """Why nothing can be made where the object says."""
+    """A reason why the target location cannot be used."""
 
     reason: TargetResolved
     message: str
@@ -75,79 +79,90 @@ class UnusableTarget:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An LLMInference, where it is to be, and all places that it is or was in."""
+    """An LLMInference, its target, and the states of its current and former locations."""
 
     inference: LLMInference
     target: Location | UnusableTarget | None
-    """None with placement Fleet."""
+    """The target location, or why it is unusable; None with placement Fleet."""
     now: datetime
+    """Time of the plan."""
     states: Mapping[Location, ClusterState] = field(default_factory=dict[Location, ClusterState])
+    """State of each current or former location."""
     in_fleet: tuple[Manifest, ...] = ()
-    """The ModelDeployment and ModelService that are ours."""
+    """Own ModelDeployment and ModelService on the hub."""
 
 
 def plan(seen: Observed) -> Plan:
+    """Return the steps and the status for an observed LLMInference."""
     if seen.inference.metadata.deletion_timestamp is not None:
         return _teardown(seen)
-    return _fleet(seen) if seen.target is None else _cluster(seen, seen.target)
+    return _plan_in_fleet(seen) if seen.target is None else _plan_on_cluster(seen, seen.target)
 
 
-# A cluster that is named ----------------------------------------------------------------------------------------------
+# On a named cluster ---------------------------------------------------------------------------------------------------
 
 
-def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
-    inference, now, known = seen.inference, seen.now, seen.inference.locations
+def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> Plan:
+    """Return the plan for a target cluster: store the location, apply the objects, then remove old copies."""
+    inference, now, previous = observed.inference, observed.now, observed.inference.locations
     if isinstance(target, UnusableTarget):
-        judged = target.reason.condition(now, message=target.message)
-        told = _status(seen, known, judged, _unasked(seen), _unknown(seen, target.message))
-        return Plan(status=told, requeue_after=AT_REST)
-    state = seen.states[target]
-    if state.connecting and target in known:  # what was known of it stays
+        problem = target.reason.condition(now, message=target.message)
+        new_status = _compute_status(
+            observed, previous, problem, _runtime_unknown(observed), _unknown_condition(observed, target.message)
+        )
+        return Plan(status=new_status, requeue_after=AT_REST)
+    state = observed.states[target]
+    if state.connecting and target in previous:  # the previous status stays
         return Plan(requeue_after=REQUEUE_AFTER)
     if state.error is not None:
-        words = f"In {target}: {_why(target, state.error)}"
-        judged = _unanswered(target, state).condition(now, message=words)
-        told = _status(seen, known, judged, _unasked(seen), _unknown(seen, words))
-        return Plan(status=told, requeue_after=REQUEUE_AFTER)
-    wanted = render_on_cluster(inference, token=state.token)
-    kinds = {*map(type_of, wanted), DEPLOYMENT, VLLM_RUNTIME}
-    if taken := [f"{one['kind']} {key_of(one)}" for one in state.others if type_of(one) in kinds]:
-        words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
-        judged = ModelReady.NAME_TAKEN.condition(now, message=words)
-        return Plan(status=_status(seen, known, judged), requeue_after=REQUEUE_AFTER)
+        text = f"In {target}: {_describe_error(target, state.error)}"
+        problem = _target_reason(target, state).condition(now, message=text)
+        new_status = _compute_status(
+            observed, previous, problem, _runtime_unknown(observed), _unknown_condition(observed, text)
+        )
+        return Plan(status=new_status, requeue_after=REQUEUE_AFTER)
+    desired = render_on_cluster(inference, token=state.token)
+    kinds = {*map(type_of, desired), DEPLOYMENT, VLLM_RUNTIME}
+    if conflicts := [f"{item['kind']} {key_of(item)}" for item in state.others if type_of(item) in kinds]:
+        text = f"{listed(conflicts)} in {target} is not this LLMInference's: delete it, or give this one another name"
+        problem = ModelReady.NAME_TAKEN.condition(now, message=text)
+        return Plan(status=_compute_status(observed, previous, problem), requeue_after=REQUEUE_AFTER)
     doubt = f"; anybody on the way there can take its place: {state.unverified}" if state.unverified else ""
     resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}{doubt}")
-    if target not in known:
-        kept = tuple(one for one in known if not (state.children and _moved(one, target)))
-        if len(kept) >= LOCATIONS:
-            words = f"There are old copies in {counted(len(kept), 'place')}: {_where(kept)}; let go of them first"
-            full = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=words)
-            return Plan(status=_status(seen, kept, full), requeue_after=AT_REST)
-        return Plan((KEEP,), _status(seen, (*kept, target), resolved), AT_ONCE)
-    old = tuple(one for one in known if one != target)
+    if target not in previous:
+        others = tuple(item for item in previous if not (state.children and _is_same_but_moved(item, target)))
+        if len(others) >= LOCATIONS:
+            text = f"There are old copies in {counted(len(others), 'place')}: {_join(others)}; let go of them first"
+            too_many = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=text)
+            return Plan(status=_compute_status(observed, others, too_many), requeue_after=AT_REST)
+        return Plan((KEEP,), _compute_status(observed, (*others, target), resolved), AT_ONCE)
+    old_locations = tuple(item for item in previous if item != target)
     if inference.spec.runtime == "VLLMRuntime" and not state.runtimes:
-        words = f"The cluster does not know VLLMRuntimes: {INSTALL}"
-        lacking = RuntimeAvailable.NOT_INSTALLED.condition(now, message=words)
-        return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), REQUEUE_AFTER)
-    steps: list[Step] = [KEEP, *(Apply(one, state.cluster) for one in wanted)]
-    steps += prune(state.children, wanted, owner=_uid(seen), cluster=state.cluster)
-    left = _still_there(seen, old)
-    engine = next((one for one in state.children if one["kind"] == inference.spec.runtime), None)
+        text = f"The cluster does not know VLLMRuntimes: {INSTALL}"
+        not_installed = RuntimeAvailable.NOT_INSTALLED.condition(now, message=text)
+        return Plan(
+            (KEEP,), _compute_status(observed, previous, resolved, not_installed, model_ready(None, now)), REQUEUE_AFTER
+        )
+    steps: list[Step] = [KEEP, *(Apply(item, state.cluster) for item in desired)]
+    steps += prune(state.children, desired, owner=_owner_uid(observed), cluster=state.cluster)
+    nonempty = _nonempty_locations(observed, old_locations)
+    engine = next((item for item in state.children if item["kind"] == inference.spec.runtime), None)
     if engine is not None:
-        steps += _removed(seen, left)
-        steps += [delete(one) for one in seen.in_fleet]
-    available = _runtime_available(seen, RuntimeAvailable.AVAILABLE)
+        steps += _delete_copies(observed, nonempty)
+        steps += [delete(item) for item in observed.in_fleet]
+    available = _runtime_condition(observed, RuntimeAvailable.AVAILABLE)
     ready = model_ready(engine, now)
-    at_rest = not left and not seen.in_fleet and ready.status == "True"
-    status = _status(seen, (target, *left), resolved, available, ready, old=old)
-    ingress = next((one for one in state.children if one["kind"] == "Ingress"), None)
+    is_stable = not nonempty and not observed.in_fleet and ready.status == "True"
+    status = _compute_status(observed, (target, *nonempty), resolved, available, ready, old=old_locations)
+    ingress = next((item for item in state.children if item["kind"] == "Ingress"), None)
     host = inference.spec.ingress_host
     url = f"http://{host}" if host and ingress else None
-    told = status.model_copy(update={"url": url, "replicas": replicas(engine)})
-    return Plan(tuple(steps), told, AT_REST if at_rest else REQUEUE_AFTER)
+    new_status = status.model_copy(update={"url": url, "replicas": replicas(engine)})
+    return Plan(tuple(steps), new_status, AT_REST if is_stable else REQUEUE_AFTER)
 
 
-def _unanswered(target: Location, state: ClusterState) -> TargetResolved:
+def _target_reason(target: Location, state: ClusterState) -> TargetResolved:
+    """Return the reason of TargetResolved for an error at the target."""
     match state.error:
         case Forbidden():
             return TargetResolved.FORBIDDEN
@@ -157,175 +172,200 @@ def _unanswered(target: Location, state: ClusterState) -> TargetResolved:
             return TargetResolved.CONNECTING if state.connecting else TargetResolved.UNREACHABLE
 
 
-def _unasked(seen: Observed) -> Condition:
-    return _runtime_available(seen, RuntimeAvailable.NOT_KNOWN)
+def _runtime_unknown(observed: Observed) -> Condition:
+    """Return the RuntimeAvailable condition while the cluster could not be asked."""
+    return _runtime_condition(observed, RuntimeAvailable.NOT_KNOWN)
 
 
-def _runtime_available(seen: Observed, reason: RuntimeAvailable) -> Condition:
-    needed = seen.inference.spec.runtime == "VLLMRuntime"
-    return (reason if needed else RuntimeAvailable.NOT_NEEDED).condition(seen.now)
+def _runtime_condition(observed: Observed, reason: RuntimeAvailable) -> Condition:
+    """Return the RuntimeAvailable condition; only VLLMRuntimes need a runtime."""
+    needed = observed.inference.spec.runtime == "VLLMRuntime"
+    return (reason if needed else RuntimeAvailable.NOT_NEEDED).condition(observed.now)
 
 
 # The fleet ------------------------------------------------------------------------------------------------------------
 
 
-def _fleet(seen: Observed) -> Plan:
-    inference, now, known = seen.inference, seen.now, seen.inference.locations
+def _plan_in_fleet(observed: Observed) -> Plan:
+    """Return the plan for placement Fleet: a ModelDeployment and a ModelService, then the removal of old copies."""
+    inference, now, previous = observed.inference, observed.now, observed.inference.locations
     need = memory_need(inference)
-    words = memory_words(inference, need)
+    message = memory_words(inference, need)
     if need is None:
-        unknown = MemoryKnown.NOT_KNOWN.condition(now, message=words)
-        return Plan(status=_status(seen, known, unknown, _in_fleet(seen)))
-    left = _still_there(seen, known)
-    steps: list[Step] = [Apply(one) for one in render_in_fleet(inference, need.per_gpu)]
-    if seen.in_fleet:
-        steps += _removed(seen, left)
-    if not left:
+        unknown = MemoryKnown.NOT_KNOWN.condition(now, message=message)
+        return Plan(status=_compute_status(observed, previous, unknown, _fleet_condition(observed)))
+    nonempty = _nonempty_locations(observed, previous)
+    steps: list[Step] = [Apply(item) for item in render_in_fleet(inference, need.per_gpu)]
+    if observed.in_fleet:
+        steps += _delete_copies(observed, nonempty)
+    if not nonempty:
         steps.append(LET_GO)
-    reason = next(one for one in MemoryKnown if one.reason == need.known)
-    status = _status(seen, left, reason.condition(now, message=words), _in_fleet(seen), old=known)
-    found = {one["kind"]: one for one in seen.in_fleet}
-    service, deployment = (found.get(kind, Manifest()) for kind in ("ModelService", "ModelDeployment"))
-    told = {
+    reason = next(item for item in MemoryKnown if item.reason == need.known)
+    status = _compute_status(
+        observed, nonempty, reason.condition(now, message=message), _fleet_condition(observed), old=previous
+    )
+    by_kind = {item["kind"]: item for item in observed.in_fleet}
+    service, deployment = (by_kind.get(kind_name, Manifest()) for kind_name in ("ModelService", "ModelDeployment"))
+    fields = {
         "url": section(service, "status").get("address"),
         "replicas": section(deployment, "status", "replicas").get("ready"),
         "memory_per_gpu": f"{need.per_gpu}Gi",
     }
-    return Plan(tuple(steps), status.model_copy(update=told), REQUEUE_AFTER if left else None)
+    return Plan(tuple(steps), status.model_copy(update=fields), REQUEUE_AFTER if nonempty else None)
 
 
 def memory_words(inference: LLMInference, need: MemoryRequirement | None) -> str:
-    """What its GPUs have to have, and how that is known."""
+    """Return a message about the memory that the GPUs must have, and how it was determined."""
     if need is None:
         return f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
     return f"{need.words}: {counted(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
 
 
-def _in_fleet(seen: Observed) -> Condition:
-    if len(seen.in_fleet) < 2:
-        return ModelReady.NOT_CREATED.condition(seen.now)
-    for one in seen.in_fleet:
-        ready = condition(one, Ready.__name__)
+def _fleet_condition(observed: Observed) -> Condition:
+    """Return the ModelReady condition of the ModelDeployment and ModelService."""
+    if len(observed.in_fleet) < 2:
+        return ModelReady.NOT_CREATED.condition(observed.now)
+    for child in observed.in_fleet:
+        ready = condition(child, Ready.__name__)
         if not ready.is_true:
-            words = f"{one['kind']} {one['metadata']['name']} is not ready: {ready.why}"
-            return ModelReady.NOT_READY.condition(seen.now, message=words)
+            message = f"{child['kind']} {child['metadata']['name']} is not ready: {ready.why}"
+            return ModelReady.NOT_READY.condition(observed.now, message=message)
         if not ready.current:
-            words = f"{one['kind']} {one['metadata']['name']} is being changed"
-            return ModelReady.NOT_READY.condition(seen.now, message=words)
-    return ModelReady.READY.condition(seen.now)
+            message = f"{child['kind']} {child['metadata']['name']} is being changed"
+            return ModelReady.NOT_READY.condition(observed.now, message=message)
+    return ModelReady.READY.condition(observed.now)
 
 
-# What was before ------------------------------------------------------------------------------------------------------
+# Old locations --------------------------------------------------------------------------------------------------------
 
 
-def _teardown(seen: Observed) -> Plan:
-    left = _still_there(seen, seen.inference.locations)
-    steps = _removed(seen, left) if left else (LET_GO,)
-    words = f"Something of it is in {_where(left)}" if left else ""
-    stuck = _stuck(seen, left)
-    told = Ready.DELETING.condition(seen.now, message=stuck or words)
-    status = LLMInferenceStatus(locations=left, conditions=(told,))
-    return Plan(tuple(steps), status, REQUEUE_AFTER if stuck else AT_ONCE * 10)
+def _teardown(observed: Observed) -> Plan:
+    """Return the next steps to delete all copies; the finalizer is removed last."""
+    nonempty = _nonempty_locations(observed, observed.inference.locations)
+    steps = _delete_copies(observed, nonempty) if nonempty else (LET_GO,)
+    message = f"Something of it is in {_join(nonempty)}" if nonempty else ""
+    blocked = _describe_blocked(observed, nonempty)
+    deleting = Ready.DELETING.condition(observed.now, message=blocked or message)
+    status = LLMInferenceStatus(locations=nonempty, conditions=(deleting,))
+    return Plan(tuple(steps), status, REQUEUE_AFTER if blocked else AT_ONCE * 10)
 
 
-def _still_there(seen: Observed, places: Iterable[Location]) -> tuple[Location, ...]:
-    """Those in which something is or may be."""
-    return tuple(one for one in places if not _gone(seen, one))
+def _nonempty_locations(observed: Observed, locations: Iterable[Location]) -> tuple[Location, ...]:
+    """Return the locations that have, or may have, own objects."""
+    return tuple(location for location in locations if not _is_empty(observed, location))
 
 
-def _gone(seen: Observed, place: Location) -> bool:
-    state = seen.states[place]
+def _is_empty(observed: Observed, location: Location) -> bool:
+    """True if a location has no own objects.
+
+    An unreadable one counts only if the object is annotated as abandoned.
+    """
+    state = observed.states[location]
     if state.error is not None:
-        return _abandoned(seen)
+        return _is_abandoned(observed)
     return not state.children
 
 
-def _removed(seen: Observed, places: Iterable[Location]) -> tuple[Step, ...]:
+def _delete_copies(observed: Observed, locations: Iterable[Location]) -> tuple[Step, ...]:
+    """Return the deletions of own objects at readable locations."""
     return tuple(
         delete(child, cluster=state.cluster)
-        for state in (seen.states[place] for place in places)
+        for state in (observed.states[location] for location in locations)
         if state.error is None
         for child in state.children
     )
 
 
-def _stuck(seen: Observed, places: Iterable[Location]) -> str:
-    """Why some of what was made stays; empty when nothing keeps it."""
-    wrong = [f"{one}: {_why(one, error)}" for one in places if (error := seen.states[one].error) is not None]
+def _describe_blocked(observed: Observed, locations: Iterable[Location]) -> str:
+    """Return why some old copies remain, with advice; "" if nothing blocks their removal."""
+    problems = [
+        f"{location}: {_describe_error(location, error)}"
+        for location in locations
+        if (error := observed.states[location].error) is not None
+    ]
     remedy = f"Bring the way there back, or annotate the object {labels.ABANDON}=true to leave what is there behind"
-    return f"{'; '.join(wrong)}. {remedy}" if wrong else ""
+    return f"{'; '.join(problems)}. {remedy}" if problems else ""
 
 
-def _why(place: Location, error: ClientError) -> str:
-    """Return why a place could not be asked, in its server's words only where a Secret of the tenant's leads there."""
-    return str(error) if place.target == "Secret" else refused(error)
+def _describe_error(location: Location, error: ClientError) -> str:
+    """Return a message about an error. The server's own text is included only for a tenant's own Secret."""
+    return str(error) if location.target == "Secret" else refused(error)
 
 
-def _abandoned(seen: Observed) -> bool:
-    return seen.inference.metadata.annotations.get(labels.ABANDON) == "true"
+def _is_abandoned(observed: Observed) -> bool:
+    """True if the user has annotated the object to leave unreachable copies behind."""
+    return observed.inference.metadata.annotations.get(labels.ABANDON) == "true"
 
 
-def _moved(place: Location, target: Location) -> bool:
-    """Whether a place is this one but for the address of its API server."""
-    return place.model_copy(update={"server": None}) == target.model_copy(update={"server": None})
+def _is_same_but_moved(location: Location, target: Location) -> bool:
+    """True if two locations differ only in the address of the API server."""
+    return location.model_copy(update={"server": None}) == target.model_copy(update={"server": None})
 
 
-# What is told ---------------------------------------------------------------------------------------------------------
+# Status ---------------------------------------------------------------------------------------------------------------
 
 
-def _status(
-    seen: Observed, locations: tuple[Location, ...], *judged: Condition, old: tuple[object, ...] = ()
+def _compute_status(
+    observed: Observed, locations: tuple[Location, ...], *given: Condition, old: tuple[object, ...] = ()
 ) -> LLMInferenceStatus:
-    now, told = seen.now, list(judged)
-    target = seen.target if isinstance(seen.target, Location) else None
-    left = tuple(one for one in locations if one != target)
-    before = any(one.type == OldCopiesRemoved.__name__ for one in seen.inference.conditions)
-    if stuck := _stuck(seen, left):
-        told.append(OldCopiesRemoved.LEFT_BEHIND.condition(now, message=stuck))
-    elif left:
-        told.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Something of it is in {_where(left)}"))
-    elif seen.target is not None and seen.in_fleet:
-        words = f"The ModelDeployment and ModelService of before go when the {seen.inference.spec.runtime} is there"
-        told.append(OldCopiesRemoved.REMOVING.condition(now, message=words))
-    elif old or before:
-        told.append(OldCopiesRemoved.REMOVED.condition(now))
-    wrong = next((one for one in judged if one.status != "True"), None)
-    degraded = next((one for one in told if one.reason == OldCopiesRemoved.LEFT_BEHIND.reason), None)
-    done = any(one.type == ModelReady.__name__ for one in judged)
-    if wrong is not None and wrong.reason == TargetResolved.UNREACHABLE.reason:
-        ready = Ready.UNREACHABLE.condition(now, message=wrong.message or "")
-    elif wrong is not None:
-        ready = not_ready(LLMInference.definition.kind, wrong)
-    elif not done:
+    """Return the status with the given conditions, OldCopiesRemoved, and a Ready condition that follows from them.
+
+    `old` are the former locations, empty or not.
+    """
+    now, conditions = observed.now, list(given)
+    target = observed.target if isinstance(observed.target, Location) else None
+    others = tuple(item for item in locations if item != target)
+    had_old_copies = any(item.type == OldCopiesRemoved.__name__ for item in observed.inference.conditions)
+    if blocked := _describe_blocked(observed, others):
+        conditions.append(OldCopiesRemoved.LEFT_BEHIND.condition(now, message=blocked))
+    elif others:
+        conditions.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Something of it is in {_join(others)}"))
+    elif observed.target is not None and observed.in_fleet:
+        message = (
+            f"The ModelDeployment and ModelService of before go when the {observed.inference.spec.runtime} is there"
+        )
+        conditions.append(OldCopiesRemoved.REMOVING.condition(now, message=message))
+    elif old or had_old_copies:
+        conditions.append(OldCopiesRemoved.REMOVED.condition(now))
+    problem = next((item for item in given if item.status != "True"), None)
+    degraded = next((item for item in conditions if item.reason == OldCopiesRemoved.LEFT_BEHIND.reason), None)
+    has_model_ready = any(item.type == ModelReady.__name__ for item in given)
+    if problem is not None and problem.reason == TargetResolved.UNREACHABLE.reason:
+        ready = Ready.UNREACHABLE.condition(now, message=problem.message or "")
+    elif problem is not None:
+        ready = not_ready(LLMInference.definition.kind, problem)
+    elif not has_model_ready:
         ready = Ready.CREATING.condition(now)
     elif degraded is not None:
         ready = Ready.DEGRADED.condition(now, message=degraded.message or "")
     else:
         ready = Ready.AVAILABLE.condition(now)
-    told += _not_needed(seen)
-    said = seen.inference.status or LLMInferenceStatus()
-    return LLMInferenceStatus(url=said.url, replicas=said.replicas, locations=locations, conditions=(*told, ready))
+    conditions += _not_needed_conditions(observed)
+    previous = observed.inference.status or LLMInferenceStatus()
+    return LLMInferenceStatus(
+        url=previous.url, replicas=previous.replicas, locations=locations, conditions=(*conditions, ready)
+    )
 
 
-def _not_needed(seen: Observed) -> list[Condition]:
-    """What was told of the other placement, which would stay as it was."""
-    before = {one.type for one in seen.inference.conditions}
-    of_other = (MemoryKnown,) if seen.target is not None else (TargetResolved, RuntimeAvailable)
-    return [one.NOT_NEEDED.condition(seen.now) for one in of_other if one.__name__ in before]
+def _not_needed_conditions(observed: Observed) -> list[Condition]:
+    """Return conditions NotNeeded for those that an earlier status has from the other placement."""
+    previous_types = {item.type for item in observed.inference.conditions}
+    other_types = (MemoryKnown,) if observed.target is not None else (TargetResolved, RuntimeAvailable)
+    return [item.NOT_NEEDED.condition(observed.now) for item in other_types if item.__name__ in previous_types]
 
 
-def _unknown(seen: Observed, message: str) -> Condition:
-    return ModelReady.UNKNOWN.condition(seen.now, message=message)
+def _unknown_condition(observed: Observed, message: str) -> Condition:
+    return ModelReady.UNKNOWN.condition(observed.now, message=message)
 
 
-def _where(places: Iterable[Location]) -> str:
-    return ", ".join(map(str, places))
+def _join(locations: Iterable[Location]) -> str:
+    return ", ".join(map(str, locations))
 
 
-def _uid(seen: Observed) -> str:
-    return seen.inference.metadata.uid or ""
+def _owner_uid(observed: Observed) -> str:
+    return observed.inference.metadata.uid or ""
 
 
 def ours(child: Manifest, inference: LLMInference) -> bool:
-    """Whether an object of that name is this one's."""
+    """True if an object belongs to this LLMInference, by the owner uid in its labels."""
     return labels_of(child).get(labels.OWNER_UID) == inference.metadata.uid

@@ -1,4 +1,4 @@
-"""What follows from an LLMInference: a VLLMRuntime or a Deployment, or what the fleet makes one of."""
+"""Render the objects of an LLMInference: a VLLMRuntime or Deployment on a named cluster, or a ModelDeployment."""
 
 from __future__ import annotations
 
@@ -20,25 +20,33 @@ from modelplane_operator.models.llm_inference.render_deployment import (
 from modelplane_operator.owned import on_hub, owner_labels
 
 TOKEN_SECRET: Final = "huggingface-token"  # noqa: S105 - the name of a Secret
+"""Name of the Secret with a Hugging Face token in the target namespace."""
 TOKEN_KEY: Final = "token"  # noqa: S105
+"""Key of that Secret."""
 _SPAWN: Final = {"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "spawn"}
+"""Variable that vLLM needs for several GPUs."""
 
 
 def render_on_cluster(inference: LLMInference, *, token: bool) -> Sequence[Manifest]:
-    """What is applied to the cluster that is named; `token`: whether its namespace has a Hugging Face token."""
-    ingress = (_ingress(inference),) if inference.spec.ingress_host else ()
+    """Render the objects on the named cluster. `token` is true if the namespace has a Hugging Face token."""
+    ingress = (_render_ingress(inference),) if inference.spec.ingress_host else ()
     if inference.spec.runtime == "Deployment":
-        metadata, env = _metadata(inference), _env(inference)
-        return (render_service(metadata), render_deployment(inference, metadata, _args(inference), env), *ingress)
-    return (_runtime(inference, token=token), *ingress)
+        metadata, env = _render_metadata(inference), _render_env(inference)
+        return (
+            render_service(metadata),
+            render_deployment(inference, metadata, _render_args(inference), env),
+            *ingress,
+        )
+    return (_render_runtime(inference, token=token), *ingress)
 
 
 def render_in_fleet(inference: LLMInference, memory: int) -> Sequence[Manifest]:
-    """What is applied to the hub, for GPUs of at least so many GiB each."""
-    return _deployment(inference, memory), _service(inference)
+    """Render the objects on the hub, for GPUs of at least `memory` GiB each."""
+    return _render_model_deployment(inference, memory), _render_model_service(inference)
 
 
-def _metadata(inference: LLMInference) -> Manifest:
+def _render_metadata(inference: LLMInference) -> Manifest:
+    """Render the metadata of an object on the named cluster."""
     return {
         "name": inference.key.name,
         "namespace": inference.target_namespace,
@@ -46,13 +54,14 @@ def _metadata(inference: LLMInference) -> Manifest:
     }
 
 
-def _runtime(inference: LLMInference, *, token: bool) -> Manifest:
+def _render_runtime(inference: LLMInference, *, token: bool) -> Manifest:
+    """Render the VLLMRuntime."""
     gpu = inference.spec.gpu
     secret = {"hfTokenSecretName": TOKEN_SECRET, "hfTokenKeyName": TOKEN_KEY}
     return {
         "apiVersion": VLLM_RUNTIME.api_version,
         "kind": VLLM_RUNTIME.kind,
-        "metadata": _metadata(inference),
+        "metadata": _render_metadata(inference),
         "spec": {
             "model": {
                 "modelURL": inference.spec.model,
@@ -72,12 +81,13 @@ def _runtime(inference: LLMInference, *, token: bool) -> Manifest:
     }
 
 
-def _ingress(inference: LLMInference) -> Manifest:
+def _render_ingress(inference: LLMInference) -> Manifest:
+    """Render the Ingress for the LLMInference's host."""
     spec, backend = inference.spec, {"service": {"name": inference.key.name, "port": {"number": 80}}}
     return {
         "apiVersion": INGRESS.api_version,
         "kind": INGRESS.kind,
-        "metadata": _metadata(inference),
+        "metadata": _render_metadata(inference),
         "spec": {
             **({"ingressClassName": spec.ingress_class_name} if spec.ingress_class_name else {}),
             "rules": [
@@ -90,12 +100,13 @@ def _ingress(inference: LLMInference) -> Manifest:
     }
 
 
-def _deployment(inference: LLMInference, memory: int) -> Manifest:
+def _render_model_deployment(inference: LLMInference, memory: int) -> Manifest:
+    """Render the ModelDeployment, with a device selector for the required memory."""
     name, gpu = inference.key.name, inference.spec.gpu
     cel = f'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{memory}Gi")) >= 0'
     member = {
         "nodeSelector": {"devices": [{"name": "gpu", "count": gpu, "selectors": [{"cel": cel}]}]},
-        "template": {"spec": _pod(inference)},
+        "template": {"spec": _render_pod(inference)},
     }
     return {
         "apiVersion": ModelDeployment.definition.api_version,
@@ -111,13 +122,16 @@ def _deployment(inference: LLMInference, memory: int) -> Manifest:
     }
 
 
-def _pod(inference: LLMInference) -> Manifest:
+def _render_pod(inference: LLMInference) -> Manifest:
     return {
-        "containers": [{"name": "engine", "image": IMAGE, "args": _args(inference), "env": _env(inference)}],
+        "containers": [
+            {"name": "engine", "image": IMAGE, "args": _render_args(inference), "env": _render_env(inference)}
+        ],
     }
 
 
-def _args(inference: LLMInference) -> Sequence[str]:
+def _render_args(inference: LLMInference) -> Sequence[str]:
+    """Return the arguments of vLLM."""
     gpu = inference.spec.gpu
     return [
         f"--model={inference.spec.model}",
@@ -126,12 +140,14 @@ def _args(inference: LLMInference) -> Sequence[str]:
     ]
 
 
-def _env(inference: LLMInference) -> Sequence[Manifest]:
+def _render_env(inference: LLMInference) -> Sequence[Manifest]:
+    """Render the variables of vLLM. A missing Hugging Face token is allowed."""
     token = {"secretKeyRef": {"name": TOKEN_SECRET, "key": TOKEN_KEY, "optional": True}}
     return [{"name": "HF_TOKEN", "valueFrom": token}, *([_SPAWN] if inference.spec.gpu > 1 else [])]
 
 
-def _service(inference: LLMInference) -> Manifest:
+def _render_model_service(inference: LLMInference) -> Manifest:
+    """Render the ModelService that selects the ModelDeployment's endpoints."""
     name = inference.key.name
     return {
         "apiVersion": ModelService.definition.api_version,

@@ -1,7 +1,7 @@
-"""An engine of an LLMInference that Kubernetes itself runs, for what a VLLMRuntime has no fields for.
+"""Render an LLMInference's engine as a plain Deployment, for settings that VLLMRuntimes have no fields for.
 
-What differs with the number of GPUs is here: shared memory, in which the processes of one engine pass tensors to each
-other, and how long an engine may take to start, since more GPUs have more to load.
+Shared memory and the start time grow with the number of GPUs: the processes of one engine pass tensors through
+shared memory, and more GPUs have more to load.
 """
 
 from __future__ import annotations
@@ -23,15 +23,23 @@ from modelplane_operator.models.replica.render.pods import (
 )
 
 IMAGE: Final = pins.VLLM.image
+"""Image of vLLM."""
 SELECTING: Final = "inference.devopstoolkit.ai/llminference"
+"""Label that selects the pods of an LLMInference."""
 PORT: Final = 8000
+"""Port on which vLLM listens."""
 WEIGHTS: Final = "/weights"
-GIB_OF_A_GPU: Final = 8  # of memory, and as much again to share
+"""Path for downloaded weights."""
+GIB_OF_A_GPU: Final = 8  # the limit is twice as much, for shared memory
+"""GiB of memory per GPU, and of shared memory."""
 CPUS_OF_A_GPU: Final = 2
-_PROBES: Final = 2  # a later revision of theirs would restart every engine at once
+"""CPUs per GPU."""
+_PROBES: Final = 2  # a later one would restart every engine at once
+"""Pod revision whose probes are used."""
 
 
 def render_service(metadata: Manifest) -> Manifest:
+    """Render the Service of an engine."""
     return {
         "apiVersion": SERVICE.api_version,
         "kind": SERVICE.kind,
@@ -46,6 +54,7 @@ def render_service(metadata: Manifest) -> Manifest:
 def render_deployment(
     inference: LLMInference, metadata: Manifest, args: Sequence[str], env: Sequence[Manifest]
 ) -> Manifest:
+    """Render the Deployment of an engine."""
     gpu, selector = inference.spec.gpu, {SELECTING: metadata["name"]}
     lifecycle = Lifecycle(startup_seconds=startup_seconds(gpu), drain_seconds=60, grace_seconds=90)
     requests = {"cpu": str(CPUS_OF_A_GPU * gpu), "memory": f"{GIB_OF_A_GPU * gpu}Gi", "nvidia.com/gpu": str(gpu)}
@@ -56,21 +65,21 @@ def render_deployment(
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": selector},
-            # The old engine holds the GPUs for which a new one beside it would wait.
+            # A new engine would wait for the GPUs that the old one occupies.
             "strategy": {"type": "Recreate"},
             "progressDeadlineSeconds": lifecycle.startup_seconds + 600,
             "template": {
                 "metadata": {"labels": {**metadata["labels"], **selector}},
                 "spec": {
                     "tolerations": [GPU_TOLERATION],
-                    # Without it a Service called `vllm` would set VLLM_PORT in every engine of its namespace.
+                    # Without this, a Service named `vllm` would set VLLM_PORT in every engine of its namespace.
                     "enableServiceLinks": False,
                     "automountServiceAccountToken": False,
                     "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
                     "terminationGracePeriodSeconds": lifecycle.grace_seconds,
                     "volumes": [
                         {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{GIB_OF_A_GPU * gpu}Gi"}},
-                        # What was downloaded outlasts a restart of the container.
+                        # Downloaded weights survive a restart of the container.
                         {"name": "weights", "emptyDir": {}},
                     ],
                     "containers": [
@@ -82,7 +91,7 @@ def render_deployment(
                             "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
                             **probes(PORT, lifecycle, _PROBES),
                             "lifecycle": drain(lifecycle),
-                            # What is in shared memory counts as the container's.
+                            # Shared memory counts towards the container's limit.
                             "resources": {
                                 "requests": requests,
                                 "limits": {**requests, "memory": f"{2 * GIB_OF_A_GPU * gpu}Gi"},
@@ -101,5 +110,5 @@ def render_deployment(
 
 
 def startup_seconds(gpu: int) -> int:
-    """From the container's start until it answers: what it downloads is most of that."""
+    """Return the seconds that an engine gets to start. The download takes most of them."""
     return 1800 + 300 * gpu

@@ -1,1 +1,1 @@
-"""ModelReplica: one copy of a model on its cluster."""
+"""ModelReplica: one instance of a model on one cluster."""

@@ -1,4 +1,4 @@
-"""ModelReplica: what to read of it on the hub and on its cluster, and who wakes it."""
+"""The ModelReplica controller: what a plan reads on hub and cluster, and which changes enqueue a replica."""
 
 from __future__ import annotations
 
@@ -84,9 +84,11 @@ CHILDREN = (
     POD_DISRUPTION_BUDGET,
     POD_MONITOR,
 )
+"""Types that a replica may have objects of on its cluster."""
 FENCES = (NETWORK_POLICY, LIMIT_RANGE)
+"""Types of the isolation policies in a tenant's namespace."""
 TOLD_APART = (CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
-"""Children of which nobody reads more than whose they are, and which content they have: that says an annotation."""
+"""Types of children of which only owner and content hash are read: an annotation has both."""
 _OPTIONAL = {
     ENVOY_EXTENSION_POLICY: EXTENSION_POLICIES,
     LEADER_WORKER_SET: LEADER_WORKER_SETS,
@@ -94,12 +96,13 @@ _OPTIONAL = {
     POD_MONITOR: POD_MONITORS,
     HTTP_ROUTE_FILTER: ROUTE_FILTERS,
 }
+"""Names of the optional APIs by the type that a cluster must serve."""
 
 REPLICAS = of(ModelReplica)
 
 
 def started_from(replica: Manifest) -> Iterator[Key]:
-    """The cache of a replica: what replicas are found by."""
+    """Yield the key of a replica's ModelCache; the "cache" index."""
     if name := section(replica, "spec", "modelCacheRef").get("name"):
         yield Key(key_of(replica).namespace, name)
 
@@ -108,6 +111,7 @@ INDEXES: Indexes = {
     REPLICAS: {"cluster": placed_on, "cache": started_from},
     NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
 }
+"""Indexes of the informers on the hub and on the clusters."""
 WATCHED_REMOTELY = (
     Watched(POD, keeping=cut_pod),
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
@@ -119,48 +123,56 @@ WATCHED_REMOTELY = (
         for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER)
     ),
 )
-"""What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;
-what an account of before this version may not read; and of all else that we make there, what is judged of it."""
+"""Types watched on workload clusters, and what informers retain of each object.
+
+Pods are created by controllers. Workloads and pods are cut, because tenants write most of their content. Routes and
+policies are cut to what their gateways report. All other types listed here are watched as metadata only. A cluster
+may forbid the `spare` types: its kubeconfig may be older than they are.
+"""
 
 
 def controller(
     referenced: ReferencedObjects, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
 ) -> Controller[ModelReplica, Observed]:
-    """`referenced`: what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
+    """Return the controller for ModelReplicas.
+
+    `referenced` reads the Secrets and ConfigMaps that engines name on the hub. `gateways` tests whether the gateway
+    of a silent cluster still serves.
+    """
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
-        state, cluster = await _state(name, clients, gateways)
+        state, cluster = await _observe_cluster(name, clients, gateways)
         around = Context("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
         fences: tuple[Manifest, ...] = ()
-        namespace, of_others = None, tuple[str, ...]()
+        namespace, foreign = None, tuple[str, ...]()
         if cluster is not None and state.connected:
-            homes = (names.remote_namespace(replica.key.namespace),)
-            pods = tuple(labelled(cluster, (POD,), uid, homes))
-            children = tuple(applied(cluster, CHILDREN, uid, homes))
+            namespaces = (names.remote_namespace(replica.key.namespace),)
+            pods = tuple(labelled(cluster, (POD,), uid, namespaces))
+            children = tuple(applied(cluster, CHILDREN, uid, namespaces))
             if replica.metadata.deletion_timestamp is not None:
-                namespace = _vacant(replica, clients.hub, cluster)
+                namespace = _find_unused_namespace(replica, clients.hub, cluster)
                 if namespace is not None and not children:
-                    of_others = await tenancy.of_others(cluster.kube, *homes)
-                    namespace = _vacant(replica, clients.hub, cluster)  # one may have been placed there meanwhile
-            elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
+                    foreign = await tenancy.of_others(cluster.kube, *namespaces)
+                    namespace = _find_unused_namespace(replica, clients.hub, cluster)  # one may have arrived since
+            elif (tenant_namespace := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Context(
-                    home["metadata"]["uid"],
-                    _served(cluster),
-                    await _referenced(replica, referenced),
-                    _isolation(name, clients.hub),
+                    tenant_namespace["metadata"]["uid"],
+                    _find_served_apis(cluster),
+                    await _read_referenced(replica, referenced),
+                    _read_isolation(name, clients.hub),
                     images,
                 )
-                fences = _fences(replica, around.namespace_uid, cluster)
+                fences = _find_isolation_policies(replica, around.namespace_uid, cluster)
             else:
-                state = replace(state, connected=False)  # its namespace has not been seen yet
-        nodes = _unfit(cluster) if cluster is not None and state.connected else ALL_FIT
+                state = replace(state, connected=False)  # the informer does not have its namespace yet
+        nodes = _find_unfit_nodes(cluster) if cluster is not None and state.connected else ALL_FIT
         now = clients.now()
-        held = _awaited(replica, clients.hub)
+        hold_reason = _find_start_blocker(replica, clients.hub)
         return Observed(
-            replica, state, around, children, pods, namespace, fences, lifecycle, now, nodes, held, of_others
+            replica, state, around, children, pods, namespace, fences, lifecycle, now, nodes, hold_reason, foreign
         )
 
     return Controller(
@@ -170,7 +182,7 @@ def controller(
         watches={of(InferenceCluster): _on_cluster, of(ModelCache): _on_cache},
         remote_watches={
             **dict.fromkeys(CHILDREN, _owner),
-            **dict.fromkeys((NAMESPACE, *FENCES), _in_namespace),
+            **dict.fromkeys((NAMESPACE, *FENCES), _on_namespace),
             **dict.fromkeys((DEPLOYMENT, LEADER_WORKER_SET), _on_workload),
             POD: _on_pod,
             NODE: _on_node,
@@ -184,65 +196,73 @@ def controller(
     )
 
 
-async def _state(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
-    known = find(clients.hub, of(InferenceCluster), Key("", name))
+async def _observe_cluster(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
+    """Return the state of the replica's cluster, and its connection if there is one."""
+    inference_cluster = find(clients.hub, of(InferenceCluster), Key("", name))
     try:
         cluster = clients.fleet(name)
     except Connecting:
-        return ClusterState(exists=known is not None, connected=False), None
+        return ClusterState(exists=inference_cluster is not None, connected=False), None
     except Unreachable as error:
-        return ClusterState(exists=known is not None, connected=False, error=error if known else None), None
+        return ClusterState(
+            exists=inference_cluster is not None, connected=False, error=error if inference_cluster else None
+        ), None
     error = cluster.health.error
-    gateway = section(known or {}, "status", "gateway")
+    gateway = section(inference_cluster or {}, "status", "gateway")
     address = gateway.get("address")
     port = gateway.get("port") or DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
     serving = error is None or not address or await gateways.answers(name, address, port)
     return ClusterState(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 
 
-def _isolation(name: str, hub: Cluster) -> Isolation:
-    found = find(hub, of(InferenceCluster), Key("", name))
-    return parse_stored(Isolation, section(found or {}, "spec", "isolation"))
+def _read_isolation(name: str, hub: Cluster) -> Isolation:
+    """Return the isolation settings of an InferenceCluster; the defaults if it does not exist."""
+    inference_cluster = find(hub, of(InferenceCluster), Key("", name))
+    return parse_stored(Isolation, section(inference_cluster or {}, "spec", "isolation"))
 
 
-def _fences(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest, ...]:
-    """What is around the replica's namespace there. Without a namespace on the hub to own it, nothing is ours."""
+def _find_isolation_policies(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest, ...]:
+    """Return the isolation policies of the replica's namespace on the cluster.
+
+    They are owned by the tenant's namespace on the hub, whose uid is given.
+    """
     return tuple(applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
 
 
-def _served(cluster: Cluster) -> frozenset[str]:
-    """The optional APIs of a cluster, as far as it has told."""
+def _find_served_apis(cluster: Cluster) -> frozenset[str]:
+    """Return the optional APIs that a cluster serves, as far as its informers show."""
     return frozenset(
         name
         for kind, name in _OPTIONAL.items()
-        if (found := cluster.find(kind)) and found.serves() and (found.synced or found.count)
+        if (informer := cluster.find(kind)) and informer.serves() and (informer.synced or informer.count)
     )
 
 
-async def _referenced(replica: ModelReplica, referenced: ReferencedObjects) -> tuple[Manifest, ...]:
+async def _read_referenced(replica: ModelReplica, referenced: ReferencedObjects) -> tuple[Manifest, ...]:
+    """Read the Secrets and ConfigMaps that a replica copies, with no more keys than it uses."""
     kinds = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
-    wanted: dict[tuple[ResourceType, Key], frozenset[str] | None] = {}
-    needed: dict[tuple[ResourceType, Key], frozenset[str]] = {}
+    keys_by_object: dict[tuple[ResourceType, Key], frozenset[str] | None] = {}
+    required_keys: dict[tuple[ResourceType, Key], frozenset[str]] = {}
     for source in sources(replica):
-        place = kinds[source.kind], Key(replica.key.namespace, source.name)
-        before = wanted.get(place, frozenset())
-        wanted[place] = None if before is None or source.use == "PullSecret" else before | source.keys
+        location = kinds[source.kind], Key(replica.key.namespace, source.name)
+        keys = keys_by_object.get(location, frozenset())
+        keys_by_object[location] = None if keys is None or source.use == "PullSecret" else keys | source.keys
         if source.required:
-            needed[place] = needed.get(place, frozenset()) | source.needed
-    found = [
+            required_keys[location] = required_keys.get(location, frozenset()) | source.needed
+    objects = [
         await referenced.find(
-            *place,
-            wanted[place],
-            waiting=(REPLICAS, replica.key) if place in needed else None,
-            needed=needed.get(place, frozenset()),
+            *location,
+            keys_by_object[location],
+            waiting=(REPLICAS, replica.key) if location in required_keys else None,
+            needed=required_keys.get(location, frozenset()),
         )
-        for place in sorted(wanted)
+        for location in sorted(keys_by_object)
     ]
-    return tuple(filter(None, found))
+    return tuple(filter(None, objects))
 
 
-def _awaited(replica: ModelReplica, hub: Cluster) -> str:
-    """Why the replica is better not begun: what of its weights is on its cluster is not all of them."""
+def _find_start_blocker(replica: ModelReplica, hub: Cluster) -> str:
+    """Return why the replica must not start yet, because its weights are incomplete on the cluster; "" if it may."""
     reference = replica.spec.model_cache_ref
     cache = find(hub, of(ModelCache), Key(replica.key.namespace, reference.name)) if reference else None
     cluster = find(hub, of(InferenceCluster), Key("", replica.spec.cluster_name))
@@ -250,86 +270,96 @@ def _awaited(replica: ModelReplica, hub: Cluster) -> str:
 
 
 def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The replicas that start from a cache, when something else is known of it on its clusters."""
-    before, after = (one and section(one, "status").get("clusters") for one in change)
+    """Return the replicas that start from a cache, when its status about clusters changes."""
+    old, new = (manifest and section(manifest, "status").get("clusters") for manifest in change)
     replicas = hub.find(REPLICAS)
-    return replicas.keys_by("cache", key_of(change.latest)) if replicas and before != after else ()
+    return replicas.keys_by("cache", key_of(change.latest)) if replicas and old != new else ()
 
 
-def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
-    """The replica's namespace on its cluster, when no other replica needs it.
+def _find_unused_namespace(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
+    """Return the replica's namespace on its cluster if no other replica needs it.
 
-    What a ModelCache has there is for `of_others` to find: the cache itself keeps nothing, and goes without our doing.
+    Objects of a ModelCache there are found by `of_others`. The cache itself needs no namespace after its deletion.
     """
     namespace = replica.key.namespace
-    neighbours = (one for one in _replicas_on(replica.spec.cluster_name, hub) if one.namespace == namespace)
-    needed = any(one != replica.key and is_there(one, hub, cluster) for one in neighbours)
+    others = (other for other in _replicas_on(replica.spec.cluster_name, hub) if other.namespace == namespace)
+    needed = any(other != replica.key and is_there(other, hub, cluster) for other in others)
     return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
 
 
 def is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
-    """Whether a replica has or will have objects on its cluster. Two that go together must not wait for each other."""
-    found, homes = find(hub, REPLICAS, key), (names.remote_namespace(key.namespace),)
-    if found is None or not is_terminating(found):
-        return found is not None
-    uid = found["metadata"]["uid"]
-    return any(applied(cluster, CHILDREN, uid, homes)) or any(labelled(cluster, (POD,), uid, homes))
+    """True if a replica has or will have objects on its cluster.
+
+    A replica that is being deleted counts only while it has objects: two that go together must not wait for each
+    other.
+    """
+    replica, namespaces = find(hub, REPLICAS, key), (names.remote_namespace(key.namespace),)
+    if replica is None or not is_terminating(replica):
+        return replica is not None
+    uid = replica["metadata"]["uid"]
+    return any(applied(cluster, CHILDREN, uid, namespaces)) or any(labelled(cluster, (POD,), uid, namespaces))
 
 
 _owner = owner_of_kind("ModelReplica")
 
 
 def _on_workload(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Its replica, when it says something else about copies, or somebody has changed it."""
-    told = (*WORKLOAD_STATUS, "conditions")
-    before, after = (one and (*_identity(one), *(section(one, "status").get(name) for name in told)) for one in change)
-    return _owner(change, hub) if before != after else ()
+    """Return the owner of a workload, when its status about copies, its metadata or its spec changes."""
+    fields = (*WORKLOAD_STATUS, "conditions")
+    old, new = (
+        workload and (*_identity(workload), *(section(workload, "status").get(name) for name in fields))
+        for workload in change
+    )
+    return _owner(change, hub) if old != new else ()
 
 
 def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Its replica, when it begins or ceases to answer, or something else is the matter with it."""
-    before, after = (one and (*_identity(one), is_ready(one), told(symptoms([one]))) for one in change)
-    return _owner(change, hub) if before != after else ()
+    """Return the owner of a pod, when its readiness, its symptoms or its metadata change."""
+    old, new = (pod and (*_identity(pod), is_ready(pod), told(symptoms([pod]))) for pod in change)
+    return _owner(change, hub) if old != new else ()
 
 
 def _on_node(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The replicas on a pool of which a node begins or ceases to be fit for pods."""
-    before, after = (unfit(one) if one else "" for one in change)
+    """Return the replicas on a pool of which a node becomes fit or unfit for pods."""
+    old, new = (unfit(item) if item else "" for item in change)
     pool, replicas = labels_of(change.latest).get(labels.POOL, ""), hub.find(REPLICAS)
-    if before == after or replicas is None:
+    if old == new or replicas is None:
         return ()
-    return [key_of(one) for one in replicas.by("cluster", change.cluster) if pool in pools_of(one["spec"])]
+    return [key_of(item) for item in replicas.by("cluster", change.cluster) if pool in pools_of(item["spec"])]
 
 
-def _unfit(cluster: Cluster) -> Unfit:
+def _find_unfit_nodes(cluster: Cluster) -> Unfit:
+    """Return the nodes of a cluster that are not ready or are cordoned."""
     nodes = cluster.find(NODE)
     return Unfit(tuple(nodes.by("unfit", True))) if nodes else ALL_FIT  # noqa: FBT003
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:
+    """Return the metadata of an object that changes when its content does."""
     metadata = section(manifest, "metadata")
-    told = ("uid", "labels", "annotations", "deletionTimestamp")
-    # A LimitRange has no generation: what somebody changes of it shows in its version alone.
-    return *map(metadata.get, told), metadata.get("generation") or metadata.get("resourceVersion")
+    fields = ("uid", "labels", "annotations", "deletionTimestamp")
+    # A LimitRange has no generation: a change of its spec shows only in its resourceVersion.
+    return *map(metadata.get, fields), metadata.get("generation") or metadata.get("resourceVersion")
 
 
-def _in_namespace(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The replicas in a namespace of ours on a cluster, when it or what is around it is not as it was."""
-    before, after = (one and _identity(one) for one in change)
-    named = labels_of(change.latest)
-    if before is None or before == after or named.get(labels.OWNER_KIND) != "Namespace":
+def _on_namespace(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the replicas in a tenant's namespace, when the namespace or an isolation policy in it changes."""
+    old, new = (manifest and _identity(manifest) for manifest in change)
+    object_labels = labels_of(change.latest)
+    if old is None or old == new or object_labels.get(labels.OWNER_KIND) != "Namespace":
         return ()
-    return [key for key in _replicas_on(change.cluster, hub) if key.namespace == named.get(labels.OWNER_NAME)]
+    return [key for key in _replicas_on(change.cluster, hub) if key.namespace == object_labels.get(labels.OWNER_NAME)]
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Replicas on a cluster that appears, goes, or isolates them in another way."""
-    before, after = (one and section(one, "spec", "isolation") for one in change)
-    if change.old is None or change.new is None or before != after:
+    """Return the replicas on a cluster that appears, goes, or changes its isolation."""
+    old, new = (manifest and section(manifest, "spec", "isolation") for manifest in change)
+    if change.old is None or change.new is None or old != new:
         return _replicas_on(change.latest["metadata"]["name"], hub)
     return ()
 
 
 def _replicas_on(cluster: str, hub: Cluster) -> Iterable[Key]:
-    found = hub.find(REPLICAS)
-    return [key_of(manifest) for manifest in found.by("cluster", cluster)] if found else ()
+    """Return the keys of the replicas that are placed on a cluster."""
+    replicas = hub.find(REPLICAS)
+    return [key_of(manifest) for manifest in replicas.by("cluster", cluster)] if replicas else ()

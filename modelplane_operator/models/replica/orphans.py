@@ -1,7 +1,7 @@
-"""What we made on a workload cluster and nobody on the hub owns any more. It is told, and left alone.
+"""Find objects that the operator applied on a workload cluster and whose owner is no longer on the hub.
 
-A replica whose finalizer somebody has taken off leaves such objects, and so does a hub that was restored from a backup.
-Those of another hub look the same: nothing here deletes any.
+They remain when the finalizer of a replica is removed by hand, or when the hub is restored from a backup. Objects
+of another hub look the same, so orphans are only reported and never deleted.
 """
 
 from __future__ import annotations
@@ -19,89 +19,107 @@ from kubeloop.types import NAMESPACE, ResourceType
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
 from modelplane_operator.lookups import placed_on
 
-LASTS = timedelta(minutes=5)  # nothing is deleted for it, so that nobody is in a hurry
+LASTS = timedelta(minutes=5)  # orphans are only reported, so this is not urgent
+"""Time between two searches of a cluster."""
 OWNERS = {kind.definition.kind: of(kind) for kind in (InferenceCluster, ModelCache, ModelReplica, ServingStack)}
+"""Types that own objects on workload clusters, by kind."""
 
 
-def _told(cluster: Manifest) -> Iterator[Sample]:
+def _sample_orphans(cluster: Manifest) -> Iterator[Sample]:
+    """Yield the number of orphans that an InferenceCluster reports."""
     count = section(cluster, "status").get("orphans")
     if isinstance(count, int):
         yield (cluster["metadata"]["name"],), count
 
 
-GAUGE = Gauge("modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", ("cluster",), _told)
+GAUGE = Gauge(
+    "modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", ("cluster",), _sample_orphans
+)
+"""Gauge of the orphans on each cluster."""
 
 
 @dataclass(slots=True)
 class Sweeps:
-    """The orphans that were found last, by cluster."""
+    """Orphans of each cluster, as of the last search."""
 
     kinds: tuple[ResourceType, ...]
+    """Types that are searched."""
     _found: dict[str, tuple[datetime, tuple[str, ...]]] = field(
         default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
     )
+    """Time and result of the last search, by cluster."""
 
     def of(self, remote: Cluster, hub: Cluster, now: datetime, called: Iterable[str] = ()) -> tuple[str, ...]:
-        """The names of a cluster's orphans, looked for every few minutes. `called`: its names beside its own."""
-        looked, found = self._found.get(remote.name, (None, ()))
-        if looked is None or now - looked >= LASTS:
-            found = tuple(sorted(orphans(remote, self.kinds, hub, called)))
-            self._found[remote.name] = (now, found)
-        return found
+        """Return the names of a cluster's orphans, searched again after LASTS.
+
+        `called` are other names of the same cluster.
+        """
+        searched_at, result = self._found.get(remote.name, (None, ()))
+        if searched_at is None or now - searched_at >= LASTS:
+            result = tuple(sorted(orphans(remote, self.kinds, hub, called)))
+            self._found[remote.name] = (now, result)
+        return result
 
 
 def orphans(remote: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: Iterable[str] = ()) -> Iterator[str]:
-    """What we applied there whose owner is not on the hub, and namespaces of tenants that nobody needs."""
-    kept = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (remote.name, *called)))
+    """Yield the applied objects whose owner is not on the hub, and tenants' namespaces that are not needed."""
+    in_use = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (remote.name, *called)))
     for kind in kinds:
-        for one in ours(remote.find(kind)):
-            lost = key_of(one).name not in kept if kind == NAMESPACE and is_tenants(one) else not _has_owner(one, hub)
-            if lost and not is_terminating(one):
-                yield f"{kind.kind} {key_of(one)}"
+        for manifest in ours(remote.find(kind)):
+            is_orphan = (
+                key_of(manifest).name not in in_use
+                if kind == NAMESPACE and is_tenants(manifest)
+                else not _has_owner(manifest, hub)
+            )
+            if is_orphan and not is_terminating(manifest):
+                yield f"{kind.kind} {key_of(manifest)}"
 
 
 def namespaces_in_use(cluster: str, hub: Cluster) -> frozenset[str]:
-    """The namespaces of tenants on a cluster that replicas or caches need."""
-    found = (hub.find(of(kind)) for kind in (ModelReplica, ModelCache))
-    keys = [key for users in found if users for key in users.keys_by("cluster", cluster)]
+    """Return the tenants' namespaces on a cluster that replicas or caches need."""
+    informers = (hub.find(of(kind)) for kind in (ModelReplica, ModelCache))
+    keys = [key for users in informers if users for key in users.keys_by("cluster", cluster)]
     return frozenset(names.remote_namespace(key.namespace) for key in keys)
 
 
 def staged_on(cache: Manifest) -> tuple[str, ...]:
-    """The clusters that a cache has something on: what caches are found by."""
-    return tuple(str(one.get("name")) for one in entries(cache, "status", "clusters"))
+    """Return the clusters that a cache has objects on; the "cluster" index of ModelCaches."""
+    return tuple(str(entry.get("name")) for entry in entries(cache, "status", "clusters"))
 
 
 def is_tenants(namespace: Manifest) -> bool:
-    """Whether a namespace on a workload cluster stands for one of the hub."""
+    """True if a namespace on a workload cluster belongs to a namespace of the hub."""
     return labels_of(namespace).get(labels.OWNER_KIND) == NAMESPACE.kind
 
 
 def elsewhere(one: Manifest, cluster: str, hub: Cluster) -> bool:
-    """Whether it is of a replica on another cluster: on this one, too, when the two are one under two names."""
+    """True if an object belongs to a replica that the hub has placed on another cluster.
+
+    Both names may mean the same cluster; then the object is here, too.
+    """
     replicas = hub.find(of(ModelReplica))
     if replicas is None or labels_of(one).get(labels.OWNER_KIND) != ModelReplica.definition.kind:
         return False
-    owner = _owner(one, replicas)
+    owner = _find_owner(one, replicas)
     return owner is not None and cluster not in placed_on(owner)
 
 
 def ours(found: Informer | None) -> Iterator[Manifest]:
-    """What we applied, of what is labelled as ours."""
+    """Yield the objects that the operator applied. Controllers copy its labels to objects that they create."""
     for entry in map(found.entry, found.keys()) if found else ():
-        if entry and entry.owned:  # controllers copy our labels to what they make
+        if entry and entry.owned:  # labels alone do not prove that the operator applied it
             yield entry.manifest
 
 
-def _has_owner(one: Manifest, hub: Cluster) -> bool:
-    """Whether its owner is on the hub; of an owner of a kind that is not known here, nobody can tell."""
-    kind = OWNERS.get(labels_of(one).get(labels.OWNER_KIND, ""))
-    known = hub.find(kind) if kind else None
-    return known is None or _owner(one, known) is not None
+def _has_owner(manifest: Manifest, hub: Cluster) -> bool:
+    """True if the owner of an object is on the hub, or is of a kind that this operator does not know."""
+    kind = OWNERS.get(labels_of(manifest).get(labels.OWNER_KIND, ""))
+    owners = hub.find(kind) if kind else None
+    return owners is None or _find_owner(manifest, owners) is not None
 
 
-def _owner(one: Manifest, owners: Informer) -> Manifest | None:
-    """That very owner which its labels name."""
-    named = labels_of(one)
-    owner = owners.get(Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, "")))
-    return owner if owner is not None and owner["metadata"]["uid"] == labels.owner_uid(one) else None
+def _find_owner(manifest: Manifest, owners: Informer) -> Manifest | None:
+    """Return the owner that the labels of an object name, if it has the same uid."""
+    object_labels = labels_of(manifest)
+    owner = owners.get(Key(object_labels.get(labels.OWNER_NAMESPACE, ""), object_labels.get(labels.OWNER_NAME, "")))
+    return owner if owner is not None and owner["metadata"]["uid"] == labels.owner_uid(manifest) else None

@@ -1,7 +1,7 @@
-"""The namespace of a tenant on a workload cluster: whether it can go, and what others have in it.
+"""Decide whether a tenant's namespace on a workload cluster may be deleted, and list foreign objects in it.
 
-Deleting a namespace deletes whatever anybody has in it. So it goes with the last replica only when nothing is there
-but our own objects and those that every namespace has.
+Deleting a namespace deletes everything in it. So it goes with the last replica only if it has nothing but objects
+of the operator and those that every namespace has.
 """
 
 from __future__ import annotations
@@ -48,48 +48,52 @@ LOOKED_FOR = (
     RESOURCE_CLAIM_TEMPLATE,
     HTTP_ROUTE,
 )
-"""What others may have there. What belongs to anything else, a custom resource for one, counts for its owner."""
+"""Types that are searched for foreign objects. Other types, such as custom resources, count through what they own."""
 
 _KINDS = frozenset(kind.kind for kind in LOOKED_FOR)
+"""Kinds of these types."""
 
 EVERYWHERE = {
     SERVICE_ACCOUNT: frozenset({"default", "builder", "deployer"}),
     CONFIG_MAP: frozenset({"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"}),
     ROLE_BINDING: frozenset({"system:deployers", "system:image-builders", "system:image-pullers"}),
 }
-"""What Kubernetes, OpenShift and Istio make in every namespace."""
+"""Names of objects that Kubernetes, OpenShift and Istio create in every namespace."""
 
-_SOME = 50  # of a type: more than every namespace has
-# The replica's own are gone by then. Another one's are there when it has the cluster under another name.
-_NOT_OURS = f"{labels.OWNER_KIND} notin (Namespace)"
-_ACCOUNT = "kubernetes.io/service-account.name"  # annotation: whose token a Secret holds
+_LIST_LIMIT = 50  # more than every namespace has by default
+"""Number of objects of a type that are listed."""
+# The replica's own objects are deleted by then. Those of a replica that knows the cluster by another name count.
+_FOREIGN = f"{labels.OWNER_KIND} notin (Namespace)"
+"""Selector of objects that do not belong to a namespace of the hub."""
+_ACCOUNT_ANNOTATION = "kubernetes.io/service-account.name"  # annotation: the ServiceAccount of a token Secret
+"""Annotation with the ServiceAccount of a token Secret."""
 
 
 async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:
-    """What others have in a namespace, one of each type: `kind name`.
+    """Return the foreign objects in a namespace, one of each type, as `kind name`.
 
-    Asked for each time (no `Reads`): what is there is deleted by the answer.
+    They are listed each time and not cached, because the answer decides a deletion.
     """
-    found: list[str] = []
+    object_names: list[str] = []
     for kind in LOOKED_FOR:
         try:
-            seen = await kube.some(kind, _SOME, namespace=namespace, selector=_NOT_OURS)
+            page = await kube.some(kind, _LIST_LIMIT, namespace=namespace, selector=_FOREIGN)
         except NotFound:
             continue
-        except Forbidden:  # there may be some
-            found.append(f"{kind.kind}s, which the operator may not list")
+        except Forbidden:  # it may have some
+            object_names.append(f"{kind.kind}s, which the operator may not list")
             continue
-        found += [f"{kind.kind} {key_of(one).name}" for one in seen.items if _matters(kind, one)][:1]
-    return tuple(found)
+        object_names += [f"{kind.kind} {key_of(item).name}" for item in page.items if _is_foreign(kind, item)][:1]
+    return tuple(object_names)
 
 
-def _matters(kind: ResourceType, one: Manifest) -> bool:
-    """Whether somebody has put it there, and not a controller for something else that is looked at itself."""
-    metadata, usual = one["metadata"], EVERYWHERE.get(SERVICE_ACCOUNT, frozenset())
-    if is_terminating(one) or annotations_of(one).get(_ACCOUNT) in usual:
+def _is_foreign(kind: ResourceType, manifest: Manifest) -> bool:
+    """True if a user created the object, and not a controller on behalf of an object that is checked itself."""
+    metadata, default_accounts = manifest["metadata"], EVERYWHERE.get(SERVICE_ACCOUNT, frozenset())
+    if is_terminating(manifest) or annotations_of(manifest).get(_ACCOUNT_ANNOTATION) in default_accounts:
         return False
-    if kind == POD:  # those of pickers end by themselves, and nobody waits for them
-        return labels.PICKER not in labels_of(one)
+    if kind == POD:  # pods of pickers end by themselves and delay nothing
+        return labels.PICKER not in labels_of(manifest)
     if any(owner.get("kind") in _KINDS for owner in metadata.get("ownerReferences") or ()):
         return False
     return metadata["name"] not in EVERYWHERE.get(kind, frozenset())

@@ -1,4 +1,4 @@
-"""What is said of an object as it is written: why it is refused, and what would come of it."""
+"""Admission rules per kind: reasons to reject an object, and warnings about its consequences."""
 
 from modelplane_operator.ask.admission.rules import (
     inference_class,

@@ -1,15 +1,15 @@
-"""The certificates by which API servers know the admission webhook: whose turn it is, and when another is made.
+"""Rotate the certificates of the admission webhook, which API servers trust by the webhook's configuration.
 
-Each is in a Secret of its own, numbered, made once and never changed; it signs itself, and the webhook's configuration
-trusts all that there are. So a new one is trusted long before anything shows it, and an old one for as long as anything
-might: no request is refused while they change.
+Each certificate is in a numbered Secret of its own that is created once and never changed. It is self-signed, and
+the configuration trusts all existing ones. So a new one is trusted long before it is presented, and an old one as
+long as it may be presented: no request fails during a rotation.
 
-Each also stands for a path to ask at. Nobody else knows it: an answer tells of the whole hub, and the port is open to
-every pod there, as nobody knows beforehand whence API servers ask.
+Each certificate also defines a secret URL path. An answer describes the whole hub, and the port is open to every
+pod there, because the addresses of API servers are not known in advance.
 
-    REPLACED    the newest is so old: another one is made
-    SHOWN       it is trusted for so long, then every operator shows it
-    KEPT        so long after that the ones before it go
+    REPLACED    the age of the newest certificate at which another is created
+    SHOWN       the time for which it is trusted before every operator presents it
+    KEPT        the time after that until older ones are deleted
 """
 
 from __future__ import annotations
@@ -30,64 +30,80 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.routing.gateway.certificates import SKEW
 
 VALID: Final = timedelta(days=90)
+"""Validity of a certificate."""
 REPLACED: Final = timedelta(days=60)
+"""Age of the newest certificate at which another is created."""
 SHOWN: Final = timedelta(days=1)
+"""Time between the creation of a certificate and its use."""
 KEPT: Final = timedelta(days=1)
+"""Time between the use of a certificate and the deletion of older ones."""
 
-_NUMBERED = re.compile(rf"{re.escape(names.ADMISSION_CERTIFICATE)}-([0-9]{{1,9}})")
+_SECRET_NAME = re.compile(rf"{re.escape(names.ADMISSION_CERTIFICATE)}-([0-9]{{1,9}})")
+"""Form of a Secret's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A certificate that was made, with its key."""
+    """A certificate with its key, as its Secret stores it."""
 
     number: int
+    """Number in the Secret's name; higher ones are newer."""
     secret: Key
+    """Key of the Secret."""
     uid: str
     made: datetime
+    """Time of creation, by the Secret's annotation."""
     certificate: str
+    """Certificate in PEM."""
     key: str
+    """Private key in PEM."""
 
     @property
     def path(self) -> str:
-        """Where API servers ask: known to whoever may read the webhook's configuration, or the key."""
+        """URL path of the webhook, known only to readers of the configuration or of the key."""
         return f"/{hmac.digest(self.key.encode(), b'the path of the admission webhook', 'sha256').hex()}"
 
 
 def known(secrets: Iterable[Manifest]) -> Sequence[Shown]:
-    """Those that the Secrets hold, the oldest first; what cannot be read is none."""
-    found = (_read(one) for one in secrets if not is_terminating(one))
-    return sorted(filter(None, found), key=lambda one: one.number)
+    """Return the certificates in these Secrets, the oldest first. Unreadable ones are left out."""
+    certificates = (_parse_secret(item) for item in secrets if not is_terminating(item))
+    return sorted(filter(None, certificates), key=lambda item: item.number)
 
 
 def in_use(there: Sequence[Shown], now: datetime) -> Shown | None:
-    """The newest that API servers have had the time to trust; the oldest while there is none of these."""
-    return next((one for one in reversed(there) if one.made + SHOWN <= now), next(iter(there), None))
+    """Return the newest certificate that API servers have had time to trust, or else the oldest one."""
+    return next(
+        (certificate for certificate in reversed(there) if certificate.made + SHOWN <= now), next(iter(there), None)
+    )
 
 
 def bundle(there: Sequence[Shown]) -> str:
-    """What API servers trust, as their configuration has it."""
-    return base64.b64encode("".join(one.certificate for one in there).encode()).decode()
+    """Return the certificates that API servers must trust, in the form of their configuration."""
+    return base64.b64encode("".join(item.certificate for item in there).encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What the leader is to do."""
+    """A certificate to create and certificates to delete."""
 
     make: Issue | None
-    """Two leaders that do it at once make one certificate: it is only created."""
+    """The certificate to create, or None. It is only created, so two leaders cannot replace each other's."""
     drop: tuple[Shown, ...]
+    """Certificates to delete."""
 
 
 def rotation(secrets: Sequence[Manifest], name: str, now: datetime) -> Rotation:
-    """`name`: what API servers call the webhook, which the certificates prove it to be."""
-    there = known(secrets)
-    shown = in_use(there, now)
-    over = shown is not None and shown.made + SHOWN + KEPT <= now
-    drop = tuple(one for one in there if shown and one.number < shown.number) if over else ()
-    if there and now < there[-1].made + REPLACED:
+    """Return what to create and delete now. `name` is the webhook's host name, which the certificates are for."""
+    existing = known(secrets)
+    current = in_use(existing, now)
+    is_stable = current is not None and current.made + SHOWN + KEPT <= now
+    drop = tuple(item for item in existing if current and item.number < current.number) if is_stable else ()
+    if existing and now < existing[-1].made + REPLACED:
         return Rotation(None, drop)
-    number = max((found for one in secrets if (found := _number(one)) is not None), default=0) + 1
+    number = (
+        max((existing_number for item in secrets if (existing_number := _parse_number(item)) is not None), default=0)
+        + 1
+    )
     metadata = {
         "name": f"{names.ADMISSION_CERTIFICATE}-{number}",
         "namespace": names.SYSTEM_NAMESPACE,
@@ -97,39 +113,45 @@ def rotation(secrets: Sequence[Manifest], name: str, now: datetime) -> Rotation:
 
 
 def asking(configuration: Manifest, there: Sequence[Shown], now: datetime) -> Manifest | None:
-    """The webhook's configuration with whom to trust, and where to ask; None when it says so."""
-    shown = in_use(there, now)
-    if shown is None:
+    """Return the webhook's configuration with the current trust bundle and path; None if it is up to date."""
+    current = in_use(there, now)
+    if current is None:
         return None
     hooks = entries(configuration, "webhooks")
-    changed = [{**hook, "clientConfig": _client(section(hook, "clientConfig"), there, shown.path)} for hook in hooks]
+    changed = [
+        {**hook, "clientConfig": _client_config(section(hook, "clientConfig"), there, current.path)} for hook in hooks
+    ]
     return {**configuration, "webhooks": changed} if changed != hooks else None
 
 
-def _client(config: Section, there: Sequence[Shown], path: str) -> Manifest:
-    where: Manifest = {"service": {**section(config, "service"), "path": path}}
+def _client_config(config: Section, certificates: Sequence[Shown], path: str) -> Manifest:
+    """Return a hook's `clientConfig` with the current trust bundle and path."""
+    endpoint: Manifest = {"service": {**section(config, "service"), "path": path}}
     if url := str(config.get("url", "")):
-        where = {"url": urljoin(url, path)}
-    return {**config, **where, "caBundle": bundle(there)}
+        endpoint = {"url": urljoin(url, path)}
+    return {**config, **endpoint, "caBundle": bundle(certificates)}
 
 
-def _read(secret: Manifest) -> Shown | None:
-    if (number := _number(secret)) is None:
+def _parse_secret(secret: Manifest) -> Shown | None:
+    """Return the certificate in a Secret; None if it is malformed."""
+    if (number := _parse_number(secret)) is None:
         return None
     data = section(secret, "data")
     try:
-        made = datetime.fromisoformat(annotations_of(secret).get(labels.MADE, ""))
-        certificate, key = (base64.b64decode(data[name], validate=True).decode("ascii") for name in _PARTS)
+        created = datetime.fromisoformat(annotations_of(secret).get(labels.MADE, ""))
+        certificate, key = (base64.b64decode(data[name], validate=True).decode("ascii") for name in _DATA_KEYS)
     except (KeyError, ValueError):
         return None
-    if made.tzinfo is None or not certificate.startswith("-----BEGIN CERTIFICATE-----"):
+    if created.tzinfo is None or not certificate.startswith("-----BEGIN CERTIFICATE-----"):
         return None
-    return Shown(number, key_of(secret), secret["metadata"]["uid"], made, certificate, key)
+    return Shown(number, key_of(secret), secret["metadata"]["uid"], created, certificate, key)
 
 
-_PARTS = ("tls.crt", "tls.key")
+_DATA_KEYS = ("tls.crt", "tls.key")
+"""Keys of a TLS Secret."""
 
 
-def _number(secret: Manifest) -> int | None:
-    found = _NUMBERED.fullmatch(secret["metadata"]["name"])
-    return int(found[1]) if found else None
+def _parse_number(secret: Manifest) -> int | None:
+    """Return the number in a Secret's name; None if it is not one of the webhook's."""
+    match = _SECRET_NAME.fullmatch(secret["metadata"]["name"])
+    return int(match[1]) if match else None

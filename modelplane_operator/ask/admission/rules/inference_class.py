@@ -1,4 +1,4 @@
-"""An InferenceClass as it is written: devices that cannot be read, and the nodes that an edit is about."""
+"""Review an InferenceClass: unreadable devices, and the nodes that an edit affects."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from modelplane_operator.clusters.cluster.plan.node_pools import problems, publi
 
 
 def judge(new: InferenceClass, old: InferenceClass | None, users: Mapping[str, int]) -> Verdict:
-    """`users`: the clusters with pools of the class, and their nodes in these."""
-    known = frozenset(problems(published(old))) if old else frozenset[str]()
-    if wrong := [found for found in problems(published(new)) if found not in known]:
-        return Verdict(tuple(map(sentence, wrong)))
+    """Return the verdict.
+
+    `users` are the clusters with pools of the class, and the number of their nodes in them.
+    """
+    old_problems = frozenset(problems(published(old))) if old else frozenset[str]()
+    if new_problems := [issue for issue in problems(published(new)) if issue not in old_problems]:
+        return Verdict(tuple(map(sentence, new_problems)))
     if not users or old is None or new.spec.devices == old.spec.devices:
         return Verdict()
     nodes = counted(sum(users.values()), "node")
-    told = f"{nodes} of {counted(len(users), 'cluster')} would have these devices at once: {listed(sorted(users))}"
-    return Verdict(warnings=(sentence(told, "replicas there that no longer fit are moved where others take them"),))
+    consequence = (
+        f"{nodes} of {counted(len(users), 'cluster')} would have these devices at once: {listed(sorted(users))}"
+    )
+    return Verdict(
+        warnings=(sentence(consequence, "replicas there that no longer fit are moved where others take them"),)
+    )

@@ -1,4 +1,4 @@
-"""An InferenceCluster as it is written: classes that do not exist, and pools too small for what runs there."""
+"""Review an InferenceCluster: missing InferenceClasses, and pools that are too small for their replicas."""
 
 from __future__ import annotations
 
@@ -12,44 +12,50 @@ from modelplane_operator.clusters.cluster.plan.node_pools import declared
 from modelplane_operator.scheduling.ledger import ClusterInfo
 
 WAKES = frozenset({"GKE"})
-"""Sources whose autoscaler knows what devices the node of a pool without nodes would have."""
+"""Cluster sources whose autoscaler knows the devices of a new node in an empty pool."""
 
 
 def judge(
     new: InferenceCluster, old: InferenceCluster | None, classes: Container[str], info: ClusterInfo | None
 ) -> Verdict:
-    """`classes`: those that exist; `info`: the cluster as the scheduler counts its nodes, when it knows it."""
-    known = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
-    edited = [pool for pool in new.spec.node_pools if known.get(pool.name) != pool]
-    told = (
-        *_classes(edited, classes),
-        *(_shrinks(new, known, info) if info else ()),
-        *_asleep(edited, new.spec.cluster.source),
+    """Return the verdict.
+
+    `classes` are the existing InferenceClasses; `info` is the scheduler's view of the cluster.
+    """
+    old_pools = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
+    edited = [pool for pool in new.spec.node_pools if old_pools.get(pool.name) != pool]
+    messages = (
+        *_check_classes(edited, classes),
+        *(_check_sizes(new, old_pools, info) if info else ()),
+        *_check_scale_up(edited, new.spec.cluster.source),
     )
-    return Verdict(warnings=tuple(map(sentence, told)))
+    return Verdict(warnings=tuple(map(sentence, messages)))
 
 
-def _classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
+def _check_classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
+    """Yield a warning for each pool whose class does not exist."""
     for pool in pools:
         if pool.class_name not in classes:
             yield f"pool {pool.name} takes no replica until there is an InferenceClass {pool.class_name}"
 
 
-def _shrinks(new: InferenceCluster, known: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
-    asked = {pool.name: declared(pool) for pool in new.spec.node_pools}
+def _check_sizes(new: InferenceCluster, old_pools: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
+    """Yield a warning for each pool that would have fewer nodes than its replicas need."""
+    requested = {pool.name: declared(pool) for pool in new.spec.node_pools}
     pools = info.cluster.pools
     for name, nodes, free in zip(pools.names, pools.nodes, info.free, strict=True):
-        used, before = nodes - free, declared(known[name]) if name in known else 0
-        after = asked.get(name, 0)
-        if after < used and after < before:
-            has = f"would have {counted(after, 'node')}" if name in asked else "would be gone"
+        used, old = nodes - free, declared(old_pools[name]) if name in old_pools else 0
+        new_count = requested.get(name, 0)
+        if new_count < used and new_count < old:
+            text = f"would have {counted(new_count, 'node')}" if name in requested else "would be gone"
             yield (
-                f"pool {name} {has}, and replicas take {used}: those that find none are moved where others take them, "
+                f"pool {name} {text}, and replicas take {used}: those that find none are moved where others take them, "
                 "and wait where none does"
             )
 
 
-def _asleep(pools: list[NodePool], source: str) -> Iterator[str]:
+def _check_scale_up(pools: list[NodePool], source: str) -> Iterator[str]:
+    """Yield a warning for each pool that may shrink to zero nodes and then not grow again."""
     for pool in pools:
         if pool.max_node_count and pool.min_node_count == 0 and source not in WAKES:
             yield (

@@ -1,4 +1,4 @@
-"""An LLMInference as it is written: what its GPUs have to have, and where the fleet would run it."""
+"""Review an LLMInference: the memory that its GPUs must have, and where the fleet would run it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from modelplane_operator.models.llm_inference.plan import memory_words
 
 
 def judge(new: LLMInference, need: MemoryRequirement | None, deployment: Verdict) -> Verdict:
-    """`deployment`: what is said of the ModelDeployment that would be made of it; nothing without `need`."""
-    words = sentence(memory_words(new, need))
+    """Return the verdict. `deployment` is that of the ModelDeployment it would get; it has none without `need`."""
+    message = sentence(memory_words(new, need))
     if need is None:
-        return Verdict(warnings=(words,))
-    return Verdict(warnings=deployment.warnings, forecast=(words, *deployment.forecast))
+        return Verdict(warnings=(message,))
+    return Verdict(warnings=deployment.warnings, forecast=(message, *deployment.forecast))

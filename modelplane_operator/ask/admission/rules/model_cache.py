@@ -1,4 +1,4 @@
-"""A ModelCache as it is written: whether any cluster would keep it."""
+"""Review a ModelCache: does its selector match any cluster?"""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from modelplane_operator.api.model_cache import ModelCache
 
 
 def judge(new: ModelCache, old: ModelCache | None, clusters: Iterable[Mapping[str, str]]) -> Verdict:
-    """`clusters`: the labels of each."""
+    """Return the verdict. `clusters` are the labels of each InferenceCluster."""
     selector = new.spec.cluster_selector
-    wanted = selector.match_labels if selector else {}
-    there = tuple(clusters)
+    match_labels = selector.match_labels if selector else {}
+    existing = tuple(clusters)
     unchanged = old is not None and old.spec.cluster_selector == selector
-    if unchanged or any(wanted.items() <= carried.items() for carried in there):
+    if unchanged or any(match_labels.items() <= cluster_labels.items() for cluster_labels in existing):
         return NOTHING
-    asked = ",".join(f"{name}={value}" for name, value in sorted(wanted.items()))
-    words = (
-        f"none of {counted(len(there), 'InferenceCluster')} has the labels {asked}" if asked else "no cluster is there"
+    selector_text = ",".join(f"{name}={value}" for name, value in sorted(match_labels.items()))
+    reason = (
+        f"none of {counted(len(existing), 'InferenceCluster')} has the labels {selector_text}"
+        if selector_text
+        else "no cluster is there"
     )
-    return Verdict(warnings=(sentence(f"the model would be staged nowhere: {words}"),))
+    return Verdict(warnings=(sentence(f"the model would be staged nowhere: {reason}"),))

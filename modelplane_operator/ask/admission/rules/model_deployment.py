@@ -1,4 +1,4 @@
-"""A ModelDeployment as it is written: selectors and arguments that cannot be used, and where replicas would run."""
+"""Review a ModelDeployment: invalid selectors and arguments, and where its replicas would run."""
 
 from __future__ import annotations
 
@@ -18,42 +18,48 @@ from modelplane_operator.scheduling.prose import leaving, problem, summary, wher
 from modelplane_operator.selectors import cel
 from modelplane_operator.selectors.cel import SelectorError
 
-MOVES = 3  # told one by one
+MOVES = 3  # the warning counts the others
+"""Number of removals that a warning lists."""
 
 
 def judge(seen: Observed, old: ModelDeployment | None) -> Verdict:
-    """What the controller would decide now of what it would see; `seen.deployment` is the new one."""
+    """Return the verdict by the decision that the controller would take now; `seen.deployment` is the new object."""
     new = seen.deployment
-    refused = (*_selectors(new, old), *(misheard(engine) for engine in _edited(new, old)))
-    if any(refused):
-        return Verdict(tuple(sentence(words) for words in refused if words))
-    course = decide(seen)
-    told = (forecast(course.decision),)
+    rejections = (*_check_selectors(new, old), *(misheard(engine) for engine in _find_edited_engines(new, old)))
+    if any(rejections):
+        return Verdict(tuple(sentence(message) for message in rejections if message))
+    rollout_plan = decide(seen)
+    decision_lines = (forecast(rollout_plan.decision),)
     if old is not None and new.spec == old.spec:
-        return Verdict(forecast=told)
-    deaf = (sentence(words) for engine in _edited(new, old) if (words := unheard(engine)))
-    warned = () if course.decision.settled else told
-    return Verdict((), (*warned, *deaf, *_moves(course)), told if course.decision.settled else ())
+        return Verdict(forecast=decision_lines)
+    port_warnings = (sentence(message) for engine in _find_edited_engines(new, old) if (message := unheard(engine)))
+    placement_warnings = () if rollout_plan.decision.settled else decision_lines
+    return Verdict(
+        (),
+        (*placement_warnings, *port_warnings, *_warn_of_disruption(rollout_plan)),
+        decision_lines if rollout_plan.decision.settled else (),
+    )
 
 
 def forecast(decision: Decision) -> str:
-    """A decision in a line, as the condition ReplicasScheduled would tell it, and its places."""
-    places = where(decision)
-    return sentence(f"decided now: {summary(decision)}", f"placed on {places}" if places else "")
+    """Return a decision in one line, as the condition ReplicasScheduled would report it, with its placements."""
+    placements = where(decision)
+    return sentence(f"decided now: {summary(decision)}", f"placed on {placements}" if placements else "")
 
 
-def _selectors(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[str]:
-    """Those that do not compile and were not there before."""
-    known = frozenset(budget.texts(old.replica)) if old else frozenset[str]()
+def _check_selectors(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[str]:
+    """Yield a message for each selector that does not compile and is new."""
+    old_texts = frozenset(budget.texts(old.replica)) if old else frozenset[str]()
     for engine in new.replica.engines:
         for member in engine.members:
             for request in member.node_selector.devices if member.node_selector else ():
-                texts = {selector.cel or "" for selector in request.selectors} - known
-                for wrong in filter(None, map(_wrong, sorted(texts))):
-                    yield problem(InvalidSelector(engine.name, member.role, request.name, wrong))
+                texts = {selector.cel or "" for selector in request.selectors} - old_texts
+                for error in filter(None, map(_find_compile_error, sorted(texts))):
+                    yield problem(InvalidSelector(engine.name, member.role, request.name, error))
 
 
-def _wrong(text: str) -> str:
+def _find_compile_error(text: str) -> str:
+    """Return why a selector does not compile; "" if it does."""
     try:
         cel.compile(text)
     except SelectorError as error:
@@ -61,21 +67,27 @@ def _wrong(text: str) -> str:
     return ""
 
 
-def _edited(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[DeployedEngine]:
-    """The engines that are not as they were."""
-    known = {engine.name: engine for engine in old.replica.engines} if old else dict[str, DeployedEngine]()
-    return (engine for engine in new.replica.engines if known.get(engine.name) != engine)
+def _find_edited_engines(new: ModelDeployment, old: ModelDeployment | None) -> Iterator[DeployedEngine]:
+    """Return the engines that are new or changed."""
+    old_engines = {engine.name: engine for engine in old.replica.engines} if old else dict[str, DeployedEngine]()
+    return (engine for engine in new.replica.engines if old_engines.get(engine.name) != engine)
 
 
-def _moves(course: Course) -> Iterator[str]:
-    if course.changed:
-        count = counted(len(course.changed), "running replica")
-        yield sentence(f"{count} would get another shape, which restarts them in turn: {_named(course.changed)}")
-    if removed := course.decision.removed:
-        told = [f"{one.replica.key.name} on {one.replica.cluster}: {leaving(one.why)}" for one in removed[:MOVES]]
-        more = [f"and {len(removed) - MOVES} more"] if len(removed) > MOVES else []
-        yield sentence(f"{counted(len(removed), 'running replica')} would be removed", *told, *more)
+def _warn_of_disruption(rollout_plan: Course) -> Iterator[str]:
+    """Yield warnings about running replicas that would restart or be removed."""
+    if rollout_plan.changed:
+        count = counted(len(rollout_plan.changed), "running replica")
+        yield sentence(
+            f"{count} would get another shape, which restarts them in turn: {_list_names(rollout_plan.changed)}"
+        )
+    if removed := rollout_plan.decision.removed:
+        removals = [
+            f"{removal.replica.key.name} on {removal.replica.cluster}: {leaving(removal.why)}"
+            for removal in removed[:MOVES]
+        ]
+        omitted = [f"and {len(removed) - MOVES} more"] if len(removed) > MOVES else []
+        yield sentence(f"{counted(len(removed), 'running replica')} would be removed", *removals, *omitted)
 
 
-def _named(keys: Iterable[Key]) -> str:
+def _list_names(keys: Iterable[Key]) -> str:
     return listed(sorted(key.name for key in keys))

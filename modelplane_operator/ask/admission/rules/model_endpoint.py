@@ -1,4 +1,4 @@
-"""A ModelEndpoint as it is written: whether its URL may be dialled."""
+"""Review a ModelEndpoint: may its URL be dialled?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from modelplane_operator.routing.endpoint.backend_url import InvalidUrl, Reach, 
 
 
 def judge(new: ModelEndpoint, old: ModelEndpoint | None, reach: Reach) -> Verdict:
-    """`reach`: where the endpoints of users may lead. What a name resolves to is found out later."""
+    """Return the verdict. `reach` restricts users' endpoints. The addresses of a host name are checked later."""
     if old is not None and old.spec.url == new.spec.url:
         return NOTHING
-    found = parse_url(new.spec.url, reach)
-    return Verdict((sentence(found.message),)) if isinstance(found, InvalidUrl) else NOTHING
+    url = parse_url(new.spec.url, reach)
+    return Verdict((sentence(url.message),)) if isinstance(url, InvalidUrl) else NOTHING

@@ -1,4 +1,4 @@
-"""A ModelService as it is written: whether anything would answer for it."""
+"""Review a ModelService: does it select any endpoint?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from modelplane_operator.routing.service.selection import Neighbours, why_none
 
 
 def judge(new: ModelService, old: ModelService | None, near: Neighbours | None) -> Verdict:
-    """`near`: what is in its namespace when it selects no endpoint; None when it selects some."""
+    """Return the verdict. `near` are the objects in its namespace if it selects no endpoint, else None."""
     if near is None or (old is not None and old.spec.endpoints == new.spec.endpoints):
         return NOTHING
     return Verdict(warnings=(why_none(new, near),))

@@ -1,7 +1,7 @@
-"""A deployment: where its replicas are to be, which of them exist in what shape, and which of them are in rotation.
+"""Plan a ModelDeployment: place its replicas, roll out changes, and put the replicas that answer into rotation.
 
-One that is paused, or that is being deleted and waits for somebody else's finalizer, is left as it is. Its replicas
-leave clusters that are drained or deleted all the same: those belong to somebody else.
+A paused deployment, or one that is being deleted and waits for a foreign finalizer, is left as it is. Its replicas
+still leave clusters that are drained or deleted, because those belong to other people.
 """
 
 from __future__ import annotations
@@ -16,9 +16,20 @@ __all__ = ["FOLLOWING", "Observed", "plan"]
 
 
 def plan(seen: Observed) -> Plan:
-    course = decide(seen)
-    awaited = [at for at in map(seen.awaited, seen.live) if at is not None and at > seen.now]
-    times = [at for at in (course.decision.requeue_at, course.moves.requeue_at, *awaited) if at is not None]
+    """Return the steps, the status and the requeue time for a deployment.
+
+    A deployment that is being deleted gets no status. The requeue time is the next moment at which a grace period,
+    a toleration or the wait for a route ends.
+    """
+    rollout_plan = decide(seen)
+    route_deadlines = [
+        deadline for deadline in map(seen.awaited, seen.live) if deadline is not None and deadline > seen.now
+    ]
+    times = [
+        deadline
+        for deadline in (rollout_plan.decision.requeue_at, rollout_plan.moves.requeue_at, *route_deadlines)
+        if deadline is not None
+    ]
     wait = max((min(times) - seen.now).total_seconds(), 0.1) if times else None
-    told = None if seen.terminating else status(seen, course)
-    return Plan(tuple(steps(seen, course)), told, requeue_after=wait)
+    reported = None if seen.terminating else status(seen, rollout_plan)
+    return Plan(tuple(steps(seen, rollout_plan)), reported, requeue_after=wait)

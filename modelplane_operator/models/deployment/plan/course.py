@@ -1,4 +1,4 @@
-"""What is to become of a deployment's replicas: where each is to be, and which may be moved, changed or removed now."""
+"""Decide where the replicas of a deployment run, and which may be moved, changed or removed now."""
 
 from __future__ import annotations
 
@@ -18,44 +18,51 @@ from modelplane_operator.scheduling.requirement import PlacementRequest, placeme
 from modelplane_operator.scheduling.schedule import schedule
 
 DEFAULT_ROLLOUT = Rollout()
+"""Rollout settings of deployments that have none."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """What is to become of the replicas."""
+    """The rollout plan of a deployment: placements, desired replicas, and the moves that are allowed now."""
 
     decision: Decision
-    """With as many replicas as are asked for: what is told."""
+    """Placements for the requested number of replicas, which the status reports."""
     target: Decision
-    """With one more, perhaps, for as long as others change: what is done."""
+    """Placements that the steps work towards; may have surge replicas while others change."""
     wanted: Mapping[Key, Manifest]
-    """Every placement of the target as the ModelReplica that it is to be."""
+    """The desired ModelReplica of every placement of the target, by key."""
     changed: tuple[Key, ...]
-    """Replicas that stay and are to have another shape."""
+    """Keys of replicas that stay on their cluster and need another spec."""
     surge: bool
-    """Whether there is room for more replicas than are asked for."""
+    """True if the fleet has room for more replicas than requested."""
     moves: Moves
+    """Replicas to create, drain, change or remove now."""
 
 
 def decide(seen: Observed) -> Course:
-    asked = _asked(seen)
+    """Return the rollout plan for an observed deployment.
+
+    If replicas change and the fleet has room, the target has up to `maxSurge` replicas more than requested. Without
+    that room, at least one replica may be out of service at a time, or the rollout would never finish.
+    """
+    request = _request(seen)
     rollout = seen.deployment.replica.rollout or DEFAULT_ROLLOUT
-    decision = schedule(asked, seen.fleet, now=seen.now)
+    decision = schedule(request, seen.fleet, now=seen.now)
     if seen.frozen:
-        decision = _emptying(decision, seen)
-    target, surge, wanted = decision, not decision.missing, _wanted(seen, decision)
-    changed = _changed(seen, decision, wanted)
+        decision = _only_evictions(decision, seen)
+    target, surge, desired = decision, not decision.missing, _render_replicas(seen, decision)
+    changed = _find_changed(seen, decision, desired)
     if changed and rollout.max_surge and surge:
-        more = min(rollout.max_surge, len(changed))
-        wider = schedule(_with_more(asked, more), seen.fleet, now=seen.now)
-        if 0 < wider.missing < more:  # there is room for some of them
-            wider = schedule(_with_more(asked, more - wider.missing), seen.fleet, now=seen.now)
-        surge = not wider.missing
+        extra = min(rollout.max_surge, len(changed))
+        surged = schedule(_add_replicas(request, extra), seen.fleet, now=seen.now)
+        if 0 < surged.missing < extra:  # there is room for some of them
+            surged = schedule(_add_replicas(request, extra - surged.missing), seen.fleet, now=seen.now)
+        surge = not surged.missing
         if surge:
-            target, wanted = wider, _wanted(seen, wider)
-            changed = _changed(seen, wider, wanted)
-    disturbed = [*(removal.replica.key for removal in target.removed), *changed]
-    forced = frozenset(removal.replica.key for removal in target.removed if _must_go(removal))
+            target, desired = surged, _render_replicas(seen, surged)
+            changed = _find_changed(seen, surged, desired)
+    disrupted = [*(removal.replica.key for removal in target.removed), *changed]
+    forced = frozenset(removal.replica.key for removal in target.removed if _is_forced(removal))
     budget = Budget(
         desired=decision.desired,
         surge=rollout.max_surge if surge else 0,
@@ -63,67 +70,82 @@ def decide(seen: Observed) -> Course:
         grace=seen.grace,
     )
     returning = frozenset(changed) if decision.missing else frozenset[Key]()
-    paced = moves(dict.fromkeys(disturbed), forced, seen.live_replicas, budget, now=seen.now, returning=returning)
-    return Course(decision, target, wanted, changed, surge, paced)
+    allowed_moves = moves(
+        dict.fromkeys(disrupted), forced, seen.live_replicas, budget, now=seen.now, returning=returning
+    )
+    return Course(decision, target, desired, changed, surge, allowed_moves)
 
 
-def _asked(seen: Observed) -> PlacementRequest:
-    asked = placement_request(seen.deployment, seen.cache, seen.fleet.devices)
-    return replace(asked, replicas=min(asked.replicas, seen.replica_count)) if seen.frozen else asked
+def _request(observed: Observed) -> PlacementRequest:
+    """Return the placement request; a frozen deployment requests at most the replicas that it already has."""
+    request = placement_request(observed.deployment, observed.cache, observed.fleet.devices)
+    return replace(request, replicas=min(request.replicas, observed.replica_count)) if observed.frozen else request
 
 
-def _emptying(decision: Decision, seen: Observed) -> Decision:
-    """Of a decision what empties clusters that are to be empty, with another place for what leaves them."""
-    leaving = tuple(removal for removal in decision.removed if isinstance(removal.why, _EMPTYING))
-    room = max(decision.desired - len(seen.live) + len(leaving), 0)
+def _only_evictions(decision: Decision, observed: Observed) -> Decision:
+    """Keep only the removals from drained or deleted clusters, and the placements that replace them."""
+    evicted = tuple(removal for removal in decision.removed if isinstance(removal.why, _EVICTIONS))
+    room = max(decision.desired - len(observed.live) + len(evicted), 0)
     new = decision.new[:room]
-    placements = tuple(one for one in decision.placements if one in new or one not in decision.new)
-    return replace(decision, placements=placements, new=new, removed=leaving)
+    placements = tuple(
+        placement for placement in decision.placements if placement in new or placement not in decision.new
+    )
+    return replace(decision, placements=placements, new=new, removed=evicted)
 
 
-_EMPTYING = (ClusterGone, ClusterTerminating, Tainted, Forced)
+_EVICTIONS = (ClusterGone, ClusterTerminating, Tainted, Forced)
+"""Reasons of removals that must not wait for a pause to end."""
 
 
-def _with_more(asked: PlacementRequest, more: int) -> PlacementRequest:
-    return replace(asked, replicas=asked.replicas + more)
+def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
+    return replace(request, replicas=request.replicas + extra)
 
 
-def _must_go(removal: Removal) -> bool:
-    """Whether it does not wait for another to serve in its place."""
+def _is_forced(removal: Removal) -> bool:
+    """True if a removal does not wait until another replica serves in its place."""
     return isinstance(removal.why, ClusterGone | Forced)
 
 
-def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
-    deployment, cache = seen.deployment, seen.cache if isinstance(seen.cache, ModelCache) else None
+def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Manifest]:
+    """Return the desired ModelReplica of each placement, by key.
+
+    A frozen deployment renders only new placements.
+    """
+    deployment, cache = observed.deployment, observed.cache if isinstance(observed.cache, ModelCache) else None
     return {
-        replica_key(deployment, each): render_replica(deployment, each, seen.clusters.get(each.cluster), cache)
-        for each in (decision.new if seen.frozen else decision.placements)
+        replica_key(deployment, placement): render_replica(
+            deployment, placement, observed.clusters.get(placement.cluster), cache
+        )
+        for placement in (decision.new if observed.frozen else decision.placements)
     }
 
 
-def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest]) -> tuple[Key, ...]:
-    """Replicas that stay and have another shape than they are to have; while something is amiss, none is changed."""
+def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, Manifest]) -> tuple[Key, ...]:
+    """Return the keys of replicas that stay and need another spec; none while the decision has problems."""
     if decision.problems:
         return ()
-    return tuple(key for key in sorted(wanted) if key in seen.live and not _same_shape(seen.live[key], wanted[key]))
+    return tuple(
+        key for key in sorted(desired) if key in observed.live and not _is_same_shape(observed.live[key], desired[key])
+    )
 
 
-def _same_shape(live: Manifest, wanted: Manifest) -> bool:
-    """Whether both specs mean the same: the server has filled in defaults, and lists by name have no order.
+def _is_same_shape(live: Manifest, desired: Manifest) -> bool:
+    """True if both specs mean the same, with the server's defaults filled in and lists by name in any order.
 
-    What is requested by default is left out, and how large the cache is: neither restarts an engine.
+    Default requests and the size of the cache are ignored: a change of those does not restart an engine.
     """
-    return _unordered(ModelReplica.parse(live).spec) == _unordered(ModelReplica.parse(wanted).spec)
+    return _normalize(ModelReplica.parse(live).spec) == _normalize(ModelReplica.parse(desired).spec)
 
 
-def _unordered(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, object]]:
+def _normalize(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, object]]:
+    """Return a spec in a form that compares equal whatever the order of its engines' members and device requests."""
     engines = {
         engine.name: (
             engine.model_copy(update={"members": ()}),
             [
                 (
                     member.model_copy(update={"device_requests": (), "default_requests": None}),
-                    {one.name: one for one in member.device_requests},
+                    {request.name: request for request in member.device_requests},
                 )
                 for member in engine.members
             ],

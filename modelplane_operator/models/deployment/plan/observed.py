@@ -1,4 +1,4 @@
-"""What is seen of a deployment before anything is decided about it."""
+"""Hold what the plan of a ModelDeployment reads, gathered by its controller."""
 
 from __future__ import annotations
 
@@ -18,90 +18,97 @@ from modelplane_operator.models.deployment.plan.rollout import LiveReplica
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.scheduling.survey import FleetSnapshot
 
-FOLLOWING = timedelta(minutes=5)  # until routes lead to a replica that answers: Traefik takes minutes for thousands
+FOLLOWING = timedelta(minutes=5)  # Traefik takes minutes for thousands of routes
+"""Longest time that a rollout waits for routes to lead to a replica that answers."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A deployment, the fleet, and what exists of the deployment."""
+    """A deployment with its replicas, endpoints and routes, and a snapshot of the fleet."""
 
     deployment: ModelDeployment
     cache: ModelCache | NoCache
+    """The ModelCache that the deployment references, or the reason why there is none."""
     fleet: FleetSnapshot
+    """Clusters, node pools and placed replicas, as the scheduler sees them."""
     clusters: Mapping[str, InferenceCluster]
-    """Its clusters as their platform teams have written them."""
+    """InferenceClusters by name, with their current specs."""
     replicas: tuple[Manifest, ...]
-    """Its ModelReplicas, those on their way out among them."""
+    """ModelReplicas of the deployment, including those that are being deleted."""
     endpoints: tuple[Manifest, ...]
-    """Its ModelEndpoints."""
+    """ModelEndpoints of the deployment."""
     routed: frozenset[Key]
-    """Of those, the ones that a gateway may send requests to."""
+    """Keys of replicas that an HTTPRoute has as a backend."""
     reached: frozenset[Key]
-    """Of those, the ones that a gateway is known to send requests to."""
+    """Keys of routed replicas whose routes the gateway has accepted."""
     grace: timedelta
-    """How long a replica is out of rotation before it is disturbed."""
+    """Time between a replica's leaving rotation and its change or removal."""
     now: datetime
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted. What belongs to it goes once it is gone, for which others may let it wait."""
+        """True if the deployment is being deleted.
+
+        Its children are garbage collected after it, once finalizers allow.
+        """
         return self.deployment.metadata.deletion_timestamp is not None
 
     @property
     def frozen(self) -> bool:
-        """Whether nothing of it is to change, but that no cluster that is to be empty waits for that."""
+        """True if the deployment is paused or being deleted: replicas only leave clusters that must become empty."""
         return self.terminating or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
 
     @property
     def replica_count(self) -> int:
-        """How many replicas there are to be while nothing else changes: those that there were before."""
-        known = self.deployment.status.replicas if self.deployment.status else None
-        return 0 if self.terminating or known is None else known.total or 0
+        """Return the number of replicas to retain while frozen: the total in the last status, or 0 while deleted."""
+        previous = self.deployment.status.replicas if self.deployment.status else None
+        return 0 if self.terminating or previous is None else previous.total or 0
 
     @cached_property
     def live(self) -> Mapping[Key, Manifest]:
-        """The replicas that exist and are to stay as far as anybody has said."""
-        return {key_of(one): one for one in self.replicas if not is_terminating(one)}
+        """Return the replicas that are not being deleted, by key."""
+        return {key_of(replica): replica for replica in self.replicas if not is_terminating(replica)}
 
     @cached_property
     def endpoint(self) -> Mapping[Key, Manifest]:
-        """The endpoints, by key: that of their replica."""
-        return {key_of(one): one for one in self.endpoints}
+        """Return the endpoints by key; an endpoint has the key of its replica."""
+        return {key_of(endpoint): endpoint for endpoint in self.endpoints}
 
     @cached_property
     def live_replicas(self) -> Mapping[Key, LiveReplica]:
-        """The same as a rollout sees them.
+        """Return the live replicas in the form that a rollout uses.
 
-        One serves when it answers and, if any route leads to the deployment, when one leads to it: but a service that
-        does not follow for long holds nothing up.
+        A replica serves if it answers and, once any route leads to the deployment, a route leads to it. That wait
+        ends after FOLLOWING, so that a service whose routes lag cannot block a rollout.
         """
         return {
             key: LiveReplica(
                 key,
-                serving=self.answers(one) and (self.awaited(key) or self.now) <= self.now,
-                draining_since=_since(one),
+                serving=self.answers(replica) and (self.awaited(key) or self.now) <= self.now,
+                draining_since=_read_draining_since(replica),
                 routed=key in self.endpoint or key in self.routed,
             )
-            for key, one in self.live.items()
+            for key, replica in self.live.items()
         }
 
     def awaited(self, key: Key) -> datetime | None:
-        """Until when a replica that answers is waited for, to be led to; None when there is nothing to wait for."""
+        """Return the time until which a rollout waits for a route to this replica, or None if it does not wait."""
         replica = self.live[key]
         if not self.answers(replica) or key in self.reached or not self.routed:
             return None
         return datetime.fromisoformat(condition(replica, ModelReady.__name__).last_transition_time) + FOLLOWING
 
     def answers(self, replica: Manifest) -> bool:
-        """Whether a replica is known to answer in its present shape."""
-        found = condition(replica, ModelReady.__name__)
-        return found.current and found.is_true
+        """True if the model of the replica is ready, in the generation that the replica has now."""
+        model_ready = condition(replica, ModelReady.__name__)
+        return model_ready.current and model_ready.is_true
 
 
-def _since(replica: Manifest) -> datetime | None:
+def _read_draining_since(replica: Manifest) -> datetime | None:
+    """Return the time since which a replica drains, or None if it does not drain."""
     text = annotations_of(replica).get(labels.DRAINING_SINCE)
     try:
-        since = datetime.fromisoformat(text) if text else None
+        started_at = datetime.fromisoformat(text) if text else None
     except ValueError:
-        return datetime.min.replace(tzinfo=UTC)  # somebody wrote it: it drains, and has for long enough
-    return since if since is None or since.tzinfo else since.replace(tzinfo=UTC)
+        return datetime.min.replace(tzinfo=UTC)  # a user wrote it: the replica drains, and its grace has passed
+    return started_at if started_at is None or started_at.tzinfo else started_at.replace(tzinfo=UTC)

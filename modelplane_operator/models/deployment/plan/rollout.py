@@ -1,17 +1,17 @@
-"""Moves without a lost request: which replicas may be made, changed or removed now, and which have to wait.
+"""Decide which replicas may be created, changed or removed now without losing a request, and which must wait.
 
-Scaling down, draining a cluster, placing elsewhere and changing the template are one thing: some replicas are to be
-disturbed. One that serves is disturbed in four steps, each of which can be seen on its objects, so that whoever
-continues after a crash continues there:
+Scaling down, draining a cluster, moving elsewhere and changing the template are one case: some replicas are
+disrupted. A serving replica is disrupted in four steps. Each step is visible on its objects, so that an operator
+that crashes continues from there:
 
     wait      until enough others serve
-    drain     it leaves rotation: an annotation says since when, its endpoint is withdrawn
-    rest      until no route leads to it and the grace has passed: answers under way are finished. A route that stays
-              all the same, since it is somebody else's or paused, holds nothing up for long
+    drain     it leaves rotation: an annotation has the time, its endpoint is deleted
+    rest      until no route leads to it and the grace has passed, so that open responses are finished. A route that
+              stays, because it is foreign or paused, delays this by at most PATIENCE
     go        it is removed, or changed in place
 
-Two numbers bound this, as they do for a Deployment: so many replicas more than asked for may exist, and so many of
-those asked for may be out of service.
+Two numbers bound this, as in a Deployment: how many replicas more than requested may exist, and how many of those
+requested may be out of service.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from datetime import datetime, timedelta
 
 from kubeloop.objects import Key
 
-PATIENCE = timedelta(seconds=60)  # with routes that do not change: from the end of the grace
+PATIENCE = timedelta(seconds=60)  # a route that is foreign or paused never changes
+"""Longest time, from the end of the grace, that a drained replica waits for routes to stop leading to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,37 +32,41 @@ class LiveReplica:
 
     key: Key
     serving: bool
-    """It answers requests."""
+    """True if the replica answers requests."""
     draining_since: datetime | None = None
+    """Time when the replica left rotation, or None while it is in rotation."""
     routed: bool = False
-    """Requests may still be sent to it: it has an endpoint, or a route leads to it."""
+    """True if requests may still arrive: the replica has an endpoint, or a route leads to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much may be out of the ordinary at a time."""
+    """Limits on the replicas that may be extra or out of service at a time."""
 
     desired: int
+    """Number of requested replicas."""
     surge: int
+    """Number of replicas allowed beyond the desired ones."""
     unavailable: int
+    """Number of desired replicas that may be out of service."""
     grace: timedelta
-    """From leaving rotation to being disturbed."""
+    """Time between a replica's leaving rotation and its change or removal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What may happen now."""
+    """The moves that a rollout allows now."""
 
     create: int
-    """How many new replicas may be made."""
+    """Number of new replicas that may be created."""
     go: frozenset[Key] = frozenset()
-    """To be removed or changed now."""
+    """Keys of replicas to remove or change now."""
     drain: frozenset[Key] = frozenset()
-    """To be out of rotation, because they go soon."""
+    """Keys of replicas that must be out of rotation, because they go soon."""
     wait: tuple[Key, ...] = ()
-    """To be disturbed, once enough others serve."""
+    """Keys of replicas that wait until enough others serve."""
     requeue_at: datetime | None = None
-    """When the next grace has passed."""
+    """Time when the next grace ends."""
 
 
 def moves(
@@ -73,36 +78,37 @@ def moves(
     now: datetime,
     returning: frozenset[Key] = frozenset(),
 ) -> Moves:
-    """Pace the disturbance of some of the live replicas. The forced do not wait for others to serve.
+    """Return which of the disrupted replicas may drain or go now, and how many replicas may be created.
 
-    The returning are changed in place where the fleet has no room for all that are asked for: as nothing more will
-    come to serve, one of them goes when all that are there do.
+    `forced` replicas do not wait for others to serve. `returning` replicas are changed in place because the fleet
+    has no room for all requested ones. Nothing else will come to serve, so one of them drains once all live ones
+    serve.
     """
     in_order = [live[key] for key in disturbed]
-    serving = sum(each.serving and each.draining_since is None for each in live.values())
-    least = max(budget.desired - budget.unavailable, 0)
+    serving = sum(replica.serving and replica.draining_since is None for replica in live.values())
+    min_serving = max(budget.desired - budget.unavailable, 0)
     go: set[Key] = set()
     drain: set[Key] = set()
     wait: list[Key] = []
-    ends: list[datetime] = []
-    # Those that drain already come first: they are out of service, and no place is kept for them.
-    for each in sorted(in_order, key=lambda one: one.draining_since is None):
-        if each.draining_since is not None:
-            end = each.draining_since + budget.grace
-            if end <= now and (not each.routed or end + PATIENCE <= now):
-                go.add(each.key)
+    deadlines: list[datetime] = []
+    # Draining replicas come first: they are already out of service, so the budget does not count them.
+    for replica in sorted(in_order, key=lambda candidate: candidate.draining_since is None):
+        if replica.draining_since is not None:
+            end = replica.draining_since + budget.grace
+            if end <= now and (not replica.routed or end + PATIENCE <= now):
+                go.add(replica.key)
             else:
-                drain.add(each.key)
-                ends.append(end if end > now else end + PATIENCE)
-        elif not each.serving and not each.routed:
-            go.add(each.key)  # nobody will notice
-        elif each.serving and (
-            each.key in forced or serving > least or (each.key in returning and serving == len(live))
+                drain.add(replica.key)
+                deadlines.append(end if end > now else end + PATIENCE)
+        elif not replica.serving and not replica.routed:
+            go.add(replica.key)  # no client notices
+        elif replica.serving and (
+            replica.key in forced or serving > min_serving or (replica.key in returning and serving == len(live))
         ):
             serving -= 1
-            drain.add(each.key)
-            ends.append(now + budget.grace)
+            drain.add(replica.key)
+            deadlines.append(now + budget.grace)
         else:
-            wait.append(each.key)
+            wait.append(replica.key)
     room = max(budget.desired + budget.surge - len(live), 0)
-    return Moves(room, frozenset(go), frozenset(drain), tuple(wait), min(ends, default=None))
+    return Moves(room, frozenset(go), frozenset(drain), tuple(wait), min(deadlines, default=None))

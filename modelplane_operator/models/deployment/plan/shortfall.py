@@ -1,4 +1,4 @@
-"""Which reason says best why replicas have no place: by the nearest miss of the scheduler's."""
+"""Choose the reason of ReplicasScheduled for replicas without a cluster, from the scheduler's nearest miss."""
 
 from __future__ import annotations
 
@@ -30,23 +30,28 @@ from modelplane_operator.scheduling.reasons import (
 
 
 def unplaced(decision: Decision) -> ReplicasScheduled:
-    """Why some replica has no place."""
-    if any(isinstance(found, LabelConflict) for found in decision.problems):
+    """Return the reason of ReplicasScheduled when some replica has no cluster.
+
+    A label conflict decides alone. Otherwise the nearest miss of a cluster decides, then the first replica that
+    keeps an outdated spec because the new one fits nowhere. Without either, the fleet lacks capacity.
+    """
+    if any(isinstance(conflict, LabelConflict) for conflict in decision.problems):
         return ReplicasScheduled.NO_MATCHING_CLUSTERS
     misses = (refusal.reason for refusal in decision.refusals if not isinstance(refusal.reason, Spare))
-    held = (one.why.why for one in decision.held if one.why)
-    nearest = next(misses, None) or next(held, None)
+    blocked = (outdated.why.why for outdated in decision.held if outdated.why)
+    nearest = next(misses, None) or next(blocked, None)
     return _reason(nearest) if nearest else ReplicasScheduled.INSUFFICIENT_CAPACITY
 
 
 def _reason(miss: Reason) -> ReplicasScheduled:
+    """Return the reason of ReplicasScheduled that stands for a scheduler's reason."""
     match miss:
         case Full() | Crowded() | TooSmall() | Scattered() | Spare():
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
         case NotReady() | ClusterUnreachable() | NoGateway() | NoGangs() | ClusterTerminating():
             return ReplicasScheduled.CLUSTERS_NOT_READY
-        case NoPools(why) if why:
-            return _reason(why)
+        case NoPools(cause) if cause:
+            return _reason(cause)
         case Tainted():
             return ReplicasScheduled.TAINTED
         case UnknownPools() | Split() | NothingToClaim() | NoMatch() | NoPools():

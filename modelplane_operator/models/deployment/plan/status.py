@@ -1,4 +1,4 @@
-"""What is told of a deployment: its conditions and counts."""
+"""Compute the status of a ModelDeployment: its conditions and replica counts."""
 
 from __future__ import annotations
 
@@ -40,142 +40,167 @@ from modelplane_operator.scheduling.requirement import NoCache
 
 KIND, REPLICA = ModelDeployment.definition.kind, ModelReplica.definition.kind
 
-TOLD = 3  # replicas whose trouble a condition tells
+TOLD = 3  # the message says how many more there are
+"""Number of items that a condition's message lists, such as failing replicas."""
 
 
 def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
-    ready = [one for one in seen.live.values() if condition(one, Ready.__name__).is_true]
-    leaving = {removal.replica.key for removal in course.target.removed}
-    finished = [one for one in ready if key_of(one) not in {*leaving, *course.changed} and seen.answers(one)]
-    needed = [_scheduled(seen, course.decision), _replicas_ready(seen, course, len(ready)), *_cache(seen)]
-    progressing = _progressing(seen, course)
+    """Return the status for an observed deployment and its rollout plan.
+
+    Ready is Available when enough replicas are ready in their final shape and no condition is False. Otherwise its
+    reason is that of the worst condition, and its message joins all of theirs.
+    """
+    ready = [item for item in seen.live.values() if condition(item, Ready.__name__).is_true]
+    removed_keys = {removal.replica.key for removal in course.target.removed}
+    finished = [item for item in ready if key_of(item) not in {*removed_keys, *course.changed} and seen.answers(item)]
+    needed = [
+        _report_scheduled(seen, course.decision),
+        _report_replicas_ready(seen, course, len(ready)),
+        *_report_cache(seen),
+    ]
+    progressing = _report_progressing(seen, course)
     desired = course.decision.desired
-    faults = sorted((one for one in needed if one.status != "True"), key=lambda one: not is_trouble(KIND, one))
-    if len(finished) >= desired and not faults and not course.changed:
-        whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {counted(desired, 'replica')} ready")
+    not_true = sorted((item for item in needed if item.status != "True"), key=lambda item: not is_trouble(KIND, item))
+    if len(finished) >= desired and not not_true and not course.changed:
+        ready_condition = Ready.AVAILABLE.condition(
+            seen.now, message=f"{len(finished)} of {counted(desired, 'replica')} ready"
+        )
     else:
         moving = [progressing] if progressing.status == "True" else []
-        more = [one for one in faults[1:] if one.reason != ReplicasReady.NO_REPLICAS_SCHEDULED.reason]
-        told = "; ".join(one.message for one in (*faults[:1], *more, *moving) if one.message)
-        whole = not_ready(KIND, next(iter(faults), progressing), told)
+        others = [item for item in not_true[1:] if item.reason != ReplicasReady.NO_REPLICAS_SCHEDULED.reason]
+        message = "; ".join(item.message for item in (*not_true[:1], *others, *moving) if item.message)
+        ready_condition = not_ready(KIND, next(iter(not_true), progressing), message)
     return ModelDeploymentStatus(
-        conditions=(*needed, progressing, *_allowed(seen, course.target), whole),
+        conditions=(*needed, progressing, *_report_allowed(seen, course.target), ready_condition),
         replicas=ReplicaCount(total=seen.replica_count if seen.frozen else len(seen.live), ready=len(ready)),
         selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
     )
 
 
-def _scheduled(seen: Observed, decision: Decision) -> Condition:
-    kinds = {type(found): found for found in decision.problems}
-    elsewhere = tuple(found for found in decision.problems if not isinstance(found, CacheNotFound | CacheNotRead))
-    now, message = seen.now, summary(replace(decision, problems=elsewhere))  # ModelCacheResolved tells of the cache
+def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
+    """Return the ReplicasScheduled condition. Problems with the cache are left to ModelCacheResolved."""
+    kinds = {type(issue): issue for issue in decision.problems}
+    other_problems = tuple(issue for issue in decision.problems if not isinstance(issue, CacheNotFound | CacheNotRead))
+    now, message = observed.now, summary(replace(decision, problems=other_problems))
     if InvalidSelector in kinds or Overdrawn in kinds:
         return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
-    if (decision.missing and not _only_cache(decision.problems)) or any(held.why for held in decision.held):
+    if (decision.missing and not _has_only_cache_problems(decision.problems)) or any(
+        retained.why for retained in decision.held
+    ):
         return unplaced(decision).condition(now, message=message)
-    placed = {replica_key(seen.deployment, placement) for placement in decision.placements}
-    if decision.missing or not placed <= seen.live.keys():
+    placement_keys = {replica_key(observed.deployment, placement) for placement in decision.placements}
+    if decision.missing or not placement_keys <= observed.live.keys():
         return ReplicasScheduled.SCHEDULING.condition(now, message=message)
     return ReplicasScheduled.REPLICAS_CREATED.condition(now, message=message)
 
 
-def _only_cache(problems: Sequence[Problem]) -> bool:
-    return bool(problems) and all(isinstance(found, CacheNotFound | CacheNotRead) for found in problems)
+def _has_only_cache_problems(problems: Sequence[Problem]) -> bool:
+    """True if there are problems and all of them are about the cache."""
+    return bool(problems) and all(isinstance(issue, CacheNotFound | CacheNotRead) for issue in problems)
 
 
-def _replicas_ready(seen: Observed, course: Course, ready: int) -> Condition:
-    desired = course.decision.desired
+def _report_replicas_ready(observed: Observed, rollout_plan: Course, ready: int) -> Condition:
+    """Return the ReplicasReady condition, with the messages of up to TOLD replicas, failing ones first."""
+    desired = rollout_plan.decision.desired
     figures = f"{ready} of {counted(desired, 'replica')} ready"
     if ready >= desired:
-        return ReplicasReady.ALL_REPLICAS_READY.condition(seen.now, message=figures)
-    if not seen.live and not course.target.placements:
-        return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=figures)
-    waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
-    waiting.sort(key=lambda one: not _fails(one))
-    told = [f"{_where(one)}: {_said(one)}" for one in waiting[:TOLD]]
-    more = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
-    reason = ReplicasReady.REPLICAS_FAILING if any(map(_fails, waiting)) else ReplicasReady.MODEL_STARTING
-    return reason.condition(seen.now, message="; ".join([figures, *told, *more]))
+        return ReplicasReady.ALL_REPLICAS_READY.condition(observed.now, message=figures)
+    if not observed.live and not rollout_plan.target.placements:
+        return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(observed.now, message=figures)
+    waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
+    waiting.sort(key=lambda replica: not _is_failing(replica))
+    messages = [f"{_location(replica)}: {_find_message(replica)}" for replica in waiting[:TOLD]]
+    omitted = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
+    reason = ReplicasReady.REPLICAS_FAILING if any(map(_is_failing, waiting)) else ReplicasReady.MODEL_STARTING
+    return reason.condition(observed.now, message="; ".join([figures, *messages, *omitted]))
 
 
-def _fails(replica: Manifest) -> bool:
-    """Whether a replica says that it is not Ready for something that does not mend by itself."""
-    found = condition(replica, Ready.__name__)
-    return found.status not in {"", "True"} and is_trouble(REPLICA, found)
+def _is_failing(replica: Manifest) -> bool:
+    """True if a replica is not Ready for a reason that does not resolve by itself."""
+    ready = condition(replica, Ready.__name__)
+    return ready.status not in {"", "True"} and is_trouble(REPLICA, ready)
 
 
-def _where(replica: Manifest) -> str:
+def _location(replica: Manifest) -> str:
     return f"{replica['metadata']['name']} on {replica['spec']['clusterName']}"
 
 
-def _said(replica: Manifest) -> str:
-    for kind in (Ready.__name__, ModelReady.__name__, "Synced"):
-        found = condition(replica, kind)
-        if found.status not in {"", "True"} and found.message:
-            return found.message
+def _find_message(replica: Manifest) -> str:
+    """Return the message of the first condition of a replica that is False or Unknown."""
+    for type_name in (Ready.__name__, ModelReady.__name__, "Synced"):
+        current = condition(replica, type_name)
+        if current.status not in {"", "True"} and current.message:
+            return current.message
     return "not looked at yet"
 
 
-def _progressing(seen: Observed, course: Course) -> Condition:
-    paced, now = course.moves, seen.now
-    moving = {*paced.go, *paced.drain, *paced.wait}
-    serving = sum(each.serving for each in seen.live_replicas.values())
-    waits = f"{counted(len(paced.wait), 'replica')} to wait until more than {course.decision.desired} serve"
+def _report_progressing(observed: Observed, rollout: Course) -> Condition:
+    """Return the Progressing condition: what moves, what waits, and what is blocked for lack of another cluster."""
+    allowed_moves, now = rollout.moves, observed.now
+    moving = {*allowed_moves.go, *allowed_moves.drain, *allowed_moves.wait}
+    serving = sum(replica.serving for replica in observed.live_replicas.values())
+    waits = f"{counted(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
     waiting = [f"{waits}, {serving} so far"]
-    if course.decision.stuck and not paced.go and not paced.drain:
-        parts = [stuck(course.decision), *(waiting if paced.wait else [])]
-        return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(parts))
+    if rollout.decision.stuck and not allowed_moves.go and not allowed_moves.drain:
+        clauses = [stuck(rollout.decision), *(waiting if allowed_moves.wait else [])]
+        return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(clauses))
     if not moving:
-        return _starting(seen, course)
-    parts = [f"{counted(len(moving), 'replica')} to be moved, changed or removed"]
-    if paced.drain:
-        parts.append(f"out of rotation and finishing their answers: {_names(paced.drain)}")
-    parts += waiting if paced.wait else []
-    reason = Progressing.MOVING if course.surge else Progressing.MOVING_WITHOUT_SURGE
-    return reason.condition(now, message="; ".join(parts))
+        return _report_starting(observed, rollout)
+    clauses = [f"{counted(len(moving), 'replica')} to be moved, changed or removed"]
+    if allowed_moves.drain:
+        clauses.append(f"out of rotation and finishing their answers: {_list_names(allowed_moves.drain)}")
+    clauses += waiting if allowed_moves.wait else []
+    reason = Progressing.MOVING if rollout.surge else Progressing.MOVING_WITHOUT_SURGE
+    return reason.condition(now, message="; ".join(clauses))
 
 
-def _starting(seen: Observed, course: Course) -> Condition:
-    """While nothing moves: whether replicas are on their way to answer."""
-    waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
-    failing = sum(map(_fails, waiting))
-    if len(waiting) > failing or course.wanted.keys() - seen.live.keys():
-        return Progressing.STARTING.condition(seen.now)
-    return (Progressing.STALLED if failing else Progressing.SETTLED).condition(seen.now)
+def _report_starting(observed: Observed, rollout_plan: Course) -> Condition:
+    """Return the Progressing condition while nothing moves: Starting, Stalled or Settled."""
+    waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
+    failing = sum(map(_is_failing, waiting))
+    if len(waiting) > failing or rollout_plan.wanted.keys() - observed.live.keys():
+        return Progressing.STARTING.condition(observed.now)
+    return (Progressing.STALLED if failing else Progressing.SETTLED).condition(observed.now)
 
 
-def _names(keys: Iterable[Key]) -> str:
+def _list_names(keys: Iterable[Key]) -> str:
     return listed(sorted(key.name for key in keys), TOLD)
 
 
-def _allowed(seen: Observed, decision: Decision) -> Sequence[Condition]:
-    """What clusters leave out of the pods. It is told, and holds up nothing."""
+def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Condition]:
+    """Return the PodTemplateAllowed condition, which lists what clusters leave out of the pods.
+
+    It never blocks a rollout. Without anything left out, it is reported only if an earlier status has it.
+    """
     used = sorted({placement.cluster for placement in decision.placements})
-    found = {name: left for name in used if (left := not_allowed(seen.deployment, seen.clusters.get(name)))}
-    if not found:
-        known = any(one.type == PodTemplateAllowed.__name__ for one in seen.deployment.conditions)
-        return [PodTemplateAllowed.ALLOWED.condition(seen.now)] if known else []
-    told = [f"{name}: {listed(map(str, left), TOLD)}" for name, left in found.items()][:TOLD]
-    more = [f"and {len(found) - TOLD} more"] if len(found) > TOLD else []
+    by_cluster = {
+        name: rejected for name in used if (rejected := not_allowed(observed.deployment, observed.clusters.get(name)))
+    }
+    if not by_cluster:
+        reported_before = any(item.type == PodTemplateAllowed.__name__ for item in observed.deployment.conditions)
+        return [PodTemplateAllowed.ALLOWED.condition(observed.now)] if reported_before else []
+    items = [f"{name}: {listed(map(str, rejected), TOLD)}" for name, rejected in by_cluster.items()][:TOLD]
+    more = [f"and {len(by_cluster) - TOLD} more"] if len(by_cluster) > TOLD else []
     message = (
-        f"pods do without what is not allowed on cluster {'; '.join([*told, *more])}. To allow it, the platform team "
+        f"pods do without what is not allowed on cluster {'; '.join([*items, *more])}. To allow it, the platform team "
         "adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it"
     )
-    return [PodTemplateAllowed.LEFT_OUT.condition(seen.now, message=message)]
+    return [PodTemplateAllowed.LEFT_OUT.condition(observed.now, message=message)]
 
 
-def _cache(seen: Observed) -> Sequence[Condition]:
-    reference = seen.deployment.replica.model_cache_ref
+def _report_cache(observed: Observed) -> Sequence[Condition]:
+    """Return the ModelCacheResolved condition, or nothing if the deployment references no cache."""
+    reference = observed.deployment.replica.model_cache_ref
     if reference is None:
         return ()
-    match seen.cache:
+    match observed.cache:
         case NoCache.NOT_READ:
             message = problem(CacheNotRead(reference.name))
-            return [ModelCacheResolved.UNRESOLVED.condition(seen.now, message=message)]
+            return [ModelCacheResolved.UNRESOLVED.condition(observed.now, message=message)]
         case NoCache.NOT_FOUND:
             message = problem(CacheNotFound(reference.name))
-            return [ModelCacheResolved.NOT_FOUND.condition(seen.now, message=message)]
+            return [ModelCacheResolved.NOT_FOUND.condition(observed.now, message=message)]
         case _:
-            return [ModelCacheResolved.RESOLVED.condition(seen.now)]
+            return [ModelCacheResolved.RESOLVED.condition(observed.now)]

@@ -1,4 +1,4 @@
-"""What is done for a deployment now: its ModelReplicas, and the ModelEndpoints of those that are in rotation."""
+"""Compute the steps for a ModelDeployment: its ModelReplicas, and ModelEndpoints for those in rotation."""
 
 from __future__ import annotations
 
@@ -18,88 +18,102 @@ from modelplane_operator.scheduling.reasons import ScaledDown
 
 
 def steps(seen: Observed, course: Course) -> Iterable[Step]:
-    """Out of rotation first, then what is new, what may go now, and last into rotation.
+    """Yield the steps in order: out of rotation, replicas rewritten, created and removed, into rotation.
 
-    Endpoints are tenants' to edit: one that cannot be written holds up no replica that leaves its cluster.
+    Tenants may edit ModelEndpoints. One that cannot be written must not block replicas that leave their cluster.
     """
-    out = course.moves.drain | course.moves.go
-    in_rotation = {key for key, one in seen.live.items() if key not in out and seen.answers(one)}
+    out_of_rotation = course.moves.drain | course.moves.go
+    in_rotation = {key for key, replica in seen.live.items() if key not in out_of_rotation and seen.answers(replica)}
     for key, endpoint in seen.endpoint.items():
         if key not in in_rotation and not is_terminating(endpoint):
             yield delete(endpoint)
     changing = [key for key in course.changed if key in course.moves.go]
-    # With a replica too many, the last that would have to change can go instead; unless it is the other that must go.
+    # A surplus replica that needs a change is removed instead of changed, unless another replica must go anyway.
     leaving = [removal for removal in course.decision.removed if not isinstance(removal.why, ScaledDown)]
-    spare = len(seen.live) - len(leaving) - course.decision.desired
-    instead = set(course.changed) if 0 < len(course.changed) <= spare else set[Key]()
+    surplus = len(seen.live) - len(leaving) - course.decision.desired
+    instead = set(course.changed) if 0 < len(course.changed) <= surplus else set[Key]()
     removed = {removal.replica.key for removal in course.target.removed} | (instead & set(changing))
     for key, live in seen.live.items():
-        if wanted := _rewritten(seen, course, key, live, removed):
-            yield Replace(wanted)
+        if rewritten := _rewrite(seen, course, key, live, removed):
+            yield Replace(rewritten)
     missing = [key for key in course.wanted if key not in seen.live]
-    taken = {key_of(one) for one in seen.replicas}
-    for key in [key for key in missing if key not in taken][: course.moves.create]:
+    existing = {key_of(replica) for replica in seen.replicas}
+    for key in [key for key in missing if key not in existing][: course.moves.create]:
         yield Create(course.wanted[key])
     for key in sorted(removed & course.moves.go):
         if key in seen.live:
             yield delete(seen.live[key])
-    yield from _entering(seen, in_rotation)
+    yield from _apply_endpoints(seen, in_rotation)
 
 
-def _rewritten(seen: Observed, course: Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
-    """The replica as it is to be stored now: its mark, its labels, and its shape when its turn has come."""
-    if key in removed and key in course.moves.go:
+def _rewrite(observed: Observed, rollout_plan: Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
+    """Return the replica with the annotations, labels and spec to store now, or None if nothing differs.
+
+    The spec changes only once the rollout allows the replica to go.
+    """
+    if key in removed and key in rollout_plan.moves.go:
         return None
     metadata: Manifest = live["metadata"]
-    kept = {name: text for name, text in annotations_of(live).items() if name not in _MARKS}
-    wanted = course.wanted.get(key)
-    reshaped = wanted is not None and key in course.changed and key in course.moves.go
-    marks = {
-        labels.DRAINING_SINCE: (annotations_of(live).get(labels.DRAINING_SINCE) or seen.now.isoformat())
-        if key in course.moves.drain
+    foreign_annotations = {name: text for name, text in annotations_of(live).items() if name not in _OWN_ANNOTATIONS}
+    desired = rollout_plan.wanted.get(key)
+    reshaped = desired is not None and key in rollout_plan.changed and key in rollout_plan.moves.go
+    own_annotations = {
+        labels.DRAINING_SINCE: (annotations_of(live).get(labels.DRAINING_SINCE) or observed.now.isoformat())
+        if key in rollout_plan.moves.drain
         else "",
-        labels.HELD_NODES: _held(live, wanted if wanted and reshaped else live),
+        labels.HELD_NODES: _compute_held_nodes(live, desired if desired and reshaped else live),
     }
-    annotations = {**kept, **{name: text for name, text in marks.items() if text}}
-    named = labels_of(wanted or live)
+    annotations = {**foreign_annotations, **{name: text for name, text in own_annotations.items() if text}}
+    new_labels = labels_of(desired or live)
     rewritten = {
         **live,
-        "metadata": {**metadata, "labels": named, "annotations": annotations},
-        **({"spec": wanted["spec"]} if wanted and reshaped else {}),
+        "metadata": {**metadata, "labels": new_labels, "annotations": annotations},
+        **({"spec": desired["spec"]} if desired and reshaped else {}),
     }
-    same = named == labels_of(live) and annotations == annotations_of(live)
-    return None if same and not reshaped else rewritten
+    unchanged = new_labels == labels_of(live) and annotations == annotations_of(live)
+    return None if unchanged and not reshaped else rewritten
 
 
-_MARKS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
+_OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
+"""Annotations that the plan sets and removes."""
 
 
-def _held(live: Manifest, next_: Manifest) -> str:
-    """The nodes that its pods may still be on although its next shape needs fewer; until it is Ready in its shape."""
-    if next_ is live and (not annotations_of(live).get(labels.HELD_NODES) or _has_its_shape(live)):
+def _compute_held_nodes(live: Manifest, next_: Manifest) -> str:
+    """Return the nodes that a replica's pods may still use although its next spec needs fewer.
+
+    Returns "" once the replica is Ready in its current spec.
+    """
+    if next_ is live and (not annotations_of(live).get(labels.HELD_NODES) or _has_current_shape(live)):
         return ""
-    was, is_to_be = (read(ModelReplica.parse(one)) for one in (live, next_))
-    return held_nodes(was.charges, charges(is_to_be.engines))
+    old, new = (read(ModelReplica.parse(replica)) for replica in (live, next_))
+    return held_nodes(old.charges, charges(new.engines))
 
 
-def _has_its_shape(replica: Manifest) -> bool:
-    """Whether all of its pods have the shape that its spec says; those before it that still end are in its status."""
-    found = condition(replica, Ready.__name__)
-    return found.current and found.is_true
+def _has_current_shape(replica: Manifest) -> bool:
+    """True if all pods have the shape of the current spec. The status lists older pods that are still ending."""
+    ready = condition(replica, Ready.__name__)
+    return ready.current and ready.is_true
 
 
-def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
+def _apply_endpoints(observed: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
+    """Yield an Apply of the endpoint of each replica in rotation.
+
+    A deployment that is being deleted gets no new endpoints. A replica keeps its endpoint if its cluster reports no
+    gateway.
+    """
     for key in sorted(in_rotation):
-        if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
-            continue  # the one before has to go first
-        if seen.terminating and key not in seen.endpoint:
+        if observed.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
+            continue  # the old endpoint has to be deleted first
+        if observed.terminating and key not in observed.endpoint:
             continue
-        live = seen.live[key]
-        info = seen.fleet.info(live["spec"]["clusterName"])
-        if info is None or not info.cluster.gateway:  # it keeps the endpoint that it has
+        live = observed.live[key]
+        info = observed.fleet.info(live["spec"]["clusterName"])
+        if info is None or not info.cluster.gateway:  # the replica keeps its existing endpoint
             continue
-        place, cluster = read(ModelReplica.parse(live)).placement, info.cluster
-        endpoint = render_endpoint(seen.deployment, place, cluster.gateway, cluster.server_name, cluster.gateway_port)
-        # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
-        if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
+        placement, cluster = read(ModelReplica.parse(live)).placement, info.cluster
+        endpoint = render_endpoint(
+            observed.deployment, placement, cluster.gateway, cluster.server_name, cluster.gateway_port
+        )
+        # A pause holds back changes of the deployment. It does not preserve edits made to the endpoint itself.
+        if not (observed.frozen and observed.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
             yield Apply(endpoint)

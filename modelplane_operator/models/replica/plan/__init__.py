@@ -1,7 +1,7 @@
-"""One replica: its objects on its cluster, how it does there, and how it goes.
+"""Plan a ModelReplica: its objects on its cluster, its status, and its teardown.
 
-A replica is torn down in this order: its pods end and finish what they answer, while the route still leads to them;
-then the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
+A replica is torn down in this order: its pods end and finish their responses while the route still leads to them;
+then the other objects are deleted; then the namespace, if no other replica needs it and it has no foreign objects.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from modelplane_operator.models.replica.render import NOT_SERVED, CannotRender, 
 
 __all__ = ["ClusterState", "Observed", "plan"]
 
-REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
+REFRESH = 300.0  # Secrets of the hub are read, not watched: a change reaches the copies within that time
+"""Seconds between reconciles of a replica that copies Secrets or ConfigMaps of the hub."""
 
 
 def plan(seen: Observed) -> Plan:
+    """Return the steps and the status for an observed replica.
+
+    Nothing is applied while the cluster is unknown, unreachable or not synced, or while the spec cannot be
+    rendered. Workloads that do not exist yet wait until the weights are complete on the cluster.
+    """
     if seen.replica.metadata.deletion_timestamp is not None:
         return teardown(seen)
     if not seen.cluster.exists:
@@ -34,18 +40,20 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     rendered = render_model_replica(seen.replica, whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
-        why = ModelAccepted.NOT_SERVED if rendered.cause in NOT_SERVED else ModelAccepted.INVALID_ENGINE
-        return Plan(status=judged(seen, engines(seen, ()), Problem(why, rendered.message)))
-    found = engines(seen, rendered)
+        reason = ModelAccepted.NOT_SERVED if rendered.cause in NOT_SERVED else ModelAccepted.INVALID_ENGINE
+        return Plan(status=judged(seen, engines(seen, ()), Problem(reason, rendered.message)))
+    states = engines(seen, rendered)
     cluster = seen.replica.spec.cluster_name
-    held = "" if any(type_of(child) in WORKLOADS for child in seen.children) else seen.held
-    steps: list[Step] = [Apply(one, cluster) for one in rendered if not held or type_of(one) not in WORKLOADS]
-    complete = not any(engine.lacks for engine in found)
-    spare = [child for child in seen.children if not keeps(child, seen, complete=complete)]
-    steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
+    hold_reason = "" if any(type_of(child) in WORKLOADS for child in seen.children) else seen.held
+    steps: list[Step] = [
+        Apply(manifest, cluster) for manifest in rendered if not hold_reason or type_of(manifest) not in WORKLOADS
+    ]
+    complete = not any(engine.lacks for engine in states)
+    prunable = [child for child in seen.children if not keeps(child, seen, complete=complete)]
+    steps += prune(prunable, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
     requeue_after = REFRESH if sources(seen.replica) else None
-    absent = missing(seen, copied=False)
-    problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, held) if held else None
-    problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, absent) if absent else problem
-    return Plan(tuple(steps), judged(seen, found, problem), requeue_after=requeue_after)
+    missing_sources = missing(seen, copied=False)
+    problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, hold_reason) if hold_reason else None
+    problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, missing_sources) if missing_sources else problem
+    return Plan(tuple(steps), judged(seen, states, problem), requeue_after=requeue_after)

@@ -1,4 +1,4 @@
-"""The engines of a replica as they are on its cluster."""
+"""Compare the engines of a replica with their workloads and pods on the cluster."""
 
 from __future__ import annotations
 
@@ -19,44 +19,48 @@ class EngineState:
     """One engine as it is on the cluster."""
 
     name: str
+    """Name of the engine in the replica's spec."""
     copies: int
+    """Number of copies that the spec requests."""
     workload: Manifest | None
+    """The Deployment or LeaderWorkerSet of the engine, or None before it exists."""
     current: bool
-    """Whether the workload has been told its present content."""
+    """True if the workload was applied with its current content."""
     pods: Sequence[Manifest]
-    """Those that answer requests, on nodes that are ready: the followers of a gang do not."""
+    """Ready pods on ready nodes that serve requests; the followers of a gang do not."""
     stranded: int = 0
-    """How many pods call themselves ready on nodes that are not: what they last said."""
+    """Number of pods whose last status is ready, on nodes that are not ready."""
 
     @property
     def answers(self) -> bool:
-        """Whether requests find a pod; right after a change, one of the new content must be there already."""
+        """True if requests reach a pod. After a change, a pod of the new content must exist."""
         if self.workload is None or not self.current or is_behind(self.workload):
             return False
         return bool(section(self.workload, "status").get("updatedReplicas")) and bool(self.pods)
 
     @property
     def lacks(self) -> str:
-        """What is missing of all its copies; empty when nothing is."""
+        """Return what all copies are missing, as a message; "" if nothing."""
         if self.workload is None:
             return f"engine {self.name}: no workload yet"
-        lacks = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
-        if not lacks and self.stranded:
-            lacks = f"{counted(self.stranded, 'pod')} on nodes that are not ready"
-        return f"engine {self.name}: {lacks}" if lacks else ""
+        missing = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
+        if not missing and self.stranded:
+            missing = f"{counted(self.stranded, 'pod')} on nodes that are not ready"
+        return f"engine {self.name}: {missing}" if missing else ""
 
 
 def engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[EngineState]:
+    """Return the state of each engine of the replica."""
     workloads = {key_of(child).name: child for child in seen.children if type_of(child) in WORKLOADS}
-    wanted = {key_of(manifest).name: manifest for manifest in rendered if type_of(manifest) in WORKLOADS}
-    found: list[EngineState] = []
+    desired = {key_of(manifest).name: manifest for manifest in rendered if type_of(manifest) in WORKLOADS}
+    states: list[EngineState] = []
     for engine in seen.replica.spec.engines:
         name = names.workload(seen.replica.metadata.name, engine.name)
-        live, present = workloads.get(name), wanted.get(name)
-        # What cannot be rendered now leaves the workload as it is, and that is what it is judged by.
-        current = live is not None and (present is None or was_applied(live, present))
+        live, desired_workload = workloads.get(name), desired.get(name)
+        # An engine that cannot be rendered now keeps its workload, which then counts as current.
+        current = live is not None and (desired_workload is None or was_applied(live, desired_workload))
         ready = [pod for pod in seen.pods if is_ready(pod) and labels_of(pod).get(labels.WORKLOAD) == name]
         pods = [pod for pod in ready if labels.SERVING in labels_of(pod) and seen.runs(pod)]
         stranded = sum(not seen.runs(pod) for pod in ready)
-        found.append(EngineState(engine.name, engine.copies, live, current, pods, stranded))
-    return found
+        states.append(EngineState(engine.name, engine.copies, live, current, pods, stranded))
+    return states

@@ -1,4 +1,4 @@
-"""Nodes on which pods do not run, or get no more: which, and in which words that is told."""
+"""Find the nodes on which pods do not run or are not scheduled, and describe them in messages."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from kubeloop.remote_messages import is_formed, worded
 from kubeloop.words import listed
 from modelplane_operator.api import labels
 
-NAMED = 3  # nodes that a message names
+NAMED = 3  # the message says how many more there are
+"""Number of nodes that a message names."""
 
 
 def why_not_ready(node: Manifest) -> str:
-    """Since when a node is not ready, and the reason that it gives; empty while it is ready."""
+    """Return since when and for what reason a node is not ready, as a message; "" while it is ready."""
     ready = condition(node, "Ready")
     if ready.is_true:
         return ""
-    moment, reason = ready.last_transition_time, worded(ready.reason)
-    since = f" since {moment}" if is_formed("lastTransitionTime", moment) else ""
-    return f"is not ready{since}{f' ({reason})' if reason else ''}"
+    changed_at, reason = ready.last_transition_time, worded(ready.reason)
+    since_text = f" since {changed_at}" if is_formed("lastTransitionTime", changed_at) else ""
+    return f"is not ready{since_text}{f' ({reason})' if reason else ''}"
 
 
 def unfit(node: Manifest) -> str:
-    """Why no more pods are put on a node; empty when they are."""
+    """Return why no further pods are scheduled on a node, as a message; "" if they are."""
     return why_not_ready(node) or ("is cordoned" if section(node, "spec").get("unschedulable") else "")
 
 
@@ -35,41 +36,52 @@ class Unfit:
     """The nodes of a cluster's pools that are not ready or are cordoned."""
 
     nodes: tuple[Manifest, ...] = ()
+    """Nodes that are not ready or are cordoned."""
 
     @cached_property
-    def _down(self) -> dict[str, str]:
-        return {node["metadata"]["name"]: words for node in self.nodes if (words := why_not_ready(node))}
+    def _not_ready(self) -> dict[str, str]:
+        """Return the reason of each node that is not ready, by name."""
+        return {node["metadata"]["name"]: message for node in self.nodes if (message := why_not_ready(node))}
 
     def under(self, pod: Manifest) -> str:
-        """The node of a pod, and since when it is not ready: what it last said of the pod counts no more."""
+        """Return the node of a pod and since when it is not ready; "" if it is ready.
+
+        The pod's last status is then stale.
+        """
         name = section(pod, "spec").get("nodeName", "")
-        return f"node {name}, which {self._down[name]}" if name in self._down else ""
+        return f"node {name}, which {self._not_ready[name]}" if name in self._not_ready else ""
 
     def cordoned(self, pods: Iterable[Manifest]) -> str:
-        """The cordoned nodes that pods run on: once one ends, its successor needs another node."""
+        """Return a message that names the cordoned nodes of these pods; "" without any.
+
+        A pod that ends on such a node needs another node for its successor.
+        """
         used: set[str] = {section(pod, "spec").get("nodeName", "") for pod in pods}
         cordoned: set[str] = {
             node["metadata"]["name"] for node in self.nodes if section(node, "spec").get("unschedulable")
         }
-        found = sorted(cordoned & used)
-        many = len(found) > 1
-        words = f"node{'s' if many else ''} {listed(found, NAMED)}, which {'are' if many else 'is'} cordoned"
-        return f"pods of the replica are on {words}" if found else ""
+        names = sorted(cordoned & used)
+        is_plural = len(names) > 1
+        description = (
+            f"node{'s' if is_plural else ''} {listed(names, NAMED)}, which {'are' if is_plural else 'is'} cordoned"
+        )
+        return f"pods of the replica are on {description}" if names else ""
 
     def kept_from(self, pod: Manifest) -> str:
-        """The nodes of its pool on which a pod without a node is not put."""
+        """Return the unfit nodes of a pending pod's pool, as a message."""
         pool = section(pod, "spec", "nodeSelector").get(labels.POOL)
-        return listed(sorted(self._of(pool)) if pool else (), NAMED)
+        return listed(sorted(self._describe_unfit(pool)) if pool else (), NAMED)
 
-    def _of(self, pool: str) -> Iterator[str]:
+    def _describe_unfit(self, pool: str) -> Iterator[str]:
+        """Yield a message for each unfit node of a pool."""
         for node in self.nodes:
             name = node["metadata"]["name"]
-            if labels_of(node).get(labels.POOL) == pool and is_formed("name", name) and (words := unfit(node)):
-                yield f"node {name} {words}"
+            if labels_of(node).get(labels.POOL) == pool and is_formed("name", name) and (reason := unfit(node)):
+                yield f"node {name} {reason}"
 
 
 def pools_of(spec: Manifest) -> Iterable[str]:
-    """The pools that the engines of a ModelReplica are on."""
+    """Return the names of the pools that the engines of a ModelReplica use."""
     return {
         member.get("nodePoolName", "") for engine in entries(spec, "engines") for member in entries(engine, "members")
     }

@@ -1,4 +1,4 @@
-"""What is seen of a replica before anything is decided about it."""
+"""Hold what the plan of a ModelReplica reads, gathered by its controller."""
 
 from __future__ import annotations
 
@@ -15,75 +15,82 @@ from modelplane_operator.models.replica.plan.nodes import Unfit
 from modelplane_operator.models.replica.plan.symptoms import ALL_FIT, is_ready, refusal
 from modelplane_operator.models.replica.render import Context, Lifecycle, picker_pods
 
-REQUEUE_SOON = 0.5  # until the first lists of its cluster are in
+REQUEUE_SOON = 0.5
+"""Seconds to wait for the first lists of a cluster."""
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
+"""Types of the objects that own an engine's pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The replica's cluster, as far as it is known at the moment."""
+    """The connection to the replica's cluster at the moment of the plan."""
 
     exists: bool = True
-    """Whether there is an InferenceCluster of that name, or a connection left over from one."""
+    """True if there is an InferenceCluster of that name, or a connection that remains from one."""
     connected: bool = True
-    """Whether what was seen there can be relied on. Otherwise nothing is decided about it."""
+    """True if the informers of the cluster can be relied on. Otherwise the plan decides nothing from them."""
     error: ClientError | None = None
-    """Why it cannot be reached; None while it can, or while that is being found out."""
+    """Reason why the cluster is unreachable; None while it is reachable or not yet probed."""
     serving: bool = True
-    """Whether its gateway answers: models may do so while the API server does not."""
+    """True if the gateway of the cluster answers: models may serve while the API server does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A replica and all that was seen of it."""
+    """A replica, its objects and pods on its cluster, and the state of that cluster."""
 
     replica: ModelReplica
     cluster: ClusterState
+    """State of the connection to the replica's cluster."""
     around: Context
+    """Facts that rendering needs: the tenant's namespace, optional APIs, copied objects, isolation and images."""
     children: tuple[Manifest, ...]
-    """What we applied on the cluster for this replica."""
+    """Objects that the operator applied on the cluster for this replica."""
     pods: tuple[Manifest, ...]
+    """Pods on the cluster that carry the replica's labels."""
     namespace: Manifest | None
-    """The namespace on the cluster, when no other replica needs it."""
+    """The namespace on the cluster if no other replica needs it, else None."""
     fences: tuple[Manifest, ...]
-    """What we have put around that namespace; it goes with it."""
+    """Isolation policies that the operator applied in that namespace; they go with it."""
     lifecycle: Lifecycle
+    """Times that an engine has to start, drain and end."""
     now: datetime
     nodes: Unfit = ALL_FIT
-    """The nodes of its cluster on which pods do not run, or get no more."""
+    """Nodes of the cluster's pools that are not ready or are cordoned."""
     held: str = ""
-    """Why its workloads are not to be made yet: the weights are not there. What runs already is left to it."""
+    """Reason why workloads must not be created yet, because weights are incomplete. Existing workloads stay."""
     of_others: tuple[str, ...] = ()
-    """What others have in that namespace, which then stays: nobody else's is deleted with ours."""
+    """Foreign objects in the namespace, as `kind name`. The namespace stays while there are any."""
 
     @property
     def routes(self) -> Sequence[Manifest]:
+        """Return the HTTPRoutes of the replica."""
         return [child for child in self.children if type_of(child) == HTTP_ROUTE]
 
     @property
     def picker_policy(self) -> Manifest | None:
-        """What has the cluster's gateway ask the replica's endpoint picker; None where it has none."""
+        """Return the policy that makes the cluster's gateway ask the endpoint picker, or None without one."""
         return next((child for child in self.children if type_of(child) == ENVOY_EXTENSION_POLICY), None)
 
     @property
     def picker_refusal(self) -> str:
-        """Why the cluster's gateway does not ask the endpoint picker, which is there; empty when it does.
+        """Return why the gateway does not ask a ready endpoint picker; "" if it does.
 
-        It refuses to ask one that has no pods, too, which says nothing of the gateway.
+        A gateway also rejects a picker that has no pods. That says nothing about the gateway, so it counts as "".
         """
         return refusal(self.picker_policy) if self.picker_policy and self.picker_answers else ""
 
     @property
     def picker_answers(self) -> bool:
-        """True if a pod of the endpoint picker is ready, of this version's, which the gateway can ask."""
-        ours = picker_pods(self.replica).items()
-        return any(self.runs(pod) for pod in self.pods if ours <= labels_of(pod).items())
+        """True if a pod of the endpoint picker, with the labels of this version, is ready."""
+        own_labels = picker_pods(self.replica).items()
+        return any(self.runs(pod) for pod in self.pods if own_labels <= labels_of(pod).items())
 
     def is_pickers(self, manifest: Manifest) -> bool:
-        """Whether it is the picker's workload, or a pod of it."""
+        """True if an object is the endpoint picker's workload or one of its pods."""
         name = names.picker(self.replica.metadata.name)
         return manifest["metadata"]["name"] == name or labels_of(manifest).get(labels.PICKER_APP) == name
 
     def runs(self, pod: Manifest) -> bool:
-        """Whether a pod is ready, and its node too: of one that is silent, nobody knows."""
+        """True if a pod and its node are ready. The state of a pod on a silent node is unknown."""
         return is_ready(pod) and not self.nodes.under(pod)

@@ -1,4 +1,4 @@
-"""A replica on whose cluster nothing can be done at the moment."""
+"""Plan a replica whose cluster is missing or does not answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from modelplane_operator.models.replica.plan.status import status
 
 
 def waiting(seen: Observed, why: str) -> Plan:
-    """Nothing can be done yet. What was known of a replica that runs stays true."""
+    """Return the plan of a replica that waits for its cluster. A replica that has conditions keeps them."""
     if seen.replica.conditions:
         return Plan()
     now = seen.now
@@ -24,32 +24,38 @@ def waiting(seen: Observed, why: str) -> Plan:
 
 
 def silence(cluster: str, error: ClientError) -> ClientError:
-    """Return an error of a cluster for tenants: of what may be the cluster's words, its kind alone."""
+    """Return an error without the cluster's own text, for tenants to read.
+
+    Errors of other types are returned as they are.
+    """
     if not isinstance(error, ApiError | KubeconfigError):
         return error
     return type(error)(f"cluster {cluster} does not answer: see ClusterReady of that InferenceCluster")
 
 
 def out_of_sight(seen: Observed, error: ClientError) -> Plan:
-    """The cluster's API server does not answer. That alone ends no model: only when its gateway is silent too."""
+    """Return the plan of a replica whose cluster's API server does not answer.
+
+    The model counts as lost only if the gateway of the cluster is silent, too.
+    """
     cluster = seen.replica.spec.cluster_name
     error = silence(cluster, error)
     if not seen.replica.conditions:
         return Plan(status=waiting(seen, str(error)).status, failure=error)
     if seen.cluster.serving:
         return Plan(failure=error)
-    why = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
-    picker = (each for each in seen.replica.conditions if each.type == PickerReady.__name__)
-    lost = (
+    message = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
+    picker = (item for item in seen.replica.conditions if item.type == PickerReady.__name__)
+    conditions = (
         *picker,
-        ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=why),
-        Ready.UNREACHABLE.condition(seen.now, message=why),
+        ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=message),
+        Ready.UNREACHABLE.condition(seen.now, message=message),
     )
     last = seen.replica.status
-    known = status(
-        lost,
+    new_status = status(
+        conditions,
         held=last.held_nodes if last else (),
         unschedulable_since=last.unschedulable_since if last else None,
         paths=last.paths if last else None,
     )
-    return Plan(status=known, failure=error)
+    return Plan(status=new_status, failure=error)

@@ -1,4 +1,4 @@
-"""What a replica names on the hub, and the copies of it on the cluster: what is rendered of it, and what stays."""
+"""Compare the Secrets and ConfigMaps that a replica references on the hub with their copies on the cluster."""
 
 from __future__ import annotations
 
@@ -11,55 +11,69 @@ from modelplane_operator.api import names
 from modelplane_operator.models.replica.plan.observed import Observed
 from modelplane_operator.models.replica.render import Context, CopySource, sources
 
-# Pods of the shape before may still name these, and could not be made again without them.
-_NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
+# Pods of an earlier shape may still reference these, and could not be recreated without them.
+_REFERENCED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
+"""Types that a pod needs to start."""
 
 
 def whole(seen: Observed) -> Context:
-    """What was seen, but for referenced objects that lack keys: engines keep the copy that they have, or wait for one.
+    """Return the rendering context without referenced objects that lack keys.
 
-    A copy without these keys would be taken for one of before.
+    Engines then keep their existing copy or wait for one. A copy without those keys would replace a complete one.
     """
-    lacking = {(source.kind, source.name) for source in _lost(seen)}
-    referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in lacking]
+    incomplete = {(source.kind, source.name) for source in _find_incomplete(seen)}
+    referenced = [
+        manifest
+        for manifest in seen.around.referenced
+        if (manifest["kind"], manifest["metadata"]["name"]) not in incomplete
+    ]
     picker_answers = seen.picker_answers and not seen.picker_refusal
     return replace(seen.around, referenced=tuple(referenced), picker_answers=picker_answers)
 
 
 def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
-    """Whether a child stays even if it is not wanted: what running pods need, and copies of what has vanished."""
-    if type_of(child) not in _NAMED_BY_PODS:
+    """True if a child that is not rendered stays: pods may use it, or it is a copy of an object that has vanished."""
+    if type_of(child) not in _REFERENCED_BY_PODS:
         return False
-    return not complete or child["metadata"]["name"] in {_copy(seen, source) for source in _lost(seen)}
+    return not complete or child["metadata"]["name"] in {_name_copy(seen, source) for source in _find_incomplete(seen)}
 
 
-def _copy(seen: Observed, source: CopySource) -> str:
-    return names.copied(seen.replica.metadata.name, source.use, source.name)
+def _name_copy(observed: Observed, source: CopySource) -> str:
+    """Return the name of the copy of a referenced object."""
+    return names.copied(observed.replica.metadata.name, source.use, source.name)
 
 
-def _lost(seen: Observed) -> Mapping[CopySource, str]:
-    """What the engines name and the hub does not have, or not whole: in words."""
-    there = {(referenced["kind"], referenced["metadata"]["name"]): referenced for referenced in seen.around.referenced}
+def _find_incomplete(observed: Observed) -> Mapping[CopySource, str]:
+    """Return a message for each referenced object that the hub lacks or that lacks keys."""
+    on_hub = {
+        (referenced["kind"], referenced["metadata"]["name"]): referenced for referenced in observed.around.referenced
+    }
     return {
-        source: words
-        for source in sources(seen.replica)
-        if (words := _lack(source, there.get((source.kind, source.name))))
+        source: message
+        for source in sources(observed.replica)
+        if (message := _describe_missing(source, on_hub.get((source.kind, source.name))))
     }
 
 
-def _lack(source: CopySource, referenced: Manifest | None) -> str:
+def _describe_missing(source: CopySource, referenced: Manifest | None) -> str:
+    """Return what a referenced object lacks, as a message; "" if nothing."""
     if referenced is None:
         return f"no {source.kind} {source.name}"
-    gone = source.needed - {*section(referenced, "data"), *section(referenced, "binaryData")}
-    keys = f"key{'s' if len(gone) > 1 else ''} {', '.join(sorted(gone))}"
-    return f"no {keys} in {source.kind} {source.name}" if gone else ""
+    missing_keys = source.needed - {*section(referenced, "data"), *section(referenced, "binaryData")}
+    keys = f"key{'s' if len(missing_keys) > 1 else ''} {', '.join(sorted(missing_keys))}"
+    return f"no {keys} in {source.kind} {source.name}" if missing_keys else ""
 
 
 def missing(seen: Observed, *, copied: bool) -> str:
-    """What the hub lacks that engines wait for: of what they have a copy of before, or of what they have none."""
-    has = {child["metadata"]["name"] for child in seen.children}
-    absent = [
-        words for source, words in _lost(seen).items() if source.required and (_copy(seen, source) in has) is copied
+    """Return a message about required objects that the hub lacks; "" if there are none.
+
+    `copied` selects the objects that the cluster has an old copy of; otherwise those that it has no copy of.
+    """
+    child_names = {child["metadata"]["name"] for child in seen.children}
+    messages = [
+        message
+        for source, message in _find_incomplete(seen).items()
+        if source.required and (_name_copy(seen, source) in child_names) is copied
     ]
     remedy = "" if copied else ", which its engines name: create what is missing"
-    return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}{remedy}" if absent else ""
+    return f"namespace {seen.replica.key.namespace} has {', '.join(messages)}{remedy}" if messages else ""

@@ -1,4 +1,4 @@
-"""What is told of a replica whose cluster was seen."""
+"""Compute the status of a ModelReplica whose cluster is reachable."""
 
 from __future__ import annotations
 
@@ -34,91 +34,114 @@ KIND = ModelReplica.definition.kind
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What keeps a replica from being as it should."""
+    """A reason why the replica is not as its spec requests."""
 
     reason: ModelAccepted
+    """Reason for the condition ModelAccepted."""
     words: str
+    """Message for that condition."""
 
 
 def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | None) -> ModelReplicaStatus:
-    """The conditions of a replica whose cluster was seen. `problem`: what keeps it from being as it should."""
-    now, words = seen.now, problem.words if problem else ""
-    absent = [engine.name for engine in engines if engine.workload is None]
-    silent = [engine.name for engine in engines if not engine.answers]
-    detour, unpicked, found = _unrouted(seen), _unpicked(seen), symptoms(seen.pods, seen.nodes)
-    ill = told(found)
-    if absent:
+    """Return the status of a replica whose cluster is reachable.
+
+    `problem` is the reason why the replica cannot be deployed as requested, if there is one.
+    """
+    now, problem_message = seen.now, problem.words if problem else ""
+    without_workload = [engine.name for engine in engines if engine.workload is None]
+    not_answering = [engine.name for engine in engines if not engine.answers]
+    route_problem, picker_problem, pod_symptoms = (
+        _find_route_problem(seen),
+        _find_picker_problem(seen),
+        symptoms(seen.pods, seen.nodes),
+    )
+    symptom_message = told(pod_symptoms)
+    if without_workload:
         reason = problem.reason if problem else ModelAccepted.DEPLOYING
-        accepted = reason.condition(now, message=words or f"no workload yet of engine {', '.join(absent)}")
-        answers = ModelReady.WAITING_FOR_MODEL.condition(now)
+        accepted = reason.condition(
+            now, message=problem_message or f"no workload yet of engine {', '.join(without_workload)}"
+        )
+        model_ready = ModelReady.WAITING_FOR_MODEL.condition(now)
     else:
-        kept = missing(seen, copied=True)
-        accepted = ModelAccepted.ACCEPTED.condition(now, message=f"{kept}; the copy of before stays" if kept else "")
-        if silent:
-            deaf = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in silent]
-            reason = found[0].reason if found else ModelReady.MODEL_STARTING
-            why = _sentence(words, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
-            answers = reason.condition(now, message=why)
-        elif unpicked and seen.replica.spec.is_split:
-            answers = ModelReady.PICKER_NOT_READY.condition(now, message=_sentence(unpicked, ill))
-        elif detour:
-            refused = any(map(is_refused, seen.routes))
-            reason = ModelReady.ROUTE_REFUSED if refused else ModelReady.MODEL_STARTING
-            answers = reason.condition(now, message=detour)
+        missing_on_hub = missing(seen, copied=True)
+        accepted = ModelAccepted.ACCEPTED.condition(
+            now, message=f"{missing_on_hub}; the copy of before stays" if missing_on_hub else ""
+        )
+        if not_answering:
+            hints = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in not_answering]
+            reason = pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING
+            cause = _join(
+                problem_message, f"no pod of engine {', '.join(not_answering)} answers", *hints, symptom_message
+            )
+            model_ready = reason.condition(now, message=cause)
+        elif picker_problem and seen.replica.spec.is_split:
+            model_ready = ModelReady.PICKER_NOT_READY.condition(now, message=_join(picker_problem, symptom_message))
+        elif route_problem:
+            is_rejected = any(map(is_refused, seen.routes))
+            reason = ModelReady.ROUTE_REFUSED if is_rejected else ModelReady.MODEL_STARTING
+            model_ready = reason.condition(now, message=route_problem)
         else:
-            answers = ModelReady.SERVING.condition(now)
-    needed = unpicked if seen.replica.spec.is_split else ""
-    lacks = _sentence(words, *(engine.lacks for engine in engines), needed, detour)
+            model_ready = ModelReady.SERVING.condition(now)
+    required_picker = picker_problem if seen.replica.spec.is_split else ""
+    missing_message = _join(problem_message, *(engine.lacks for engine in engines), required_picker, route_problem)
     if problem:
-        why = problem.reason.condition(now)
-    elif absent or answers.status != "True":
-        why = accepted if absent else answers
-    elif needed:
-        why = _unpicked_reason(seen).condition(now)
+        cause = problem.reason.condition(now)
+    elif without_workload or model_ready.status != "True":
+        cause = accepted if without_workload else model_ready
+    elif required_picker:
+        cause = _choose_picker_reason(seen).condition(now)
     else:
-        why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
+        cause = (pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING).condition(now)
     cordoned = seen.nodes.cordoned(seen.pods)
-    # Without its picker a replica serves all the same, in mode Unified.
-    whole = Ready.AVAILABLE.condition(now, message=_sentence(cordoned, _spread(seen, unpicked), unpicked and ill))
-    if lacks:
-        whole = not_ready(KIND, why, _sentence(lacks, ill, cordoned))
+    # In mode Unified, a replica serves without its endpoint picker, too.
+    ready = Ready.AVAILABLE.condition(
+        now, message=_join(cordoned, _explain_distribution(seen, picker_problem), picker_problem and symptom_message)
+    )
+    if missing_message:
+        ready = not_ready(KIND, cause, _join(missing_message, symptom_message, cordoned))
     return status(
-        (accepted, *_transfer(seen), *_picking(seen, unpicked), answers, whole),
-        held=_held(seen),
+        (accepted, *_report_transfer(seen), *_report_picker(seen, picker_problem), model_ready, ready),
+        held=_count_held_nodes(seen),
         unschedulable_since=_unschedulable_since(seen),
         paths="ModelAPIs" if seen.around.filters(seen.replica) else "All",
     )
 
 
-def _transfer(seen: Observed) -> tuple[Condition, ...]:
-    if not seen.replica.spec.is_split:
+def _report_transfer(observed: Observed) -> tuple[Condition, ...]:
+    """Return the CacheTransfer condition of a split replica."""
+    if not observed.replica.spec.is_split:
         return ()
-    lacking = untransferred(seen.replica)
-    found = CacheTransfer.NOT_CONFIGURED if lacking else CacheTransfer.CONFIGURED
-    return (found.condition(seen.now, message=lacking),)
+    engines_without = untransferred(observed.replica)
+    reason = CacheTransfer.NOT_CONFIGURED if engines_without else CacheTransfer.CONFIGURED
+    return (reason.condition(observed.now, message=engines_without),)
 
 
-def _picking(seen: Observed, unpicked: str) -> tuple[Condition, ...]:
-    if seen.picker_policy is None:
-        had = any(each.type == PickerReady.__name__ for each in seen.replica.conditions)
-        return (PickerReady.NOT_NEEDED.condition(seen.now),) if had else ()
-    reason = _unpicked_reason(seen) if unpicked else PickerReady.PICKING
-    return (reason.condition(seen.now, message=_spread(seen, unpicked)),)
+def _report_picker(observed: Observed, picker_problem: str) -> tuple[Condition, ...]:
+    """Return the PickerReady condition of a replica that has an endpoint picker, or had one."""
+    if observed.picker_policy is None:
+        had_picker = any(item.type == PickerReady.__name__ for item in observed.replica.conditions)
+        return (PickerReady.NOT_NEEDED.condition(observed.now),) if had_picker else ()
+    reason = _choose_picker_reason(observed) if picker_problem else PickerReady.PICKING
+    return (reason.condition(observed.now, message=_explain_distribution(observed, picker_problem)),)
 
 
-def _spread(seen: Observed, unpicked: str) -> str:
-    """Return what becomes of requests that no picker is asked about; empty when one is."""
-    if not unpicked or seen.replica.spec.is_split:
-        return unpicked
-    return f"{unpicked}; requests are spread over the pods without it"
+def _explain_distribution(observed: Observed, picker_problem: str) -> str:
+    """Return how requests are distributed while no picker answers, as a message; "" while one does."""
+    if not picker_problem or observed.replica.spec.is_split:
+        return picker_problem
+    return f"{picker_problem}; requests are spread over the pods without it"
 
 
-def _unpicked_reason(seen: Observed) -> PickerReady:
-    """Return why no picker answers: nobody asks it, it has answered before, or is on its way for the first time."""
-    if seen.picker_refusal:
+def _choose_picker_reason(observed: Observed) -> PickerReady:
+    """Return why no picker answers: the gateway does not ask it, it was ready before, or it still starts."""
+    if observed.picker_refusal:
         return PickerReady.NOT_ASKED
-    had = {PickerReady.AWAY.reason, PickerReady.PICKING.reason}
-    return PickerReady.AWAY if any(each.reason in had for each in seen.replica.conditions) else PickerReady.STARTING
+    previous_reasons = {PickerReady.AWAY.reason, PickerReady.PICKING.reason}
+    return (
+        PickerReady.AWAY
+        if any(item.reason in previous_reasons for item in observed.replica.conditions)
+        else PickerReady.STARTING
+    )
 
 
 def status(
@@ -128,65 +151,68 @@ def status(
     unschedulable_since: datetime | None = None,
     paths: Literal["ModelAPIs", "All"] | None = None,
 ) -> ModelReplicaStatus:
+    """Return a status with these conditions. `held` are nodes that pods of an earlier shape still use."""
     return ModelReplicaStatus(
         conditions=conditions, held_nodes=held, unschedulable_since=unschedulable_since, paths=paths
     )
 
 
-def _unschedulable_since(seen: Observed) -> datetime | None:
-    """By our own clock, and since the first time that it was seen: that of the cluster may be wrong."""
-    if not any(map(_is_unschedulable, seen.pods)):
+def _unschedulable_since(observed: Observed) -> datetime | None:
+    """Return the time since which a pod has no node, by the operator's clock. The cluster's clock may be wrong."""
+    if not any(map(_is_unschedulable, observed.pods)):
         return None
-    last = seen.replica.status
-    return (last.unschedulable_since if last else None) or seen.now
+    last = observed.replica.status
+    return (last.unschedulable_since if last else None) or observed.now
 
 
 def _is_unschedulable(pod: Manifest) -> bool:
-    """Whether a pod that is to have a node for itself has found none."""
-    awaits = section(pod, "spec").get("resourceClaims") and not is_terminating(pod)
-    return bool(awaits) and condition(pod, "PodScheduled").status == "False"
+    """True if a pod that claims devices could not be scheduled."""
+    claims_devices = section(pod, "spec").get("resourceClaims") and not is_terminating(pod)
+    return bool(claims_devices) and condition(pod, "PodScheduled").status == "False"
 
 
-def _held(seen: Observed) -> tuple[HeldNodes, ...]:
-    """Pools on more of whose nodes the replica has pods than its spec asks for."""
-    asked = charges(read(seen.replica).engines)
-    pools = Counter(section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in seen.pods if _has_node(pod))
+def _count_held_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
+    """Return the pools on which pods of the replica use more nodes than the spec requests."""
+    requested = charges(read(observed.replica).engines)
+    pools = Counter(
+        section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in observed.pods if _occupies_node(pod)
+    )
     return tuple(
-        HeldNodes(pool=pool, nodes=nodes) for pool, nodes in sorted(pools.items()) if nodes > asked.get(pool, 0)
+        HeldNodes(pool=pool, nodes=nodes) for pool, nodes in sorted(pools.items()) if nodes > requested.get(pool, 0)
     )
 
 
-def _has_node(pod: Manifest) -> bool:
-    """Whether a pod has a node for itself: one that claims devices does, until its containers have ended."""
+def _occupies_node(pod: Manifest) -> bool:
+    """True if a pod occupies a node: it claims devices, and its containers have not ended."""
     spec, phase = section(pod, "spec"), section(pod, "status").get("phase")
     return bool(spec.get("nodeName") and spec.get("resourceClaims")) and phase not in {"Succeeded", "Failed"}
 
 
-def _sentence(*parts: str) -> str:
-    return "; ".join(filter(None, parts))
+def _join(*clauses: str) -> str:
+    return "; ".join(filter(None, clauses))
 
 
-def _unrouted(seen: Observed) -> str:
-    """Return why no requests reach the replica by its route; empty when they do.
+def _find_route_problem(observed: Observed) -> str:
+    """Return why requests do not reach the replica through its route; "" if they do.
 
-    Where the operator has changed the route of a replica that serves, to its picker or past it, requests go by the one
-    before until the gateway has taken the change.
+    When the operator changes the route of a serving replica, to or past its picker, requests use the old route
+    until the gateway has programmed the new one.
     """
-    if not seen.routes:
+    if not observed.routes:
         return "there is no route to the replica yet"
-    [route, *_] = seen.routes
-    generation = seen.replica.metadata.generation
-    serves = any(
-        each.type == ModelReady.__name__ and each.status == "True" and each.observed_generation == generation
-        for each in seen.replica.conditions
+    [route, *_] = observed.routes
+    generation = observed.replica.metadata.generation
+    was_serving = any(
+        item.type == ModelReady.__name__ and item.status == "True" and item.observed_generation == generation
+        for item in observed.replica.conditions
     )
-    return "" if serves and is_pending(route) else unrouted(route)
+    return "" if was_serving and is_pending(route) else unrouted(route)
 
 
-def _unpicked(seen: Observed) -> str:
-    """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if seen.picker_refusal:
-        return f"the cluster's gateway does not ask the endpoint picker: {seen.picker_refusal}"
-    if seen.picker_policy is None or seen.picker_answers:
+def _find_picker_problem(observed: Observed) -> str:
+    """Return why the endpoint picker does not choose pods; "" if it does, or there is no picker."""
+    if observed.picker_refusal:
+        return f"the cluster's gateway does not ask the endpoint picker: {observed.picker_refusal}"
+    if observed.picker_policy is None or observed.picker_answers:
         return ""
     return "no pod of the endpoint picker is ready"

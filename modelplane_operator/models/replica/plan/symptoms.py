@@ -1,6 +1,6 @@
-"""What the objects of a replica say of its health: does an engine answer, is all of it there, and what is wrong.
+"""Derive the health of a replica from its pods, workloads and routes: does an engine answer, and what is wrong.
 
-The words are stable while nothing changes: they leave out what counts up by itself, such as back-off times.
+Messages are stable while nothing changes: they leave out what changes by itself, such as back-off times.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.models.replica.plan.nodes import Unfit
 
-KILLED = 137  # the exit code of a process that was sent SIGKILL
-LENGTH = 400  # of what a scheduler or a registry says: it may name every node
-# Waiting for these mends nothing by itself; the kubelet's other words (ContainerCreating) are steps on the way.
-_STUCK = {
+KILLED = 137  # 128 plus the signal's number
+"""Exit code of a process that received SIGKILL."""
+LENGTH = 400  # a scheduler may name every node
+"""Longest text that is retained of a scheduler's or a registry's message, in characters."""
+# Waiting does not resolve these. The kubelet's other reasons, such as ContainerCreating, are normal steps of a start.
+_BLOCKED_REASONS = {
     "ErrImagePull": ModelReady.IMAGE_PULL_FAILED,
     "ImagePullBackOff": ModelReady.IMAGE_PULL_FAILED,
     "InvalidImageName": ModelReady.IMAGE_PULL_FAILED,
@@ -31,42 +33,51 @@ _STUCK = {
     "CreateContainerError": ModelReady.CANNOT_START,
     "RunContainerError": ModelReady.CANNOT_START,
 }
+"""Reasons of ModelReady for the kubelet's reasons of a waiting container."""
 
-_HELPS = {
+_ADVICE = {
     ModelReady.IMAGE_PULL_FAILED: (
         "; correct the image of the container, or name the Secret with the registry's credentials in imagePullSecrets"
     ),
 }
+"""Advice that is appended to the message of a reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What is the matter with one pod; the graver is told first."""
+    """A problem of one pod; messages report the gravest first."""
 
     gravity: int
-    """0: it cannot run at all; 1: it has no node, or one that is not ready; 2: it is on its way."""
+    """0: it cannot run at all; 1: it has no node, or one that is not ready; 2: it is starting or ending."""
     pod: str
+    """Name of the pod."""
     words: str
+    """Message about the pod, without its name."""
     reason: ModelReady = ModelReady.MODEL_STARTING
+    """Reason for the condition ModelReady."""
 
     def __str__(self) -> str:
         return f"pod {self.pod} {self.words}"
 
 
 def cut_pod(pod: Manifest) -> Manifest:
-    """What matters of a pod: the rest is what a tenant writes, up to a megabyte of arguments in each copy.
+    """Return the fields of a pod that the operator reads. Tenants write the others, which may have a megabyte.
 
-    Here and below, a cluster may answer anything: what has not the shape of a pod is not there. One whose name is none
-    is kept without it, so that its informer does not take it.
+    A cluster may return anything. A field that does not have the expected type is left out. A pod with a malformed
+    name is returned without a name, so that the informer ignores it.
     """
     metadata, spec, status = section(pod, "metadata"), object_in(pod.get("spec")), object_in(pod.get("status"))
     conditions = [
-        one for told in objects_in(status.get("conditions")) if (one := cut(told, _CONDITION)).get("type") in _TOLD
+        pruned
+        for entry in objects_in(status.get("conditions"))
+        if (pruned := cut(entry, _CONDITION)).get("type") in _POD_CONDITIONS
     ]
     containers = {
-        name: [{**kept, **_states(one)} for one in found if (kept := cut(one, _CONTAINER)).get("name")]
+        name: [
+            {**fields, **_cut_states(pruned)} for pruned in statuses if (fields := cut(pruned, _CONTAINER)).get("name")
+        ]
         for name in _CONTAINERS
-        if (found := objects_in(status.get(name)))
+        if (statuses := objects_in(status.get(name)))
     }
     selector = cut(object_in(spec.get("nodeSelector")), (labels.POOL,))
     return {
@@ -76,7 +87,9 @@ def cut_pod(pod: Manifest) -> Manifest:
             **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
             "containers": [
-                {**kept, **_probe(one)} for one in objects_in(spec.get("containers")) if (kept := cut(one, ("name",)))
+                {**fields, **_cut_probe(pruned)}
+                for pruned in objects_in(spec.get("containers"))
+                if (fields := cut(pruned, ("name",)))
             ],
         },
         "status": {**cut(status, _STATUS), "conditions": conditions, **containers},
@@ -84,317 +97,353 @@ def cut_pod(pod: Manifest) -> Manifest:
 
 
 def cut_workload(workload: Manifest) -> Manifest:
-    """What is judged of a Deployment or LeaderWorkerSet; whether it says what is wanted, its annotation tells.
+    """Return the metadata and the status fields of a Deployment or LeaderWorkerSet that the operator reads.
 
-    Its spec is the pods', with all that a tenant writes.
+    The spec has all that a tenant writes and is left out: an annotation shows whether it is current.
     """
     status = object_in(workload.get("status"))
-    refused = [
-        {**one, "message": _stable(one.get("message", ""))}
-        for told in objects_in(status.get("conditions"))
-        if (one := cut(told, ("type", "status", "reason", "message"))).get("type") == _REFUSED_PODS
+    failures = [
+        {**pruned, "message": _without_pod_name(pruned.get("message", ""))}
+        for entry in objects_in(status.get("conditions"))
+        if (pruned := cut(entry, ("type", "status", "reason", "message"))).get("type") == _REPLICA_FAILURE
     ]
-    kept = cut(status, WORKLOAD_STATUS) | ({"conditions": refused} if refused else {})
-    return {"metadata": section(workload, "metadata"), "status": kept}
+    status_fields = cut(status, WORKLOAD_STATUS) | ({"conditions": failures} if failures else {})
+    return {"metadata": section(workload, "metadata"), "status": status_fields}
 
 
 def cut_route(route: Manifest) -> Manifest:
-    """What is judged of a route to a replica: what gateways say of it, but not since when."""
+    """Return the fields of an HTTPRoute that the operator reads: parents and their conditions, without times."""
     spec, status = object_in(route.get("spec")), object_in(route.get("status"))
-    told = [
+    parent_statuses = [
         {
-            "parentRef": cut(object_in(one.get("parentRef")), _PARENT),
-            "conditions": [cut(each, _JUDGEMENT) for each in objects_in(one.get("conditions"))],
+            "parentRef": cut(object_in(parent.get("parentRef")), _PARENT),
+            "conditions": [cut(entry, _ROUTE_CONDITION) for entry in objects_in(parent.get("conditions"))],
         }
-        for one in objects_in(status.get("parents"))
+        for parent in objects_in(status.get("parents"))
     ]
-    parents = [cut(one, _PARENT) for one in objects_in(spec.get("parentRefs"))]
+    parents = [cut(parent, _PARENT) for parent in objects_in(spec.get("parentRefs"))]
     return {
         "metadata": section(route, "metadata"),
         "spec": {"parentRefs": parents},
-        "status": {"parents": told},
+        "status": {"parents": parent_statuses},
     }
 
 
 def cut_policy(policy: Manifest) -> Manifest:
-    """Return what is judged of a policy: what gateways say of it."""
+    """Return the fields of a policy that the operator reads: the conditions that gateways report."""
     ancestors = [
-        {"conditions": [cut(each, _JUDGEMENT) for each in objects_in(one.get("conditions"))]}
-        for one in objects_in(object_in(policy.get("status")).get("ancestors"))
+        {"conditions": [cut(entry, _ROUTE_CONDITION) for entry in objects_in(ancestor.get("conditions"))]}
+        for ancestor in objects_in(object_in(policy.get("status")).get("ancestors"))
     ]
     return {"metadata": section(policy, "metadata"), "status": {"ancestors": ancestors}}
 
 
-_PARENT = ("kind", "namespace", "name")  # of a gateway that a route names
-_REFUSED_PODS = "ReplicaFailure"  # a condition: pods cannot be made, for a quota, say
-WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
+_PARENT = ("kind", "namespace", "name")  # fields that identify a gateway
+"""Fields that identify a gateway."""
+_REPLICA_FAILURE = "ReplicaFailure"  # condition type: pods cannot be created, because of a quota for example
+WORKLOAD_STATUS = (
+    "observedGeneration",
+    "replicas",
+    "readyReplicas",
+    "updatedReplicas",
+)  # fields of a workload's status
+"""Fields of a workload's status that are retained."""
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
-_TOLD = frozenset({"Ready", "PodScheduled"})
+_POD_CONDITIONS = frozenset({"Ready", "PodScheduled"})
+"""Types of a pod's conditions that are retained."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
-_JUDGEMENT = ("type", "status", "reason", "message", "observedGeneration")
+_ROUTE_CONDITION = ("type", "status", "reason", "message", "observedGeneration")
 _STATUS = ("phase", "reason", "message")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses")
 _CONTAINER = ("name", "ready", "started", "restartCount")
 _STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
+"""Fields of a container's states that are retained, by state."""
 _STATE = ("reason", "message", "exitCode", "startedAt")
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("ready", "started"), bool),
     **dict.fromkeys(("restartCount", "exitCode", *WORKLOAD_STATUS), int),
     "port": (int, str),
 }
-"""Of fields that are no texts."""
+"""Types of fields that are not text."""
 
 
-def _states(container: Section) -> Manifest:
+def _cut_states(container: Section) -> Manifest:
+    """Return the current and last state of a container, cut to the fields that messages use."""
     return {
-        name: {kind: cut(said, _STATE) for kind in kinds if (said := object_in(found.get(kind)))}
-        for name, kinds in _STATES.items()
-        if (found := object_in(container.get(name)))
+        name: {phase: cut(state, _STATE) for phase in phases if (state := object_in(states_by_kind.get(phase)))}
+        for name, phases in _STATES.items()
+        if (states_by_kind := object_in(container.get(name)))
     }
 
 
-def _probe(container: Section) -> Manifest:
-    asked = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
-    return {"readinessProbe": {"httpGet": cut(asked, ("path", "port"))}} if asked else {}
+def _cut_probe(container: Section) -> Manifest:
+    """Return the path and port of a container's HTTP readiness probe, if it has one."""
+    http_get = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
+    return {"readinessProbe": {"httpGet": cut(http_get, ("path", "port"))}} if http_get else {}
 
 
 def object_in(value: Any) -> Section:
+    """Return a value if it is an object, else an empty one."""
     return cast(Section, value) if isinstance(value, dict) else {}
 
 
 def objects_in(value: Any) -> Sequence[Section]:
+    """Return the objects in a value if it is a list, else nothing."""
     return (
-        [cast(Section, one) for one in cast(list[Any], value) if isinstance(one, dict)]
+        [cast(Section, item) for item in cast(list[Any], value) if isinstance(item, dict)]
         if isinstance(value, list)
         else ()
     )
 
 
 def cut(said: Section, fields: Iterable[str]) -> Manifest:
-    """Some fields, where they are of their type and form, and of a text no more than is told."""
-    found = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
-    kept = {name: value for name, value in found.items() if is_formed(name, value)}
-    return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in kept.items()}
+    """Return some fields of an object, if they have the expected type and form; text is cut to LENGTH characters."""
+    typed = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
+    valid = {name: value for name, value in typed.items() if is_formed(name, value)}
+    return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in valid.items()}
 
 
 def is_ready(pod: Manifest) -> bool:
-    """Whether a pod takes requests."""
+    """True if a pod takes requests."""
     return condition(pod, "Ready").is_true and not is_terminating(pod)
 
 
 ALL_FIT = Unfit()
+"""Value for clusters whose nodes are unknown."""
 
 
 def symptoms(pods: Iterable[Manifest], nodes: Unfit = ALL_FIT) -> tuple[Symptom, ...]:
-    """What is the matter with those pods that are not ready, the gravest first."""
-    found = [_symptom(pod, nodes) for pod in pods if not is_ready(pod) or nodes.under(pod)]
-    return tuple(sorted(found, key=lambda one: (one.gravity, one.pod)))
+    """Return the symptoms of the pods that are not ready or whose node is not ready, the gravest first."""
+    unsorted = [_diagnose(pod, nodes) for pod in pods if not is_ready(pod) or nodes.under(pod)]
+    return tuple(sorted(unsorted, key=lambda symptom: (symptom.gravity, symptom.pod)))
 
 
 def told(found: Sequence[Symptom]) -> str:
-    """The first symptom, and how many more pods have one; empty without any."""
+    """Return a message with the first symptom and the number of further ones; "" without any."""
     if not found:
         return ""
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{found[0]}{more}"
+    count_suffix = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{found[0]}{count_suffix}"
 
 
-def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
-    name, status, down = pod["metadata"]["name"], section(pod, "status"), nodes.under(pod)
+def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
+    """Return the symptom of a pod that is not ready. Causes are checked from the most to the least specific."""
+    name, status, down_node = pod["metadata"]["name"], section(pod, "status"), nodes.under(pod)
     if is_terminating(pod):
-        return Symptom(2, name, f"is ending on {down}" if down else "is ending")
-    if down:
-        return Symptom(1, name, f"is on {down}", ModelReady.NOT_ANSWERING)
-    for container in (*_unfinished(status), *entries(status, "containerStatuses")):
-        reason, words = _container(container)
-        if words:
-            words = f"{words}{_so_far(pod, container)}{_log_of(pod, container)}"
-            return Symptom(0, name, f"{container['name']}: {words}", reason)
+        return Symptom(2, name, f"is ending on {down_node}" if down_node else "is ending")
+    if down_node:
+        return Symptom(1, name, f"is on {down_node}", ModelReady.NOT_ANSWERING)
+    for container in (*_iterate_unfinished(status), *entries(status, "containerStatuses")):
+        reason, message = _describe_container(container)
+        if message:
+            message = f"{message}{_describe_restarts(pod, container)}{_hint_at_exit_log(pod, container)}"
+            return Symptom(0, name, f"{container['name']}: {message}", reason)
     if status.get("phase") == "Failed":
-        words = worded(status.get("reason"), status.get("message")) or "no reason given"
-        return Symptom(0, name, f"failed: {words}", ModelReady.CANNOT_START)
+        message = worded(status.get("reason"), status.get("message")) or "no reason given"
+        return Symptom(0, name, f"failed: {message}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
     if scheduled.status == "False":
-        kept = nodes.kept_from(pod)
-        words = "; ".join(filter(None, (f"has no node: {why(scheduled)}", kept)))
-        return Symptom(1, name, words, ModelReady.UNSCHEDULABLE)
+        unfit_nodes = nodes.kept_from(pod)
+        message = "; ".join(filter(None, (f"has no node: {why(scheduled)}", unfit_nodes)))
+        return Symptom(1, name, message, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
-        if words := _unanswered(pod, container):
-            known = container.get("restartCount") or _lost(pod, container)
-            reason = ModelReady.NOT_ANSWERING if known else ModelReady.MODEL_STARTING
-            return Symptom(2, name, f"{container['name']}: {words}", reason)
-    return _on_its_way(pod)
+        if message := _describe_silence(pod, container):
+            answered_before = container.get("restartCount") or _find_silence_start(pod, container)
+            reason = ModelReady.NOT_ANSWERING if answered_before else ModelReady.MODEL_STARTING
+            return Symptom(2, name, f"{container['name']}: {message}", reason)
+    return _describe_start(pod)
 
 
-def _on_its_way(pod: Manifest) -> Symptom:
-    """What a pod does with whose containers nothing seems wrong."""
+def _describe_start(pod: Manifest) -> Symptom:
+    """Return the symptom of a pod whose containers have no problem: it starts, or is not ready although they are."""
     name, containers = pod["metadata"]["name"], entries(pod, "status", "containerStatuses")
-    if containers and all(one.get("ready") for one in containers):
+    if containers and all(container.get("ready") for container in containers):
         since = condition(pod, "Ready").last_transition_time
-        words = f"is not ready{f' since {since}' if since else ''}, though its containers are"
-        return Symptom(2, name, words, ModelReady.NOT_ANSWERING)
+        message = f"is not ready{f' since {since}' if since else ''}, though its containers are"
+        return Symptom(2, name, message, ModelReady.NOT_ANSWERING)
     since = condition(pod, "PodScheduled").last_transition_time
-    # The steps on the way would each be a write, and are soon over.
+    # Naming each step of the start would cost a status write, and each is short.
     return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
 
 
-def _unfinished(status: Section) -> Iterable[Section]:
-    """Those init containers that have not done what they are for. An engine is never done."""
-    for one in entries(status, "initContainerStatuses"):
-        if section(one, "state", "terminated").get("exitCode") != 0:
-            yield one
+def _iterate_unfinished(status: Section) -> Iterable[Section]:
+    """Yield the init containers that have not succeeded. Engines never finish."""
+    for container in entries(status, "initContainerStatuses"):
+        if section(container, "state", "terminated").get("exitCode") != 0:
+            yield container
 
 
-def _container(status: Section) -> tuple[ModelReady, str]:
-    """Why a container does not run; no words when it does, or is about to."""
+def _describe_container(status: Section) -> tuple[ModelReady, str]:
+    """Return why a container does not run; the message is "" if it runs or is about to."""
     waiting = section(status, "state", "waiting")
     if waiting.get("reason") == "CrashLoopBackOff":
-        return ModelReady.CRASH_LOOP, f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
-    if stuck := _STUCK.get(waiting.get("reason", "")):
-        return stuck, f"{worded(waiting.get('reason'), waiting.get('message'))}{_HELPS.get(stuck, '')}"
-    ended = section(status, "state", "terminated")
-    return ModelReady.CRASH_LOOP, _end(ended) if ended else ""
+        return ModelReady.CRASH_LOOP, f"crash loop, {_describe_exit(section(status, 'lastState', 'terminated'))}"
+    if blocked_reason := _BLOCKED_REASONS.get(waiting.get("reason", "")):
+        return (
+            blocked_reason,
+            f"{worded(waiting.get('reason'), waiting.get('message'))}{_ADVICE.get(blocked_reason, '')}",
+        )
+    terminated = section(status, "state", "terminated")
+    return ModelReady.CRASH_LOOP, _describe_exit(terminated) if terminated else ""
 
 
-def _unanswered(pod: Manifest, status: Section) -> str:
-    """Since when and where a container that runs does not answer, and how to see why; empty when it does."""
+def _describe_silence(pod: Manifest, status: Section) -> str:
+    """Return since when and where a running container does not answer, with the command for its log; "" if it does."""
     since = section(status, "state", "running").get("startedAt")
-    asked = section(_spec_of(pod, status["name"]), "readinessProbe", "httpGet")
+    http_get = section(_find_container(pod, status["name"]), "readinessProbe", "httpGet")
     if status.get("ready") or not since:
         return ""
-    path = f" at {asked['path']}" if "path" in asked else ""
-    where = f"no answer on port {asked['port']}{path}" if "port" in asked else "not ready"
-    ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
-    before = f", after {counted(restarts, 'restart')}" if restarts else ""
-    why = f", the last with {_end(ended)}" if restarts and ended else ""
-    return f"{where} since {_lost(pod, status) or since}{before}{why}{_log(pod, status)}"
+    path = f" at {http_get['path']}" if "path" in http_get else ""
+    where = f"no answer on port {http_get['port']}{path}" if "port" in http_get else "not ready"
+    terminated, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
+    restarted = f", after {counted(restarts, 'restart')}" if restarts else ""
+    exited = f", the last with {_describe_exit(terminated)}" if restarts and terminated else ""
+    return f"{where} since {_find_silence_start(pod, status) or since}{restarted}{exited}{_hint_at_log(pod, status)}"
 
 
-def _lost(pod: Manifest, status: Section) -> str | None:
-    """When a container that had answered ceased to; None of one whose first answer the kubelet still waits for."""
-    since, changed = section(status, "state", "running").get("startedAt"), condition(pod, "Ready").last_transition_time
-    return changed if status.get("started") and since and changed and changed > since else None
+def _find_silence_start(pod: Manifest, status: Section) -> str | None:
+    """Return the time when a container stopped answering; None if it has not answered since it started."""
+    started_at, changed_at = (
+        section(status, "state", "running").get("startedAt"),
+        condition(pod, "Ready").last_transition_time,
+    )
+    return changed_at if status.get("started") and started_at and changed_at and changed_at > started_at else None
 
 
-def _so_far(pod: Manifest, status: Section) -> str:
-    """How often a container that has ended was begun again, and since when its pod takes no requests."""
+def _describe_restarts(pod: Manifest, status: Section) -> str:
+    """Return how often a container has restarted and since when its pod is not ready; "" if it has not ended."""
     if not section(status, "state", "terminated") and not section(status, "lastState", "terminated"):
         return ""
-    restarts, since = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
-    so_far = f", {counted(restarts, 'restart')} so far" if restarts else ""
-    return f"{so_far}{f', not ready since {since}' if since else ''}"
+    restarts, not_ready_at = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
+    restarted = f", {counted(restarts, 'restart')} so far" if restarts else ""
+    return f"{restarted}{f', not ready since {not_ready_at}' if not_ready_at else ''}"
 
 
-def _log_of(pod: Manifest, status: Section) -> str:
-    """How to see why a container has ended; empty when it has not."""
+def _hint_at_exit_log(pod: Manifest, status: Section) -> str:
+    """Return the command for the log of a container that has ended; "" if none has."""
     if section(status, "state", "terminated"):
-        return _log(pod, status)
-    return _log(pod, status, "--previous") if section(status, "lastState", "terminated") else ""
+        return _hint_at_log(pod, status)
+    return _hint_at_log(pod, status, "--previous") if section(status, "lastState", "terminated") else ""
 
 
-def _log(pod: Manifest, status: Section, *which: str) -> str:
+def _hint_at_log(pod: Manifest, status: Section, *flags: str) -> str:
+    """Return a hint with the kubectl command that shows a container's log."""
     metadata = pod["metadata"]
-    names = metadata.get("namespace", ""), metadata["name"], "-c", status["name"]
-    return f"; its log says more: {shlex.join(('kubectl', 'logs', '-n', *names, *which))}"
+    arguments = metadata.get("namespace", ""), metadata["name"], "-c", status["name"]
+    return f"; its log says more: {shlex.join(('kubectl', 'logs', '-n', *arguments, *flags))}"
 
 
-def _spec_of(pod: Manifest, container: str) -> Section:
-    nothing: Section = {}
-    return next((one for one in entries(pod, "spec", "containers") if one["name"] == container), nothing)
+def _find_container(pod: Manifest, container: str) -> Section:
+    """Return the spec of a pod's container by name; empty if there is none."""
+    empty: Section = {}
+    return next((spec for spec in entries(pod, "spec", "containers") if spec["name"] == container), empty)
 
 
-def _end(ended: Section) -> str:
-    code, why = ended.get("exitCode", "unknown"), worded(ended.get("reason"))
-    words = [why] if why and why != "Error" else []
-    if why == "OOMKilled":
-        words.append("it takes more memory than its limit: raise that, or have it take less")
+def _describe_exit(terminated: Section) -> str:
+    """Return the exit code of a terminated container with its likely cause, as a message."""
+    code, reason = terminated.get("exitCode", "unknown"), worded(terminated.get("reason"))
+    causes = [reason] if reason and reason != "Error" else []
+    if reason == "OOMKilled":
+        causes.append("it takes more memory than its limit: raise that, or have it take less")
     elif code == KILLED:
-        words.append("killed, mostly for want of memory on the node or after its liveness probe")
-    told = f" ({': '.join(words)})" if words else ""
-    return f"exit code {code}{told}"
+        causes.append("killed, mostly for want of memory on the node or after its liveness probe")
+    cause_text = f" ({': '.join(causes)})" if causes else ""
+    return f"exit code {code}{cause_text}"
 
 
-# Workloads and routes ------------------------------------------------------------------------------------------------
+# Workloads and routes -------------------------------------------------------------------------------------------------
 
 
 def is_behind(workload: Manifest) -> bool:
-    """Whether a workload's status is about its content of before. A LeaderWorkerSet does not say."""
-    seen: int | None = section(workload, "status").get("observedGeneration")
-    return seen is not None and seen < workload["metadata"].get("generation", 0)
+    """True if a workload's status is older than its spec.
+
+    A LeaderWorkerSet does not report that and is never behind.
+    """
+    observed_generation: int | None = section(workload, "status").get("observedGeneration")
+    return observed_generation is not None and observed_generation < workload["metadata"].get("generation", 0)
 
 
 def unfinished(workload: Manifest, copies: int) -> str:
-    """What a Deployment or LeaderWorkerSet lacks of so many copies of its present content; empty when nothing."""
+    """Return what a Deployment or LeaderWorkerSet lacks of the requested copies; "" if all have the current
+    content.
+    """
     status = section(workload, "status")
     if is_behind(workload):
         return "its controller has not seen the latest change"
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:
-        figures, refused = f"{ready} of {counted(copies, 'copy', 'copies')} ready", condition(workload, _REFUSED_PODS)
-        return f"{figures}, and no more pods can be made: {why(refused)}" if refused.is_true else figures
+        figures, failure = (
+            f"{ready} of {counted(copies, 'copy', 'copies')} ready",
+            condition(workload, _REPLICA_FAILURE),
+        )
+        return f"{figures}, and no more pods can be made: {why(failure)}" if failure.is_true else figures
     if updated < copies or total > copies:
         return f"{min(updated, copies)} of {counted(copies, 'copy', 'copies')} updated"
     return ""
 
 
-def _stable(why: str) -> str:
-    """What an API server says of a pod that it refuses, without the pod's name, which is another one each time."""
-    return re.sub(r'pods "[^"]*" is forbidden', "a pod is forbidden", why)[:LENGTH]
+def _without_pod_name(message: str) -> str:
+    """Return an API server's message about a rejected pod without the pod's name, which differs each time."""
+    return re.sub(r'pods "[^"]*" is forbidden', "a pod is forbidden", message)[:LENGTH]
 
 
 def is_unseen(route: Manifest) -> bool:
-    """Whether the gateway of a route has not looked at its latest change yet."""
-    return not any(condition(route, "Accepted", one).current for one in _judgements(route))
+    """True if no gateway has observed the latest change of a route."""
+    return not any(condition(route, "Accepted", parent).current for parent in _find_parent_statuses(route))
 
 
 def is_refused(route: Manifest) -> bool:
-    """Whether the gateway of a route has looked at it as it is now, and does not accept it."""
-    return unrouted(route).startswith(_REFUSED)
+    """True if the gateway of a route has observed its latest change and does not accept it."""
+    return unrouted(route).startswith(_NOT_ACCEPTED)
 
 
 def is_pending(route: Manifest) -> bool:
-    """True if the gateway of a route, which it has taken before, has not looked at its latest change yet."""
-    return unrouted(route) == _UNSEEN
+    """True if a gateway accepted the route before and has not observed its latest change yet."""
+    return unrouted(route) == _NOT_OBSERVED
 
 
-_REFUSED = "the gateway does not accept the route"
-_UNSEEN = "the gateway has not seen the latest change of the route"
+_NOT_ACCEPTED = "the gateway does not accept the route"
+_NOT_OBSERVED = "the gateway has not seen the latest change of the route"
 
 
 def unrouted(route: Manifest) -> str:
-    """Why requests do not pass a route of ours at its gateway; empty when they do.
+    """Return why requests do not pass a route at its gateway; "" if they do.
 
-    A controller that has the gateway no more leaves its word, so that one good word is enough, and of others those
-    that are about the route as it is now are told.
+    A controller that no longer owns the gateway leaves its status behind. One positive status is therefore enough,
+    and of negative ones those about the current generation are preferred.
     """
-    told = [_lack(route, one) for one in _judgements(route)]
-    if not told:
+    problems = [_check_parent(route, parent) for parent in _find_parent_statuses(route)]
+    if not problems:
         return "no gateway has taken the route yet"
-    return min(told, key=lambda why: (bool(why), why == _UNSEEN))
+    return min(problems, key=lambda problem: (bool(problem), problem == _NOT_OBSERVED))
 
 
-def _lack(route: Manifest, told: Section) -> str:
-    for kind in ("Accepted", "ResolvedRefs"):
-        found = condition(route, kind, told)
-        if not found.current:
-            return _UNSEEN
-        if not found.is_true:
-            return f"{_REFUSED}: {why(found)}"
+def _check_parent(route: Manifest, parent: Section) -> str:
+    """Return why a parent does not accept the current generation of a route; "" if it does."""
+    for type_name in ("Accepted", "ResolvedRefs"):
+        current = condition(route, type_name, parent)
+        if not current.current:
+            return _NOT_OBSERVED
+        if not current.is_true:
+            return f"{_NOT_ACCEPTED}: {why(current)}"
     return ""
 
 
 def refusal(policy: Manifest) -> str:
-    """Return why a gateway does not take a policy; empty when it does, or has not looked at it as it is now."""
-    judgements = (condition(policy, "Accepted", one) for one in entries(policy, "status", "ancestors"))
-    return next((why(one) for one in judgements if one.current and one.status == "False"), "")
+    """Return why a gateway rejects a policy; "" if it accepts it or has not observed the current generation."""
+    judgements = (condition(policy, "Accepted", item) for item in entries(policy, "status", "ancestors"))
+    return next((why(item) for item in judgements if item.current and item.status == "False"), "")
 
 
-def _judgements(route: Manifest) -> Sequence[Section]:
-    """What is said of a route at the gateways that it names, whoever else has written into its status."""
-    asked = {_parent(one, route) for one in entries(route, "spec", "parentRefs")}
-    return [one for one in entries(route, "status", "parents") if _parent(section(one, "parentRef"), route) in asked]
+def _find_parent_statuses(route: Manifest) -> Sequence[Section]:
+    """Return the parent statuses of a route that belong to gateways in its spec. Others may write there, too."""
+    parents = {_parent(entry, route) for entry in entries(route, "spec", "parentRefs")}
+    return [
+        entry for entry in entries(route, "status", "parents") if _parent(section(entry, "parentRef"), route) in parents
+    ]
 
 
 def _parent(reference: Section, route: Manifest) -> tuple[str, str, str]:
+    """Return kind, namespace and name of the gateway that a parent reference means."""
     namespace = reference.get("namespace") or route["metadata"].get("namespace", "")
     return reference.get("kind") or "Gateway", namespace, reference.get("name", "")

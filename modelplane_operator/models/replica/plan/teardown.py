@@ -1,4 +1,4 @@
-"""How a replica leaves its cluster: its pods first, while the route still leads to them."""
+"""Plan the teardown of a ModelReplica on its cluster: its pods first, while the route still leads to them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,35 @@ from modelplane_operator.models.replica.plan.status import status
 
 
 def teardown(seen: Observed) -> Plan:
+    """Return the next steps to delete a replica's objects; the finalizer is removed last.
+
+    A cluster that no longer exists counts as clean. One that does not answer keeps the finalizer until it does.
+    """
     replica, cluster = seen.replica, seen.replica.spec.cluster_name
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
-    if not seen.cluster.exists:  # nobody can reach what may be left there
+    if not seen.cluster.exists:  # objects that remain there cannot be reached
         return Plan((LET_GO,))
     if seen.cluster.error is not None:
-        why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
-        return Plan(status=_terminating(seen, why), failure=silence(cluster, seen.cluster.error))
+        message = f"cluster {cluster} does not answer; what runs there is deleted when it does"
+        return Plan(status=_report_terminating(seen, message), failure=silence(cluster, seen.cluster.error))
     if not seen.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
-    # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
-    # nobody waits for the minutes that they have.
+    # The picker stays while any of them answers. Its pods end by themselves afterwards: they hold no devices, so
+    # the teardown does not wait for their grace period.
     running = [pod for pod in seen.pods if not seen.is_pickers(pod)]
     if workloads or running:
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
-        return Plan(steps, _terminating(seen, f"waiting for {counted(len(running), 'pod')} to end"))
+        return Plan(steps, _report_terminating(seen, f"waiting for {counted(len(running), 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
-        return Plan(steps, _terminating(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
+        return Plan(steps, _report_terminating(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
     return Plan((LET_GO,))
 
 
-def _terminating(seen: Observed, why: str) -> ModelReplicaStatus:
-    return status((Ready.DELETING.condition(seen.now, message=why),))
+def _report_terminating(observed: Observed, message: str) -> ModelReplicaStatus:
+    """Return the status of a replica that is being deleted."""
+    return status((Ready.DELETING.condition(observed.now, message=message),))

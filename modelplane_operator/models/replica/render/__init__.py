@@ -1,4 +1,4 @@
-"""Everything that a ModelReplica is on its workload cluster."""
+"""Render the objects of a ModelReplica on its workload cluster."""
 
 from __future__ import annotations
 
@@ -52,55 +52,61 @@ __all__ = [
 ]
 
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
+"""Name of the CRD that gangs need."""
 POD_MONITORS = "podmonitors.monitoring.coreos.com"
-# Not for an account of before this version:
+"""Name of the CRD that scraping needs."""
+# A kubeconfig from before this version may lack permission for these:
 EXTENSION_POLICIES = "envoyextensionpolicies.gateway.envoyproxy.io"
+"""Name of the CRD that endpoint pickers need."""
 ROUTE_FILTERS = "httproutefilters.gateway.envoyproxy.io"
-BUDGETS = "poddisruptionbudgets.policy"  # everywhere, but not for an account of before this version
+"""Name of the CRD that restricted paths need."""
+BUDGETS = "poddisruptionbudgets.policy"  # every cluster serves it; permission may be missing
+"""Name of the API of PodDisruptionBudgets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What was seen around a replica."""
+    """Facts about the replica's surroundings that rendering needs."""
 
     namespace_uid: str
-    """Of the replica's namespace on the hub."""
+    """Uid of the replica's namespace on the hub."""
     serves: frozenset[str]
-    """The optional APIs that its cluster serves us, of BUDGETS, EXTENSION_POLICIES, LEADER_WORKER_SETS, POD_MONITORS,
-    ROUTE_FILTERS."""
+    """Optional APIs that the cluster serves to the operator: some of BUDGETS, EXTENSION_POLICIES,
+    LEADER_WORKER_SETS, POD_MONITORS, ROUTE_FILTERS."""
     referenced: tuple[Manifest, ...] = ()
-    """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
+    """Secrets and ConfigMaps of the replica's namespace on the hub, limited to those that `sources` returns."""
     isolation: Isolation = field(default_factory=Isolation)
-    """What its cluster says of it."""
+    """Isolation settings of the InferenceCluster."""
     images: Images = TESTED
+    """Images of the endpoint picker and of the sidecar."""
     picker_answers: bool = True
-    """Whether a pod of the replica's endpoint picker is ready."""
+    """True if a pod of the replica's endpoint picker is ready."""
 
     def filters(self, replica: ModelReplica) -> bool:
-        """True if only paths of model APIs lead to the replica: once they do, no answer of a cluster opens the rest."""
+        """True if only paths of model APIs lead to the replica. Once they are filtered, they stay filtered."""
         return ROUTE_FILTERS in self.serves or (replica.status is not None and replica.status.paths == "ModelAPIs")
 
     def has_picker(self, replica: ModelReplica) -> bool:
-        """True if an endpoint picker says which pod of the replica a request goes to."""
+        """True if an endpoint picker chooses the pod for each request."""
         if EXTENSION_POLICIES not in self.serves:
             return False
         if replica.spec.is_split:
             return True
         serving = replica.spec.serving
-        return sum(map(_endpoints, replica.spec.engines)) > 1 and (not serving or serving.picker == "Auto")
+        return sum(map(_count_endpoints, replica.spec.engines)) > 1 and (not serving or serving.picker == "Auto")
 
 
-def _endpoints(engine: PlacedEngine) -> int:
-    """Return how many ports of pods answer requests."""
-    workers = sum(each.worker.nodes if each.worker else 1 for each in engine.members if each.role == "Worker")
+def _count_endpoints(engine: PlacedEngine) -> int:
+    """Return the number of pod ports of an engine that serve requests."""
+    workers = sum(member.worker.nodes if member.worker else 1 for member in engine.members if member.role == "Worker")
     return engine.copies * engine.ranks * (1 + (workers if engine.workers_serve else 0))
 
 
 def render_model_replica(
     replica: ModelReplica, seen: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
 ) -> tuple[Manifest, ...] | CannotRender:
-    """The objects of a replica in the order in which they are best applied, or why there are none."""
-    if problem := _problem(replica, seen):
+    """Return the objects of a replica in the order in which to apply them, or why they cannot be rendered."""
+    if problem := _find_problem(replica, seen):
         return problem
     lifecycle = lifecycle.at(replica.spec.pod_revision)
     parts: list[tuple[PlacedEngine, Part]] = []
@@ -112,16 +118,17 @@ def render_model_replica(
     return (
         *render_fences(replica.key.namespace, seen.namespace_uid, seen.isolation),
         *render_copies(replica, seen.referenced),
-        *_claim_templates(replica),
-        *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_front(replica, seen),
+        *_render_claim_templates(replica),
+        *(_render_workload(replica, engine, part, lifecycle) for engine, part in parts),
+        *_render_front(replica, seen),
         *(render_budgets(replica, picked=seen.has_picker(replica)) if BUDGETS in seen.serves else ()),
         *(render_monitors(replica, picked=seen.has_picker(replica)) if POD_MONITORS in seen.serves else ()),
     )
 
 
-def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
-    if excess := too_much(replica, seen.referenced):
+def _find_problem(replica: ModelReplica, context: Context) -> CannotRender | None:
+    """Return the reason why the replica cannot be rendered, or None."""
+    if excess := too_much(replica, context.referenced):
         return CannotRender(
             Cause.TOO_MUCH_TO_COPY, f"the Secrets and ConfigMaps that its engines name have {excess}: name fewer keys"
         )
@@ -133,13 +140,13 @@ def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
                     f"the {member.role} of engine {engine.name} has no pod: write `template.spec` with a container "
                     "called engine",
                 )
-        if len(engine.members) > 1 and LEADER_WORKER_SETS not in seen.serves:
+        if len(engine.members) > 1 and LEADER_WORKER_SETS not in context.serves:
             return CannotRender(
                 Cause.NO_LEADER_WORKER_SET,
                 f"engine {engine.name} is a gang, and cluster {replica.spec.cluster_name} does not serve "
                 f"{LEADER_WORKER_SETS}: install LeaderWorkerSet there",
             )
-    if replica.spec.is_split and not seen.has_picker(replica):
+    if replica.spec.is_split and not context.has_picker(replica):
         return CannotRender(
             Cause.NO_PICKER,
             f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not "
@@ -149,7 +156,8 @@ def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
     return None
 
 
-def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
+def _render_claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
+    """Render the ResourceClaimTemplates of all members."""
     return [
         template
         for engine in replica.spec.engines
@@ -158,29 +166,30 @@ def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
     ]
 
 
-def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
+def _render_workload(replica: ModelReplica, engine: PlacedEngine, role: Part, lifecycle: Lifecycle) -> Manifest:
+    """Render the workload of an engine: a LeaderWorkerSet if it has several members, else a Deployment."""
     render = render_gang if len(engine.members) > 1 else render_deployment
-    return render(replica, engine, part, lifecycle.of(replica, engine))
+    return render(replica, engine, role, lifecycle.of(replica, engine))
 
 
-def _front(replica: ModelReplica, seen: Context) -> Sequence[Manifest]:
-    """Return what requests pass on their way to the pods; the route last, so that it never leads to nothing.
+def _render_front(replica: ModelReplica, context: Context) -> Sequence[Manifest]:
+    """Render what requests pass on their way to the pods. The route is last, so that its backends exist before it.
 
-    In mode Unified the route passes the picker by while none is ready: the gateway would refuse every request.
+    In mode Unified, the route bypasses the picker while no picker is ready: the gateway would reject every request.
     """
-    has_picker, filtered = seen.has_picker(replica), seen.filters(replica)
+    has_picker, filtered = context.has_picker(replica), context.filters(replica)
     if replica.spec.serving:
-        # What a cluster allows may have changed since the replica was made.
-        serving = allowed_serving(replica.spec.serving, seen.isolation.pods or PodIsolation())
+        # The cluster may allow less than when the replica was created.
+        serving = allowed_serving(replica.spec.serving, context.isolation.pods or PodIsolation())
         replica = replica.model_copy(update={"spec": replica.spec.model_copy(update={"serving": serving})})
     return [
-        *((*render_picker(replica, seen.images), render_picker_policy(replica)) if has_picker else ()),
+        *((*render_picker(replica, context.images), render_picker_policy(replica)) if has_picker else ()),
         render_service(replica),
         *([render_path_filter(replica)] if filtered else []),
         render_route(
             replica,
             has_picker=has_picker,
-            picked=has_picker and (seen.picker_answers or replica.spec.is_split),
+            picked=has_picker and (context.picker_answers or replica.spec.is_split),
             filtered=filtered,
         ),
     ]

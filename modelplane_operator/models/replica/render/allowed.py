@@ -1,8 +1,8 @@
-"""What of a pod template a cluster allows: the rest is left out, and what is left out has a name and a way to allow it.
+"""Remove from a pod template what its cluster does not allow, and name the field that would allow it.
 
-Annotations and labels steer whoever reads them: service meshes, networks, autoscalers, injectors of secrets. An
-account, a capability or a toleration gives a pod what is not its own. So what is harmless is let through, and what else
-is wanted is for the platform team to say, on its InferenceCluster.
+Annotations and labels steer other controllers: service meshes, networks, autoscalers, injectors of secrets. A
+ServiceAccount, a capability or a toleration grants a pod more than its own. So harmless values pass by default, and
+the platform team allows others on its InferenceCluster.
 """
 
 from __future__ import annotations
@@ -25,17 +25,22 @@ from modelplane_operator.api.pods import (
 )
 from modelplane_operator.api.shared import in_bytes
 
-# Kubernetes presumes that keys without a prefix are their user's own. These are not: Services select by `app`, and by
-# the other a pod gets an identity of Azure.
+# Kubernetes presumes that keys without a prefix are private to their user. These are not: Services select by `app`,
+# and `aadpodidbinding` gives a pod an identity of Azure.
 TAKEN_LABELS: Final = ("aadpodidbinding", "app")
+"""Labels without a prefix that pass only if the cluster allows them."""
 ANNOTATIONS: Final = ("app.kubernetes.io/", "kubectl.kubernetes.io/", "prometheus.io/")
+"""Prefixes of annotations that always pass."""
 LABELS: Final = ("app.kubernetes.io/",)
-# Every runtime gives these by default, and they end where the container does: for images that change users or owners.
+"""Prefixes of labels that always pass."""
+# Container runtimes grant these by default, and their effect is limited to the container.
 CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
-# Whoever claims an accelerator is meant to tolerate its taint; a pod is on its own pool's nodes in any case.
+"""Capabilities that always pass."""
+# A pod that claims an accelerator should tolerate its taint. A node selector binds it to its own pool in any case.
 TOLERATIONS: Final = ("amd.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", "habana.ai/gaudi", "nvidia.com/gpu")
-# By these, runtimes of NVIDIA, AMD, Habana and AWS give a container devices of its node, whatever it has claimed. What
-# libraries read within it, such as CUDA_VISIBLE_DEVICES, only makes fewer of those that are there.
+"""Taint keys whose tolerations always pass."""
+# With these, runtimes of NVIDIA, AMD, Habana and AWS give a container devices of its node regardless of its claims.
+# Variables that libraries read inside it, such as CUDA_VISIBLE_DEVICES, can only reduce the devices it has.
 DEVICE_VARIABLES: Final = (
     "AMD_VISIBLE_DEVICES",
     "AWS_NEURON_VISIBLE_DEVICES",
@@ -47,9 +52,11 @@ DEVICE_VARIABLES: Final = (
     "NVIDIA_NVSWITCH",
     "NVIDIA_VISIBLE_DEVICES",
 )
+"""Environment variables that give a container devices of its node."""
 DEVICE_PREFIXES: Final = ("DOCKER_RESOURCE_", "NVIDIA_MIG_")
-# What clients call of an engine: the APIs of OpenAI, Anthropic, Cohere, KServe and Hugging Face, and those of vLLM,
-# SGLang and llama.cpp that answer with a model. Their other routes are for whoever runs the engine.
+"""Prefixes of further such variables."""
+# Clients call the APIs of OpenAI, Anthropic, Cohere, KServe and Hugging Face, and those of vLLM,
+# SGLang and llama.cpp that run a model. Other paths of engines are for administration.
 API_PATHS: Final = (
     *(
         "/v1",
@@ -69,16 +76,20 @@ API_PATHS: Final = (
     *("/embedding", "/embeddings", "/tokenize", "/detokenize", "/invocations", "/inference", "/generate"),
     *("/generate_stream", "/encode", "/completion", "/completions", "/chat", "/infill", "/apply-template", "/predict"),
 )
-# KServe's, of which Triton has more than clients need: to load and unload models, share memory, and trace.
+"""Path prefixes of the model APIs, which clients may always call."""
+# Triton's other KServe paths load and unload models, share memory, and trace.
 KSERVE_PATHS: Final = "v2(/models/[^/]+(/versions/[^/]+)?(/(ready|infer|generate|generate_stream))?)?"
-SHARED_MEMORY: Final = "32Gi"  # engines pass tensors by it; what nobody puts there costs nothing
+"""Expression for the paths of KServe's API that clients may call."""
+SHARED_MEMORY: Final = "32Gi"  # engines pass tensors through it; unused space costs nothing
+"""Default size limit of /dev/shm."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LeftOut:
-    """Something that a pod template asks for and its cluster does not allow."""
+    """A value that a pod template requests and its cluster does not allow."""
 
     what: str
+    """The value, as messages name it."""
     setting: str
     """The field of `spec.isolation.pods` that would allow it."""
 
@@ -86,48 +97,52 @@ class LeftOut:
         return f"{self.what} ({self.setting})"
 
 
-class _Asked(NamedTuple):
-    """What a template asks for of one kind, and what its cluster has of that."""
+class _RequestedValues(NamedTuple):
+    """Values of one kind that a template requests, and the values of that kind that its cluster allows."""
 
     what: str
+    """Kind of the values, as messages name it."""
     setting: str
+    """The field of `spec.isolation.pods` that would allow them."""
     names: Iterable[str | None]
+    """Requested values; None and "" count as absent."""
     granted: Collection[str]
+    """Allowed values and prefixes."""
 
 
 def isolation_of(cluster: InferenceCluster | None) -> PodIsolation:
-    """What pods may have there."""
+    """Return what a cluster allows pods to have; the defaults without a cluster."""
     isolation = cluster.spec.isolation if cluster else None
     return (isolation.pods if isolation else None) or PodIsolation()
 
 
 def left_out(template: PodTemplate, may: PodIsolation) -> Iterator[LeftOut]:
-    """What the template asks for and does not get."""
-    for asked in (*_of_metadata(template, may), *_of_spec(template, may)):
-        for name in asked.names:
-            if name and not _is_granted(name, asked.granted):
-                yield LeftOut(f"{asked.what} {name}", asked.setting)
+    """Yield what the template requests and does not get."""
+    for request in (*_read_metadata(template, may), *_read_spec(template, may)):
+        for name in request.names:
+            if name and not _is_granted(name, request.granted):
+                yield LeftOut(f"{request.what} {name}", request.setting)
     size = template.spec.shared_memory_size if template.spec else None
     if size and in_bytes(size) > in_bytes(may.max_shared_memory):
         yield LeftOut(f"what sharedMemorySize {size} is above {may.max_shared_memory}", "maxSharedMemory")
 
 
 def paths_left_out(serving: Serving | None, may: PodIsolation) -> Iterator[LeftOut]:
-    """Yield the paths that a deployment wants clients to call, and its cluster does not allow."""
+    """Yield the paths that a deployment opens to clients and its cluster does not allow."""
     for path in serving.paths if serving else ():
         if not any(_is_below(path, prefix) for prefix in (*API_PATHS, *may.allowed_paths)):
             yield LeftOut(f"path {path}", "allowedPaths")
 
 
 def allowed_serving(serving: Serving, may: PodIsolation) -> Serving:
-    """Return `serving` with the paths that the cluster allows."""
-    refused = {left.what for left in paths_left_out(serving, may)}
-    paths = tuple(path for path in serving.paths if f"path {path}" not in refused)
+    """Return `serving` with only the paths that the cluster allows."""
+    rejected = {item.what for item in paths_left_out(serving, may)}
+    paths = tuple(path for path in serving.paths if f"path {path}" not in rejected)
     return serving if paths == serving.paths else serving.model_copy(update={"paths": paths})
 
 
 def open_paths(added: Iterable[str]) -> str:
-    """Return the expression that matches the paths that clients may call of an engine, without their first slash."""
+    """Return a regular expression for the paths of an engine that clients may call, without the leading slash."""
     if "/" in added:
         return ".*"
     below = "|".join(dict.fromkeys(path.strip("/") for path in (*API_PATHS, *added)))
@@ -138,29 +153,41 @@ def _is_below(path: str, prefix: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/")
 
 
-def _of_metadata(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
-    if given := template.metadata:
-        annotations = [key for key in given.annotations if "/" in key]
-        labels = [key for key in given.labels if "/" in key or key in TAKEN_LABELS]
-        yield _Asked(_ANNOTATION, "allowedAnnotations", annotations, (*ANNOTATIONS, *may.allowed_annotations))
-        yield _Asked(_LABEL, "allowedLabels", labels, (*LABELS, *may.allowed_labels))
+def _read_metadata(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
+    """Yield the annotations and labels of a template that need permission."""
+    if metadata := template.metadata:
+        annotations = [key for key in metadata.annotations if "/" in key]
+        labels = [key for key in metadata.labels if "/" in key or key in TAKEN_LABELS]
+        yield _RequestedValues(
+            _ANNOTATION, "allowedAnnotations", annotations, (*ANNOTATIONS, *isolation.allowed_annotations)
+        )
+        yield _RequestedValues(_LABEL, "allowedLabels", labels, (*LABELS, *isolation.allowed_labels))
 
 
-def _of_spec(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
+def _read_spec(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
+    """Yield the values of a pod spec that need permission."""
     if (spec := template.spec) is None:
         return
-    capabilities = [name for container in spec.containers for name in _capabilities(container)]
-    variables = [one.name for container in spec.containers for one in container.env if _gives_devices(one.name)]
+    capabilities = [name for container in spec.containers for name in _read_capabilities(container)]
+    variables = [
+        variable.name for container in spec.containers for variable in container.env if _gives_devices(variable.name)
+    ]
     tolerated = [toleration.key for toleration in spec.tolerations]
     classes = [volume.storage_class_name for volume in spec.ephemeral_volumes]
-    granted = may.allowed_service_accounts
-    yield _Asked(_CAPABILITY, "allowedCapabilities", capabilities, (*CAPABILITIES, *may.allowed_capabilities))
-    yield _Asked(_VARIABLE, "allowedVariables", variables, may.allowed_variables)
-    yield _Asked(_SERVICE_ACCOUNT, "allowedServiceAccounts", [spec.service_account_name], granted)
-    yield _Asked(_PRIORITY_CLASS, "allowedPriorityClasses", [spec.priority_class_name], may.allowed_priority_classes)
-    yield _Asked(_TOLERATION, "allowedTolerations", tolerated, (*TOLERATIONS, *may.allowed_tolerations))
-    yield _Asked(_VOLUME, "allowedStorageClasses", classes, may.allowed_storage_classes)
-    yield _Asked(_SECCOMP, "allowedSeccompProfiles", [_seccomp(spec)], may.allowed_seccomp_profiles)
+    granted = isolation.allowed_service_accounts
+    yield _RequestedValues(
+        _CAPABILITY, "allowedCapabilities", capabilities, (*CAPABILITIES, *isolation.allowed_capabilities)
+    )
+    yield _RequestedValues(_VARIABLE, "allowedVariables", variables, isolation.allowed_variables)
+    yield _RequestedValues(_SERVICE_ACCOUNT, "allowedServiceAccounts", [spec.service_account_name], granted)
+    yield _RequestedValues(
+        _PRIORITY_CLASS, "allowedPriorityClasses", [spec.priority_class_name], isolation.allowed_priority_classes
+    )
+    yield _RequestedValues(_TOLERATION, "allowedTolerations", tolerated, (*TOLERATIONS, *isolation.allowed_tolerations))
+    yield _RequestedValues(_VOLUME, "allowedStorageClasses", classes, isolation.allowed_storage_classes)
+    yield _RequestedValues(
+        _SECCOMP, "allowedSeccompProfiles", [_read_seccomp_profile(spec)], isolation.allowed_seccomp_profiles
+    )
 
 
 _ANNOTATION, _LABEL = "annotation", "label"
@@ -173,71 +200,77 @@ def _gives_devices(variable: str) -> bool:
     return variable in DEVICE_VARIABLES or variable.startswith(DEVICE_PREFIXES)
 
 
-def _capabilities(container: Container) -> tuple[Capability, ...]:
+def _read_capabilities(container: Container) -> tuple[Capability, ...]:
     security = container.security_context
     return security.capabilities.add if security and security.capabilities else ()
 
 
-def _seccomp(spec: PodSpec) -> str | None:
+def _read_seccomp_profile(spec: PodSpec) -> str | None:
     security = spec.security_context
     return security.seccomp_profile.localhost_profile if security and security.seccomp_profile else None
 
 
 def _is_granted(name: str, granted: Collection[str]) -> bool:
-    """Whether it is there by its name, or by its prefix."""
+    """True if a name is allowed, itself or by its prefix."""
     return name in granted or f"{name.partition('/')[0]}/" in granted
 
 
 def allowed(template: PodTemplate, may: PodIsolation) -> PodTemplate:
-    """The template as its cluster allows it, with what the operator decides where it is silent."""
-    refused = frozenset(left.what for left in left_out(template, may))
+    """Return the template reduced to what its cluster allows, with the operator's defaults for missing values."""
+    rejected = frozenset(item.what for item in left_out(template, may))
     return template.model_copy(
         update={
-            **({"metadata": _metadata(template.metadata, refused)} if template.metadata else {}),
-            **({"spec": _spec(template.spec, may, refused)} if template.spec else {}),
+            **({"metadata": _filter_metadata(template.metadata, rejected)} if template.metadata else {}),
+            **({"spec": _filter_spec(template.spec, may, rejected)} if template.spec else {}),
         }
     )
 
 
-def _metadata(metadata: PodMetadata, refused: frozenset[str]) -> PodMetadata:
-    kept = {
+def _filter_metadata(metadata: PodMetadata, rejected: frozenset[str]) -> PodMetadata:
+    """Return the metadata without rejected annotations and labels."""
+    allowed_fields = {
         "annotations": {
-            key: text for key, text in metadata.annotations.items() if f"{_ANNOTATION} {key}" not in refused
+            key: text for key, text in metadata.annotations.items() if f"{_ANNOTATION} {key}" not in rejected
         },
-        "labels": {key: text for key, text in metadata.labels.items() if f"{_LABEL} {key}" not in refused},
+        "labels": {key: text for key, text in metadata.labels.items() if f"{_LABEL} {key}" not in rejected},
     }
-    return PodMetadata.model_validate({name: value for name, value in kept.items() if value})
+    return PodMetadata.model_validate({name: value for name, value in allowed_fields.items() if value})
 
 
-def _spec(spec: PodSpec, may: PodIsolation, refused: frozenset[str]) -> PodSpec:
-    def kept(what: str, name: str | None) -> bool:
-        return f"{what} {name}" not in refused
+def _filter_spec(spec: PodSpec, isolation: PodIsolation, rejected: frozenset[str]) -> PodSpec:
+    """Return the pod spec without rejected values, with a size of its shared memory."""
 
-    asked = {
-        "service_account_name": kept(_SERVICE_ACCOUNT, spec.service_account_name),
-        "priority_class_name": kept(_PRIORITY_CLASS, spec.priority_class_name),
-        "security_context": kept(_SECCOMP, _seccomp(spec)),
+    def is_allowed(what: str, name: str | None) -> bool:
+        return f"{what} {name}" not in rejected
+
+    grants = {
+        "service_account_name": is_allowed(_SERVICE_ACCOUNT, spec.service_account_name),
+        "priority_class_name": is_allowed(_PRIORITY_CLASS, spec.priority_class_name),
+        "security_context": is_allowed(_SECCOMP, _read_seccomp_profile(spec)),
     }
-    tolerations = tuple(one for one in spec.tolerations if kept(_TOLERATION, one.key))
-    volumes = tuple(one for one in spec.ephemeral_volumes if kept(_VOLUME, one.storage_class_name))
+    tolerations = tuple(item for item in spec.tolerations if is_allowed(_TOLERATION, item.key))
+    volumes = tuple(item for item in spec.ephemeral_volumes if is_allowed(_VOLUME, item.storage_class_name))
     return spec.model_copy(
         update={
-            **{name: None for name, granted in asked.items() if not granted},
+            **{name: None for name, granted in grants.items() if not granted},
             **({"tolerations": tolerations} if tolerations != spec.tolerations else {}),
             **({"ephemeral_volumes": volumes} if volumes != spec.ephemeral_volumes else {}),
-            "shared_memory_size": min(spec.shared_memory_size or SHARED_MEMORY, may.max_shared_memory, key=in_bytes),
-            "containers": tuple(_container(one, refused) for one in spec.containers),
+            "shared_memory_size": min(
+                spec.shared_memory_size or SHARED_MEMORY, isolation.max_shared_memory, key=in_bytes
+            ),
+            "containers": tuple(_filter_container(item, rejected) for item in spec.containers),
         }
     )
 
 
-def _container(container: Container, refused: frozenset[str]) -> Container:
-    env = tuple(one for one in container.env if f"{_VARIABLE} {one.name}" not in refused)
-    asked = _capabilities(container)
-    kept = Capabilities(add=tuple(name for name in asked if f"{_CAPABILITY} {name}" not in refused))
+def _filter_container(container: Container, rejected: frozenset[str]) -> Container:
+    """Return the container without rejected variables and capabilities."""
+    env = tuple(variable for variable in container.env if f"{_VARIABLE} {variable.name}" not in rejected)
+    requested = _read_capabilities(container)
+    granted = Capabilities(add=tuple(name for name in requested if f"{_CAPABILITY} {name}" not in rejected))
     return container.model_copy(
         update={
             **({"env": env} if env != container.env else {}),
-            **({"security_context": ContainerSecurity(capabilities=kept)} if asked else {}),
+            **({"security_context": ContainerSecurity(capabilities=granted)} if requested else {}),
         }
     )

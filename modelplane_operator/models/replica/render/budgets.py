@@ -1,4 +1,4 @@
-"""How many pods of an engine whoever empties nodes may take at once: PodDisruptionBudgets."""
+"""Render PodDisruptionBudgets, which limit the pods of an engine that evictions may take at once."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from modelplane_operator.owned import on_cluster
 
 
 def render_budgets(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, ...]:
-    """One pod at a time, of engines that have several, and of the endpoint picker.
+    """Render a budget of one pod at a time, for engines with several pods and for the endpoint picker.
 
-    For a single pod there is nothing between forbidding every eviction, which stops the upgrade of its node for ever,
-    and allowing each.
+    A single pod gets none: a budget could only forbid every eviction, which blocks node upgrades, or allow all.
     """
     workloads = (
-        names.workload(replica.metadata.name, engine.name) for engine in replica.spec.engines if _pods(engine) > 1
+        names.workload(replica.metadata.name, engine.name) for engine in replica.spec.engines if _count_pods(engine) > 1
     )
     picker = names.picker(replica.metadata.name)
     return (
-        *(_budget(replica, name, {labels.WORKLOAD: name}) for name in workloads),
-        *([_budget(replica, picker, {labels.PICKER_APP: picker})] if picked else []),
+        *(_render_budget(replica, name, {labels.WORKLOAD: name}) for name in workloads),
+        *([_render_budget(replica, picker, {labels.PICKER_APP: picker})] if picked else []),
     )
 
 
-def _pods(engine: PlacedEngine) -> int:
+def _count_pods(engine: PlacedEngine) -> int:
+    """Return the number of pods of an engine."""
     sizes = (member.worker.nodes if member.worker else 1 for member in engine.members)
     return engine.copies * sum(sizes)
 
 
-def _budget(replica: ModelReplica, name: str, selected: dict[str, str]) -> Manifest:
+def _render_budget(replica: ModelReplica, name: str, match_labels: dict[str, str]) -> Manifest:
+    """Render a budget that allows one pod with these labels to be missing."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": on_cluster(replica, name),
         "spec": {
-            "selector": {"matchLabels": selected},
+            "selector": {"matchLabels": match_labels},
             "maxUnavailable": 1,
-            # What does not answer protects nothing, and would stop the upgrade of its node.
+            # A pod that is not ready serves nobody, and would block the upgrade of its node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }

@@ -1,4 +1,4 @@
-"""The devices of a member: a template from which every pod gets a claim of its own."""
+"""Render the ResourceClaimTemplates of an engine's member; each pod gets claims of its own from them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from modelplane_operator.api import names
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember, ResolvedRequest
 from modelplane_operator.owned import on_cluster, owner_labels
 
-LARGEST_CLAIM: Final = 32  # devices: what Kubernetes allocates for one claim
+LARGEST_CLAIM: Final = 32  # the API's AllocationResultsMaxSize
+"""Number of devices that Kubernetes allocates for one claim."""
 CLAIM: Final = "devices"
+"""Name of a pod's first claim."""
 
 
 def pod_claims(replica: ModelReplica, engine: PlacedEngine, member: PlacedMember) -> dict[str, str]:
-    """What each claim of a pod is called in the pod, and the template that it is made from."""
-    claims = _claims(member.device_requests)
+    """Return the templates of a pod's claims by the name of each claim in the pod."""
+    claims = _split_into_claims(member.device_requests)
     return {
-        f"{CLAIM}-{number}" if number else CLAIM: _template_name(replica, engine, member, requests)
+        f"{CLAIM}-{number}" if number else CLAIM: _name_template(replica, engine, member, requests)
         for number, requests in enumerate(claims)
     }
 
 
 def render_claim_templates(replica: ModelReplica, engine: PlacedEngine, member: PlacedMember) -> tuple[Manifest, ...]:
-    """The ResourceClaimTemplates of a member: none when it claims nothing, one unless it claims very much."""
-    claims = _claims(member.device_requests)
-    templates = {_template_name(replica, engine, member, requests): requests for requests in claims}
+    """Render the templates of a member: none without device requests, several if they exceed LARGEST_CLAIM."""
+    claims = _split_into_claims(member.device_requests)
+    templates = {_name_template(replica, engine, member, requests): requests for requests in claims}
     return tuple(
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaimTemplate",
             "metadata": on_cluster(replica, name),
             "spec": {
-                "metadata": {"labels": owner_labels(replica)},  # a claim that cannot be met is found by them
+                "metadata": {
+                    "labels": owner_labels(replica)
+                },  # claims that cannot be allocated are found by these labels
                 "spec": {"devices": {"requests": list(requests)}},
             },
         }
@@ -41,31 +45,35 @@ def render_claim_templates(replica: ModelReplica, engine: PlacedEngine, member: 
     )
 
 
-def _template_name(
+def _name_template(
     replica: ModelReplica, engine: PlacedEngine, member: PlacedMember, requests: Sequence[Manifest]
 ) -> str:
+    """Return the name of a template, which depends on its content: templates are immutable."""
     content = "/".join(map(str, requests))
     return names.claim_template(replica.metadata.name, engine.name, member.role.lower(), content)
 
 
-def _claims(requests: Sequence[ResolvedRequest]) -> Sequence[Sequence[Manifest]]:
-    """The requests, by the claims that are made of them. Nothing ties devices of one claim together, so that those of
-    two are as good; a request for more than a claim holds stands in several."""
+def _split_into_claims(requests: Sequence[ResolvedRequest]) -> Sequence[Sequence[Manifest]]:
+    """Distribute device requests over claims. A request that exceeds one claim is split over several.
+
+    Any split is valid, because no request ties devices of one claim together.
+    """
     claims: list[list[Manifest]] = []
-    room = 0
+    free = 0
     for request in requests:
-        left = request.count
-        while left:
-            part = min(left, LARGEST_CLAIM)
-            if part > room:
+        remaining = request.count
+        while remaining:
+            count = min(remaining, LARGEST_CLAIM)
+            if count > free:
                 claims.append([])
-                room = LARGEST_CLAIM
-            claims[-1].append(_request(request, part))
-            room, left = room - part, left - part
+                free = LARGEST_CLAIM
+            claims[-1].append(_render_request(request, count))
+            free, remaining = free - count, remaining - count
     return claims
 
 
-def _request(request: ResolvedRequest, count: int) -> Manifest:
+def _render_request(request: ResolvedRequest, count: int) -> Manifest:
+    """Render a request of a claim for `count` devices."""
     selectors = [{"cel": {"expression": selector.cel}} for selector in request.selectors if selector.cel]
     return {
         "name": request.name,

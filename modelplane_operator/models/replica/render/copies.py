@@ -1,7 +1,7 @@
-"""Secrets and ConfigMaps that engines name: they live beside the deployment, and are needed where the pods are.
+"""Copy Secrets and ConfigMaps that engines reference from the hub to the replica's cluster.
 
-A replica has copies of its own, under names of their own, with no more than the keys that it reads. So a copy goes with
-its replica, and two replicas never write the same object.
+Each replica has its own copies under its own names, with only the keys that it reads. So a copy is deleted with its
+replica, and two replicas never write the same object.
 """
 
 from __future__ import annotations
@@ -18,78 +18,83 @@ from modelplane_operator.owned import on_cluster
 
 MIB: Final = 2**20
 MOST: Final = 4 * MIB
-"""Of all copies of one replica: a thousand replicas of a deployment each bring theirs."""
+"""Size limit in bytes of all copies of one replica: a deployment may have a thousand replicas."""
 
 Use = Literal["Secret", "ConfigMap", "PullSecret"]
+"""Kind of reference: a pull secret, or a key of a Secret or ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopySource:
-    """An object on the hub, in the replica's namespace, that the replica needs a copy of."""
+    """A Secret or ConfigMap in the replica's namespace on the hub that the replica needs a copy of."""
 
     use: Use
-    """A registry's credentials are copied whole and keep their type; of the others, keys are copied."""
+    """The kind of use. Pull secrets are copied with all keys and keep their type; others are limited to `keys`."""
     name: str
     keys: frozenset[str] = frozenset()
+    """Keys that the engines read."""
     required: bool = True
-    """Whether an engine waits for it."""
+    """True if an engine cannot start without it."""
     needed: frozenset[str] = frozenset()
-    """Of the keys, those that an engine waits for."""
+    """The subset of `keys` that an engine cannot start without."""
 
     @property
     def kind(self) -> Literal["Secret", "ConfigMap"]:
+        """Return the kind of the object."""
         return "ConfigMap" if self.use == "ConfigMap" else "Secret"
 
 
 def sources(replica: ModelReplica) -> tuple[CopySource, ...]:
-    """What the replica's engines name, each once."""
-    found: dict[tuple[Use, str], CopySource] = {}
-    for mention in _mentions(replica):
+    """Return the Secrets and ConfigMaps that the replica's engines reference, each once."""
+    merged: dict[tuple[Use, str], CopySource] = {}
+    for mention in _find_references(replica):
         key = mention.use, mention.name
-        seen = found.setdefault(key, mention)
-        found[key] = replace(
-            seen,
-            keys=seen.keys | mention.keys,
-            required=seen.required or mention.required,
-            needed=seen.needed | mention.needed,
+        existing = merged.setdefault(key, mention)
+        merged[key] = replace(
+            existing,
+            keys=existing.keys | mention.keys,
+            required=existing.required or mention.required,
+            needed=existing.needed | mention.needed,
         )
-    return tuple(found[key] for key in sorted(found))
+    return tuple(merged[key] for key in sorted(merged))
 
 
 def render_copies(replica: ModelReplica, found: Iterable[Manifest]) -> tuple[Manifest, ...]:
-    """Copies of those objects of the hub that the replica needs; the others are passed over."""
+    """Render the copies that the replica needs of the given objects. Other objects are ignored."""
     referenced = {(item["kind"], item["metadata"]["name"]): item for item in found}
     return tuple(
-        _copy(replica, source, referenced[source.kind, source.name])
+        _render_copy(replica, source, referenced[source.kind, source.name])
         for source in sources(replica)
         if (source.kind, source.name) in referenced
     )
 
 
 def too_much(replica: ModelReplica, found: Iterable[Manifest]) -> str:
-    """What of those copies is more than a replica may bring to its cluster; empty when it is not."""
-    data = [made.get(field, {}) for made in render_copies(replica, found) for field in ("data", "binaryData")]
-    size = sum(len(name) + len(value) for one in data for name, value in one.items())
+    """Return by how much the copies exceed the size limit, as a message; "" if they do not."""
+    data = [copied.get(field, {}) for copied in render_copies(replica, found) for field in ("data", "binaryData")]
+    size = sum(len(name) + len(value) for values in data for name, value in values.items())
     return f"{size / MIB:.1f} MiB, and {MOST / MIB:g} MiB are allowed" if size > MOST else ""
 
 
-def _copy(replica: ModelReplica, source: CopySource, referenced: Manifest) -> Manifest:
-    whole = source.use == "PullSecret"
+def _render_copy(replica: ModelReplica, source: CopySource, referenced: Manifest) -> Manifest:
+    """Render the copy of one object."""
+    is_full = source.use == "PullSecret"
     return {
         "apiVersion": "v1",
         "kind": source.kind,
         "metadata": on_cluster(replica, names.copied(replica.metadata.name, source.use, source.name)),
-        # A type demands keys that may not be among those we copy, so only the whole keeps it.
-        **({"type": referenced.get("type", "Opaque") if whole else "Opaque"} if source.kind == "Secret" else {}),
+        # A Secret's type requires keys that a partial copy may lack, so only a full copy keeps the type.
+        **({"type": referenced.get("type", "Opaque") if is_full else "Opaque"} if source.kind == "Secret" else {}),
         **{
-            field: {key: value for key, value in referenced[field].items() if whole or key in source.keys}
+            field: {key: value for key, value in referenced[field].items() if is_full or key in source.keys}
             for field in ("data", "binaryData")
             if field in referenced
         },
     }
 
 
-def _mentions(replica: ModelReplica) -> Iterator[CopySource]:
+def _find_references(replica: ModelReplica) -> Iterator[CopySource]:
+    """Yield a CopySource for each reference in the pods of the replica's engines."""
     pods = (member.template.spec for engine in replica.spec.engines for member in engine.members)
     for pod in filter(None, pods):
         for secret in pod.image_pull_secrets:
@@ -97,11 +102,12 @@ def _mentions(replica: ModelReplica) -> Iterator[CopySource]:
         for variable in pod.containers[0].env:
             origin = variable.value_from
             if origin and (secret := origin.secret_key_ref):
-                yield _key(CopySource("Secret", secret.name), secret)
+                yield _with_key(CopySource("Secret", secret.name), secret)
             if origin and (config := origin.config_map_key_ref):
-                yield _key(CopySource("ConfigMap", config.name), config)
+                yield _with_key(CopySource("ConfigMap", config.name), config)
 
 
-def _key(source: CopySource, reference: KeyRef) -> CopySource:
+def _with_key(source: CopySource, reference: KeyRef) -> CopySource:
+    """Return the source limited to the key of one reference."""
     key, required = frozenset({reference.key}), not reference.optional
     return replace(source, keys=key, required=required, needed=key if required else frozenset())

@@ -1,4 +1,4 @@
-"""An engine whose pods stand alone: a Deployment."""
+"""Render the Deployment of an engine whose pods stand alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from modelplane_operator.owned import on_cluster
 
 
 def render_deployment(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
-    """The Deployment of a standalone engine.
+    """Render the Deployment of a standalone engine.
 
-    A replica has as many nodes as it has pods, so that a new pod fits only where an old one has gone. With one pod
-    allowed to be missing, the condition Available is true without any of one: count the ready ones.
+    A replica has one node per pod, so a new pod fits only after an old one has gone. With one pod allowed to be
+    missing, the condition Available is True without any pod of a single copy: count the ready pods instead.
     """
     name = names.workload(replica.metadata.name, engine.name)
     return {
@@ -25,7 +25,7 @@ def render_deployment(replica: ModelReplica, engine: PlacedEngine, part: Part, l
             "replicas": engine.copies,
             "selector": {"matchLabels": {labels.WORKLOAD: name}},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            # Longer than a pod may take to start, or it would be called stuck while it loads.
+            # Longer than a pod may take to start, or the Deployment would report failure while the pod loads.
             "progressDeadlineSeconds": lifecycle.startup_seconds + 600,
             "template": render_pod(replica, engine, engine.members[0], part, lifecycle),
         },

@@ -1,9 +1,9 @@
-"""How a pod of an engine ends: its preStop hook lasts as long as there is something to drain.
+"""Render the preStop hook of an engine's pod, which lasts while there are requests to finish.
 
-A kubelet carries a hook on to its end, or to the end of the grace period that the pod's first deletion gave: a shorter
-one of a second deletion changes nothing (kubernetes/kubernetes#83916). So it is for the hook itself to find out that
-nothing runs any more. A hook that cannot run ends at once, and the engine with it: this one is for pods that have a
-shell for certain, and in others the hook sleeps.
+A kubelet runs a hook to its end, or to the end of the grace period of the pod's first deletion: a shorter one of a
+second deletion is ignored (kubernetes/kubernetes#83916). So the hook itself must detect that nothing runs any
+longer. A hook that cannot run ends at once, and the engine with it. So this hook is for pods that certainly have a
+shell; in other pods the hook sleeps.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from modelplane_operator.api.model_replica import PlacedEngine, PlacedMember
 from modelplane_operator.models.replica.render.arguments import shell_of
 
 LEADER: Final = "$LWS_LEADER_ADDRESS"
+"""Variable with the address of a gang's leader."""
 QUIET_SECONDS: Final = 15
-"""How long no request must have been running: gateways and pickers take seconds to leave a pod out."""
+"""Seconds without a running request after which a pod ends: gateways and pickers need seconds to exclude a pod."""
 
-# Without Python, as long as it may take. A shell that is the first process of a container passes no signal on to the
-# engine, and the kubelet would wait out the grace period: what runs beside it is ended here.
+# Without Python, sleep for the full drain time. A shell that is a container's first process passes no signal to the
+# engine, and the kubelet would wait out the grace period. So the hook ends the container's other processes.
 _HOOK: Final = """\
 python3 -c "$@" || exec sleep "$4"
 kill -s TERM -- -1 && sleep 5 && kill -s KILL -- -1
 """
+"""Shell script of the hook."""
 _WAIT: Final = """\
 import http.client, os, re, socket, sys, time
 host, port, seconds, path, quiet = os.path.expandvars(sys.argv[1]), *sys.argv[2:]
@@ -54,19 +56,20 @@ while failures < 3 and time.monotonic() < min(end, busy + float(quiet)):
         busy = time.monotonic()
     time.sleep(1)
 """
+"""Python program that waits until the engine has no running requests or does not answer."""
 
 
 def drain_by_load(engine: PlacedEngine, member: PlacedMember, port: int, seconds: int) -> Manifest | None:
-    """The preStop hook of a member that ends when nothing is left to drain; None where no shell can run it.
+    """Return a preStop hook that ends when nothing is left to drain; None if no shell can run it.
 
-    A pod that serves waits until no request has been running for a while, and a follower for as long as its leader
-    answers; either ends at once when there is no answer any more. Of an engine whose load nobody can read, `seconds`
-    is what its answers have; and of one with several ranks that serve, as no rank may end before the others.
+    A serving pod waits until no request has run for QUIET_SECONDS, and a follower while its leader answers. Both
+    end at once when there is no answer. If the load cannot be read, requests have `seconds` to finish. The same
+    applies to an engine with several serving ranks, because no rank may end before the others.
     """
     shell = shell_of(member.template.spec.containers[0]) if member.template.spec else None
     if shell is None:
         return None
     by_load = member.role != "Worker" and engine.ranks == 1 and not engine.workers_serve
     host, path = LEADER if member.role == "Worker" else "127.0.0.1", "/metrics" if by_load else "/health"
-    words = [shell, "-c", _HOOK, "drain", _WAIT, host, str(port), str(seconds), path, str(QUIET_SECONDS)]
-    return {"preStop": {"exec": {"command": words}}}
+    command = [shell, "-c", _HOOK, "drain", _WAIT, host, str(port), str(seconds), path, str(QUIET_SECONDS)]
+    return {"preStop": {"exec": {"command": command}}}

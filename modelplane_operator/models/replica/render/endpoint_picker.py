@@ -1,7 +1,7 @@
-"""The endpoint picker: it tells the gateway which pod of a replica is best for a request.
+"""Render the endpoint picker, which tells the gateway the best pod of a replica for each request.
 
-How much of the prompt a pod has read before and how short its queue is count the same, so that no prefix draws requests
-to a pod while others idle (docs/decisions/0124).
+The cached part of the prompt and the length of the queue have equal weights, so that no prefix attracts requests to
+one pod while others are idle (docs/decisions/0124).
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ from modelplane_operator.owned import on_cluster, owner_labels
 from modelplane_operator.routing.gateway.envoy_policies import ASKED
 
 GRPC_PORT = 9002
+"""Port that the gateway queries."""
 HEALTH_PORT = 9003
+"""Port of the picker's gRPC health service."""
 METRICS_PORT = 9090
+"""Port of the picker's metrics."""
 METRICS_PORT_NAME = "metrics"
 CONFIG_FILE = "epp-config.yaml"
-PICKERS = 2  # both answer, and each knows what it has sent where
-PICKED_RULE = "picked"  # of the route: requests that the picker reads
+"""Key of the picker's ConfigMap."""
+PICKERS = 2  # each serves, and each tracks only the requests that it has routed
+"""Number of picker pods."""
+PICKED_RULE = "picked"  # the policy targets this rule
+"""Name of the route's rule whose requests the picker reads."""
 
 
 def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manifest, ...]:
-    """Return the picker of a replica, with what it may read and how it judges."""
+    """Render the picker of a replica with its permissions and its configuration."""
     config, name = picker_config(replica), names.picker(replica.metadata.name)
     namespace = names.remote_namespace(replica.key.namespace)
     access = "rbac.authorization.k8s.io"
@@ -59,13 +65,13 @@ def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manif
             "metadata": _metadata(replica),
             "data": {CONFIG_FILE: config},
         },
-        _deployment(replica, config, images.of_picker()),
+        _render_deployment(replica, config, images.of_picker()),
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": _metadata(replica),
             "spec": {
-                # The gateway asks each of these pods where requests go.
+                # The gateway asks any of these pods to choose an endpoint.
                 "selector": picker_pods(replica),
                 "ports": [
                     {
@@ -82,7 +88,7 @@ def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manif
 
 
 def render_picker_policy(replica: ModelReplica) -> Manifest:
-    """Return what has the gateway ask the picker about each request of the route's rule for picked ones."""
+    """Render the policy that makes the gateway ask the picker about each request of the route's rule PICKED_RULE."""
     return {
         "apiVersion": ENVOY_EXTENSION_POLICY.api_version,
         "kind": ENVOY_EXTENSION_POLICY.kind,
@@ -106,7 +112,7 @@ def render_picker_policy(replica: ModelReplica) -> Manifest:
                             "port": GRPC_PORT,
                         }
                     ],
-                    # Requests only: answers do not pass it, so that they go on when it ends.
+                    # Requests only: responses bypass the picker, so that they continue when it ends.
                     "processingMode": {"request": {"body": "FullDuplexStreamed"}},
                     "backendSettings": ASKED,
                 }
@@ -116,7 +122,7 @@ def render_picker_policy(replica: ModelReplica) -> Manifest:
 
 
 def picker_pods(replica: ModelReplica) -> dict[str, str]:
-    """Return the labels of the picker's pods. Pickers of earlier versions, which spoke TLS, have another value."""
+    """Return the labels of the picker's pods. Pickers of earlier versions, which used TLS, have another value."""
     return {labels.PICKER: replica.metadata.name}
 
 
@@ -124,7 +130,8 @@ def _metadata(replica: ModelReplica) -> Manifest:
     return on_cluster(replica, names.picker(replica.metadata.name))
 
 
-def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
+def _render_deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
+    """Render the Deployment of the picker."""
     name = names.picker(replica.metadata.name)
     return {
         "apiVersion": "apps/v1",
@@ -136,7 +143,7 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
             "template": {
                 "metadata": {
                     "labels": {**owner_labels(replica), labels.PICKER_APP: name, **picker_pods(replica)},
-                    # The picker reads its file once: another file is another pod.
+                    # The picker reads its file once, so a changed file needs new pods.
                     "annotations": {labels.PICKER_CONFIG_CHECKSUM: hashlib.sha256(config.encode()).hexdigest()},
                 },
                 "spec": {
@@ -155,8 +162,8 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
                         {
                             "name": "epp",
                             "image": image,
-                            "args": _arguments(replica),
-                            # It takes the name of its Deployment, which its metrics bear, from that of its pod.
+                            "args": _render_arguments(replica),
+                            # The picker derives its Deployment's name, a label of its metrics, from this.
                             "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                             "ports": [
                                 {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
@@ -164,7 +171,7 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
                                 {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT, "protocol": "TCP"},
                             ],
                             **_PROBES,
-                            "lifecycle": {"preStop": {"sleep": {"seconds": 10}}},  # until no gateway asks it any more
+                            "lifecycle": {"preStop": {"sleep": {"seconds": 10}}},  # until no gateway asks this pod
                             "resources": _RESOURCES,
                             "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
                             "securityContext": {
@@ -179,65 +186,70 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
     }
 
 
-def _arguments(replica: ModelReplica) -> list[str]:
+def _render_arguments(replica: ModelReplica) -> list[str]:
+    """Return the picker's arguments."""
     return [
-        # By a selector, and not by an InferencePool: it needs no definitions of others, and watches pods alone.
+        # A selector needs no CRDs, unlike an InferencePool, and the picker watches only pods.
         f"--endpoint-selector={labels.SERVING}={replica.metadata.name}",
         f"--endpoint-target-ports={','.join(map(str, ports(replica)))}",
         f"--pool-namespace={names.remote_namespace(replica.key.namespace)}",
         f"--config-file=/config/{CONFIG_FILE}",
         f"--grpc-port={GRPC_PORT}",
-        # As requests go from the gateway to engines. For TLS it would make a key first, for up to eight seconds.
+        # Plain text, as from the gateway to engines. For TLS it would first generate a key, for up to eight seconds.
         "--secure-serving=false",
-        # The fence says who may read its metrics; it has no permission to look up who asks.
+        # A NetworkPolicy protects its metrics. It has no permission to review tokens.
         "--metrics-endpoint-auth=false",
-        "--tracing=false",  # a client's header would have it print a request to its log
+        "--tracing=false",  # a client's header could make it log requests
         "--enable-pprof=false",
     ]
 
 
-# Measured with v0.9.0: 1.7 ms of CPU for a request of 2 kB and 5 ms for one of 40 kB; 250 MiB at 40 kB, and nine times
-# its size for each body that is under way. Beyond the limit it ends, and its other pod answers.
+# Measured with v0.9.0: 1.7 ms of CPU for a request of 2 kB and 5 ms for one of 40 kB; 250 MiB at 40 kB, plus nine times
+# the size of each body in progress. Beyond the limit the pod is killed, and the other pod answers.
 _RESOURCES: Manifest = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
-_ASK: Manifest = {"grpc": {"port": HEALTH_PORT}}
-# It says that it serves on one port, and answers the gateway on another, which opens later.
+"""Resources of the picker's container."""
+_GRPC_CHECK: Manifest = {"grpc": {"port": HEALTH_PORT}}
+# The health port opens before the port that the gateway uses, so the startup probe checks the latter.
 _PROBES: Manifest = {
     "startupProbe": {"tcpSocket": {"port": GRPC_PORT}, "periodSeconds": 1, "failureThreshold": 120, **PROBE_GRACE},
-    "readinessProbe": {**_ASK, "timeoutSeconds": 1, "periodSeconds": 1, "failureThreshold": 2},
-    # Envoy sets no timer where bodies stream: what a picker that hangs leaves unanswered ends with it.
-    "livenessProbe": {**_ASK, "timeoutSeconds": 5, "periodSeconds": 5, "failureThreshold": 4, **PROBE_GRACE},
+    "readinessProbe": {**_GRPC_CHECK, "timeoutSeconds": 1, "periodSeconds": 1, "failureThreshold": 2},
+    # Envoy has no timeout for streamed bodies: requests that a hanging picker blocks end only with it.
+    "livenessProbe": {**_GRPC_CHECK, "timeoutSeconds": 5, "periodSeconds": 5, "failureThreshold": 4, **PROBE_GRACE},
 }
+"""Probes of the picker's container."""
 
 
 def picker_config(replica: ModelReplica) -> str:
-    """The picker's configuration: JSON, which is YAML too, and reads the same whatever wrote it."""
-    config = _split(replica) if replica.spec.is_split else _unified()
+    """Return the picker's configuration as JSON, which is valid YAML and has a stable order."""
+    config = _build_split_config(replica) if replica.spec.is_split else _build_unified_config()
     if (path := metrics_path(replica)) != "/metrics":
-        # Declared by its type, it takes the place of the one that the picker makes by itself.
+        # A plugin of this type replaces the default one of the picker.
         source = {"type": "metrics-data-source", "parameters": {"path": path}}
         config = {**config, "plugins": [*config["plugins"], source]}
     return json.dumps(config, indent=2) + "\n"
 
 
-def _unified() -> Manifest:
+def _build_unified_config() -> Manifest:
+    """Return the configuration for replicas whose engines read prompts and generate."""
     return {
-        **_HEAD,
+        **_CONFIG_HEADER,
         "plugins": _SCORERS,
         "schedulingProfiles": [{"name": "default", "plugins": _WEIGHTS}],
     }
 
 
-def _split(replica: ModelReplica) -> Manifest:
-    # An engine of SGLang that decodes cannot read a prompt itself.
+def _build_split_config(replica: ModelReplica) -> Manifest:
+    """Return the configuration for replicas with separate prefill and decode engines."""
+    # A decode engine of SGLang cannot read prompts itself.
     always = any(engine.phase == "Decode" and runs_sglang(engine) for engine in replica.spec.engines)
     serving = replica.spec.serving
-    # Short prompts are left to the engine that decodes. Without a number, all of them would be.
+    # The decode engine reads short prompts itself. Without a number, it would read all of them.
     tokens = {"nonCachedTokens": serving.min_prefill_tokens if serving else Serving().min_prefill_tokens}
     decider = (
         {"type": "always-disagg-pd-decider"} if always else {"type": "prefix-based-pd-decider", "parameters": tokens}
     )
     return {
-        **_HEAD,
+        **_CONFIG_HEADER,
         "plugins": [
             *_SCORERS,
             {"type": "disagg-headers-handler"},
@@ -253,9 +265,10 @@ def _split(replica: ModelReplica) -> Manifest:
     }
 
 
-# The last takes what none of the others knows: without it, every such API is answered 400.
+# The last accepts requests that no other parser knows. Without it, they get a 400.
 _PARSERS = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
-_HEAD: Manifest = {
+"""Parsers of request bodies, in the order in which they are tried."""
+_CONFIG_HEADER: Manifest = {
     "apiVersion": "llm-d.ai/v1alpha1",
     "kind": "EndpointPickerConfig",
     "requestHandler": {"parsers": [{"pluginRef": parser} for parser in _PARSERS]},
@@ -265,9 +278,10 @@ _WEIGHTS: list[Manifest] = [
     {"pluginRef": "prefix-cache-scorer", "weight": 1},
     {"pluginRef": "queue-scorer", "weight": 1},
 ]
+"""Scorers of a scheduling profile with their weights."""
 _SCORERS: list[Manifest] = [
     {
-        # The decider and the scorer read what only this one writes, and it writes nothing when left to tune itself.
+        # The decider and the scorer read data that only this plugin writes, and with autoTune it writes none.
         "type": "approx-prefix-cache-producer",
         "parameters": {"autoTune": False, "lruCapacityPerServer": 31250},
     },
@@ -275,3 +289,4 @@ _SCORERS: list[Manifest] = [
     {"type": "queue-scorer"},
     {"type": "max-score-picker"},
 ]
+"""Plugins that the scheduling profiles use."""

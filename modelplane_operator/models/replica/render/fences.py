@@ -1,9 +1,8 @@
-"""What keeps a tenant's pods on a workload cluster to themselves: the namespace's Pod Security level, its NetworkPolicy
-and its LimitRange.
+"""Isolate a tenant's pods on a workload cluster by Pod Security level, NetworkPolicies and a LimitRange.
 
-They belong to nobody but the hub's namespace, as the namespace on the cluster does. A NetworkPolicy is as good as the
-cluster's network plugin: one that knows none lets everything through, and none holds for pods on the host's network,
-which we never make. A pod's own node always reaches it, so that the kubelet's probes need no rule.
+Their owner is the hub's namespace, as it is for the namespace on the cluster. NetworkPolicies depend on the
+cluster's network plugin: without support, everything passes. They do not apply to pods on the host network, which
+the operator never creates. A pod's own node always reaches it, so kubelet probes need no rule.
 """
 
 from __future__ import annotations
@@ -21,38 +20,47 @@ from modelplane_operator.models.replica.render.part import SERVING_PORT
 from modelplane_operator.owned import namespace_labels, render_remote_namespace
 
 ENVOYS: Final = {"app.kubernetes.io/managed-by": "envoy-gateway", "app.kubernetes.io/component": "proxy"}
-# Where clouds answer with the identity of the node or of the pod: link-local addresses, and those beside them.
+"""Labels of the pods of Envoy Gateway's proxies."""
+# Clouds give out the identity of the node or pod there: link-local addresses, and some similar ones.
 METADATA: Final = (
     *("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
     *("fd00:ec2::/32", "fd20:ce::/32", "fe80::a9fe:a9fe/128"),
 )
-RANKS: Final = 8  # the most ports of a pod that a picker takes
+"""CIDRs of the metadata services of clouds."""
+RANKS: Final = 8  # the picker accepts no more
+"""Largest number of ports of a pod."""
 DNS_PORT: Final = 53
-API_SERVER_PORT: Final = 6443  # of one on a node of its cluster; others are outside
-# Of those that can be asked for, the ones that Pod Security's level `baseline` refuses.
+API_SERVER_PORT: Final = 6443  # external ones are reached like any address
+"""Port of an API server that runs on a node of its cluster."""
+# With any of these, the namespace needs the level `privileged`.
 BEYOND_BASELINE: Final = frozenset(("IPC_LOCK", "NET_RAW", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE"))
-# Little: it is for containers of which nobody knows anything, and a request that no node has room for starts nothing.
-# No disk, of which some nodes count none.
+"""Allowable capabilities that Pod Security's level `baseline` rejects."""
+# Small, because it applies to unknown containers, and a pod whose requests fit no node cannot start.
+# No ephemeral storage, because some nodes report none.
 DEFAULT_REQUEST: Final = Amounts(cpu="100m", memory="256Mi")
+"""Requests of containers that have none."""
 
 
 def render_fences(namespace: str, uid: str, isolation: Isolation) -> tuple[Manifest, ...]:
-    """The namespace that holds the objects of a hub namespace on a cluster, and what is around it."""
+    """Render the namespace on a cluster that stands for a hub namespace, and its isolation policies."""
     network, limits = isolation.network_policy or NetworkIsolation(), isolation.limit_range or LimitRangeIsolation()
     return (
-        render_remote_namespace(namespace, uid, level=_level(isolation.pods or PodIsolation())),
-        *(_network_policies(namespace, uid, network) if network.mode == "Enforced" else []),
-        *([_limit_range(namespace, uid, limits)] if limits.mode == "Enforced" else []),
+        render_remote_namespace(namespace, uid, level=_pod_security_level(isolation.pods or PodIsolation())),
+        *(_render_network_policies(namespace, uid, network) if network.mode == "Enforced" else []),
+        *([_render_limit_range(namespace, uid, limits)] if limits.mode == "Enforced" else []),
     )
 
 
-def _level(pods: PodIsolation) -> str:
-    """The strictest level of Pod Security that lets in what pods may have. `restricted` would refuse the many engine
-    images that run as root."""
+def _pod_security_level(pods: PodIsolation) -> str:
+    """Return the strictest Pod Security level that admits the allowed capabilities.
+
+    `restricted` is not used: it would reject the many engine images that run as root.
+    """
     return "baseline" if BEYOND_BASELINE.isdisjoint(pods.allowed_capabilities) else "privileged"
 
 
 def _metadata(namespace: str, uid: str, name: str = names.FENCE) -> Manifest:
+    """Render the metadata of an isolation policy."""
     return {
         "name": name,
         "namespace": names.remote_namespace(namespace),
@@ -60,9 +68,13 @@ def _metadata(namespace: str, uid: str, name: str = names.FENCE) -> Manifest:
     }
 
 
-def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> Iterator[Manifest]:
-    """Engines fetch models from anywhere, and find each other by addresses that nobody knows before."""
-    kept_out = METADATA if network.metadata_service == "Blocked" else ()
+def _render_network_policies(namespace: str, uid: str, network: NetworkIsolation) -> Iterator[Manifest]:
+    """Yield the NetworkPolicies for all pods and for the endpoint pickers.
+
+    Egress is open except for metadata services: engines download models from anywhere, and find each other by
+    addresses that are not known in advance.
+    """
+    blocked = METADATA if network.metadata_service == "Blocked" else ()
     yield {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -72,14 +84,17 @@ def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> It
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
                 {"from": [{"podSelector": {}}]},
-                *_from_gateways(network, SERVING_PORT, last=SERVING_PORT + RANKS - 1),
-                *({"from": [{"namespaceSelector": _named(one)}]} for one in network.monitoring_namespaces),
+                *_admit_gateways(network, SERVING_PORT, last=SERVING_PORT + RANKS - 1),
+                *(
+                    {"from": [{"namespaceSelector": _namespace_selector(monitoring)}]}
+                    for monitoring in network.monitoring_namespaces
+                ),
             ],
             "egress": [
-                # Some plugins do not count pods among the addresses of a block.
-                {"to": [{"namespaceSelector": {}}, _block("0.0.0.0/0", kept_out), _block("::/0", kept_out)]},
-                # Nor do they count nodes, where a cache of names and the API server of many clusters are; a cloud's
-                # names are where its metadata is.
+                # Some plugins do not match pods by an ipBlock.
+                {"to": [{"namespaceSelector": {}}, _ip_block("0.0.0.0/0", blocked), _ip_block("::/0", blocked)]},
+                # Nor nodes, which run DNS caches and the API servers of many clusters. A cloud's DNS may
+                # have the address of its metadata service.
                 {"ports": [_port("UDP", DNS_PORT), _port("TCP", DNS_PORT), _port("TCP", API_SERVER_PORT)]},
             ],
         },
@@ -89,7 +104,7 @@ def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> It
         "kind": "NetworkPolicy",
         "metadata": _metadata(namespace, uid, names.PICKER_FENCE),
         "spec": {
-            # Pickers of before have no label of their own; an engine has one that says that it is an engine.
+            # Pickers of earlier versions have no label of their own, but only engines have the label WORKLOAD.
             "podSelector": {
                 "matchExpressions": [
                     {"key": labels.PICKER_APP, "operator": "Exists"},
@@ -97,19 +112,20 @@ def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> It
                 ]
             },
             "policyTypes": ["Ingress"],
-            "ingress": [*_from_gateways(network, GRPC_PORT)],
+            "ingress": [*_admit_gateways(network, GRPC_PORT)],
         },
     }
 
 
-def _from_gateways(network: NetworkIsolation, port: int, *, last: int | None = None) -> Iterator[Manifest]:
+def _admit_gateways(network: NetworkIsolation, port: int, *, last: int | None = None) -> Iterator[Manifest]:
+    """Yield ingress rules that admit the Envoys of the cluster's gateways."""
     ports = {**_port("TCP", port), **({"endPort": last} if last else {})}
     for gateway in network.gateway_namespaces:
-        envoys = {"namespaceSelector": _named(gateway), "podSelector": {"matchLabels": ENVOYS}}
+        envoys = {"namespaceSelector": _namespace_selector(gateway), "podSelector": {"matchLabels": ENVOYS}}
         yield {"from": [envoys], "ports": [ports]}
 
 
-def _named(namespace: str) -> Manifest:
+def _namespace_selector(namespace: str) -> Manifest:
     return {"matchLabels": {labels.NAMESPACE_NAME: namespace}}
 
 
@@ -117,14 +133,17 @@ def _port(protocol: str, port: int) -> Manifest:
     return {"protocol": protocol, "port": port}
 
 
-def _block(cidr: str, kept_out: tuple[str, ...]) -> Manifest:
-    """Everything of one family of addresses, but for some."""
-    same = [one for one in kept_out if ip_network(one).version == ip_network(cidr).version]
-    return {"ipBlock": {"cidr": cidr, **({"except": same} if same else {})}}
+def _ip_block(cidr: str, blocked: tuple[str, ...]) -> Manifest:
+    """Return an ipBlock of a CIDR without the excluded CIDRs of the same address family."""
+    excluded = [item for item in blocked if ip_network(item).version == ip_network(cidr).version]
+    return {"ipBlock": {"cidr": cidr, **({"except": excluded} if excluded else {})}}
 
 
-def _limit_range(namespace: str, uid: str, limits: LimitRangeIsolation) -> Manifest:
-    """Requests only: a default limit of memory would kill engines, and Kubernetes makes one of every maximum."""
+def _render_limit_range(namespace: str, uid: str, limits: LimitRangeIsolation) -> Manifest:
+    """Render a LimitRange that sets default requests only.
+
+    A default memory limit would kill engines, and Kubernetes derives a default limit from every maximum.
+    """
     requests = (limits.default_request or DEFAULT_REQUEST).to_manifest()
     return {
         "apiVersion": "v1",

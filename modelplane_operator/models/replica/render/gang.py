@@ -1,4 +1,4 @@
-"""An engine over several nodes: a LeaderWorkerSet."""
+"""Render the LeaderWorkerSet of an engine that spans several nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from modelplane_operator.owned import on_cluster
 
 
 def render_gang(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
-    """The LeaderWorkerSet of an engine with a leader and followers."""
+    """Render the LeaderWorkerSet of an engine with a leader and followers."""
     members = {member.role: member for member in engine.members}
     leader, worker = members["Leader"], members["Worker"]
     return {

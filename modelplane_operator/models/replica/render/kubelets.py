@@ -1,4 +1,4 @@
-"""When kubelets and their nodes give up on a pod, and where pods go: the same for all that requests pass through."""
+"""Settings for kubelets and the scheduler that all pods on the path of requests share."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Final
 from kubeloop.objects import Manifest
 from modelplane_operator.api import labels
 
-# A node that is silent loses these pods after half a minute; Kubernetes' own default is five.
+# Kubernetes' default is five minutes.
 LOST: Final[list[Manifest]] = [
     {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
     for why in ("not-ready", "unreachable")
 ]
-# Kubelets wait for preStop before a restart, too. What a probe ends answers nothing that minutes could save.
+"""Tolerations that let a node be silent for half a minute."""
+# Kubelets run preStop before a restart, too. A container that fails its probe has no responses to finish.
 PROBE_GRACE: Final[Manifest] = {"terminationGracePeriodSeconds": 10}
+"""Grace period of containers that a probe ends."""
 
 
 def apart(pods: Mapping[str, str]) -> Manifest:
-    """Return the affinity that puts pods with these labels on different nodes and zones where it can.
+    """Return an affinity that prefers different nodes and zones for pods with these labels.
 
-    By topologySpreadConstraints they would be spread over nodes alone that have the labels of both: over none, where
-    nodes have no zone.
+    Unlike topologySpreadConstraints, it works on nodes without a zone label.
     """
     terms = [
         {"weight": weight, "podAffinityTerm": {"labelSelector": {"matchLabels": {**pods}}, "topologyKey": key}}
@@ -31,6 +32,6 @@ def apart(pods: Mapping[str, str]) -> Manifest:
 
 
 def spread(pods: Mapping[str, str]) -> list[Manifest]:
-    """Return what did that before, for pods that are not to change yet."""
-    wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {**pods}}}
-    return [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]
+    """Return the topologySpreadConstraints that pods of older revisions have in place of `apart`."""
+    constraint = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {**pods}}}
+    return [{**constraint, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]

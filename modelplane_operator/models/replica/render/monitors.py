@@ -1,4 +1,4 @@
-"""Who scrapes the metrics of engines and pickers: PodMonitors, where the cluster has a Prometheus Operator."""
+"""Render PodMonitors for engines and pickers, for clusters that have a Prometheus Operator."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from modelplane_operator.owned import on_cluster
 
 
 def render_monitors(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, ...]:
-    """Return one for the pods that answer requests, and one for the picker before them, if there is one."""
+    """Render a PodMonitor for the serving pods and, if there is one, another for the endpoint picker."""
     name, picker = replica.metadata.name, names.picker(replica.metadata.name)
     return (
-        _monitor(replica, name, {labels.SERVING: name}, PORT_NAME, metrics_path(replica)),
-        *([_monitor(replica, picker, {labels.PICKER_APP: picker}, METRICS_PORT_NAME, "/metrics")] if picked else []),
+        _render_monitor(replica, name, {labels.SERVING: name}, PORT_NAME, metrics_path(replica)),
+        *(
+            [_render_monitor(replica, picker, {labels.PICKER_APP: picker}, METRICS_PORT_NAME, "/metrics")]
+            if picked
+            else []
+        ),
     )
 
 
-# What an engine answers is its tenant's, and the Prometheus is everybody's. vLLM and SGLang have some thousand samples.
+# Tenants control an engine's response, and share the Prometheus. vLLM and SGLang have some thousand samples.
 _LIMITS = {"sampleLimit": 20_000, "labelLimit": 64, "labelValueLengthLimit": 4096}
+"""Limits on the samples of one scrape."""
 
 
-def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: str, path: str) -> Manifest:
+def _render_monitor(replica: ModelReplica, name: str, match_labels: dict[str, str], port: str, path: str) -> Manifest:
+    """Render a PodMonitor for the pods with these labels."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
         "metadata": on_cluster(replica, name),
         "spec": {
-            "selector": {"matchLabels": selected},
+            "selector": {"matchLabels": match_labels},
             "podMetricsEndpoints": [{"port": port, "path": path, "followRedirects": False}],
             **_LIMITS,
             "podTargetLabels": [labels.DEPLOYMENT, labels.WORKLOAD],

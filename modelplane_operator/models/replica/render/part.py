@@ -1,4 +1,4 @@
-"""What the serving pods of an engine play in their replica: alone, or one half of a split."""
+"""Derive the settings of an engine's serving pods from its role: alone, or one half of a prefill-decode split."""
 
 from __future__ import annotations
 
@@ -16,37 +16,42 @@ from modelplane_operator.models.replica.render.arguments import flag_value, is_c
 from modelplane_operator.models.replica.render.problem import CannotRender, Cause
 
 SERVING_PORT = 8000
-DECODE_PORT = 8001  # behind the sidecar, which takes 8000
+"""Port on which a serving pod takes requests."""
+DECODE_PORT = 8001  # the sidecar listens on SERVING_PORT
+"""Default port of a decode engine."""
 NIXL_PORT = "5557"
+"""Port on which vLLM engines hand over their KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is special about an engine's serving pods."""
+    """Settings of an engine's serving pods that depend on its role."""
 
     port: int = SERVING_PORT
-    """Where the engine itself listens."""
+    """Port on which the engine itself listens."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels by which the endpoint picker recognizes the pods."""
     env: tuple[Manifest, ...] = ()
-    """Added unless the user sets a variable of that name."""
+    """Variables that are added unless the user sets them."""
     sidecar_image: str | None = None
-    """Takes the requests on the serving port, and passes them on to the engine."""
+    """Image of the sidecar that takes requests on the serving port and forwards them to the engine, if there is
+    one."""
     connector: str = "nixlv2"
-    """How the sidecar has the engines hand over what they have read."""
+    """Protocol by which engines hand over their KV cache."""
     bootstrap_port: str | None = None
-    """Where SGLang's prefill engines wait for decode engines, unless it is where sidecars look by themselves."""
+    """Port on which prefill engines of SGLang wait for decode engines; None for the sidecar's default."""
 
 
 def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED) -> Part | CannotRender:
-    """The part of one engine; by its phase, never by its name."""
-    # SGLang is told apart since revision 2.
+    """Return the settings of one engine, by its phase, or the reason why it cannot be rendered."""
+    # Revisions before 2 treat SGLang like vLLM.
     sglang = runs_sglang(engine) and replica.spec.pod_revision >= 2
-    kind = _METRICS_OF.get(engine.type, engine.type) if engine.type else "sglang" if sglang else None
-    engines = {labels.ENGINE_TYPE: kind} if kind else {}
+    engine_type = _METRICS_TYPES.get(engine.type, engine.type) if engine.type else "sglang" if sglang else None
+    type_label = {labels.ENGINE_TYPE: engine_type} if engine_type else {}
     if engine.phase is None:
-        return Part(labels=engines)
+        return Part(labels=type_label)
     shared = {
-        **engines,
+        **type_label,
         labels.PICKER_ROLE: engine.phase.lower(),
         labels.PICKER_SERVING: "true",
         labels.PICKER_APP: replica.metadata.name,
@@ -54,50 +59,51 @@ def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED
     env = () if sglang else _NIXL
     if engine.phase == "Prefill":
         return Part(labels=shared, env=env)
-    port = _decode_port(engine)
+    port = _find_decode_port(engine)
     if isinstance(port, CannotRender):
         return port
     image = images.of_sidecar(replica.spec.pod_revision)
     if not sglang:
         return Part(port=port, labels=shared, env=env, sidecar_image=image)
-    prefill = next((serving_container(one) for one in replica.spec.engines if one.phase == "Prefill"), None)
+    prefill = next((serving_container(other) for other in replica.spec.engines if other.phase == "Prefill"), None)
     bootstrap = flag_value(prefill, "--disaggregation-bootstrap-port") if prefill else None
     return Part(port, shared, env, image, "sglang", bootstrap)
 
 
-_METRICS_OF: Mapping[str, str] = {"triton": "triton-tensorrt-llm"}
-"""What the picker calls the metrics of an engine, where that is not the engine's name."""
+_METRICS_TYPES: Mapping[str, str] = {"triton": "triton-tensorrt-llm"}
+"""Names of engine types in the picker's metrics configuration, where they differ."""
 
 
 _METRICS: Final = "/metrics"
-_METRICS_AT: Mapping[str, str] = {"trtllm-serve": "/prometheus/metrics"}
-"""Where Prometheus and the picker find the metrics of an engine, if elsewhere."""
+"""Default path of metrics."""
+_METRICS_PATHS: Mapping[str, str] = {"trtllm-serve": "/prometheus/metrics"}
+"""Paths of metrics by engine type, where they differ from the default."""
 
 
 def metrics_path(replica: ModelReplica) -> str:
-    """Return where the metrics of a replica's engines are; where these differ, the usual path."""
-    paths = {_METRICS_AT.get(engine.type or "", _METRICS) for engine in replica.spec.engines}
+    """Return the metrics path of a replica's engines; the default if they differ."""
+    paths = {_METRICS_PATHS.get(engine.type or "", _METRICS) for engine in replica.spec.engines}
     return paths.pop() if len(paths) == 1 else _METRICS
 
 
 def runs_sglang(engine: PlacedEngine | DeployedEngine) -> bool:
-    """True if the engine is SGLang, by what it is said to be or by its command."""
+    """True if the engine is SGLang, by its declared type or by its command."""
     container = serving_container(engine)
     return engine.type == "sglang" if engine.type else container is not None and is_sglang(container)
 
 
 def ports(replica: ModelReplica) -> range:
-    """Return the ports by which each serving pod of a replica is asked: one for each rank of its engines."""
+    """Return the ports of a serving pod: one for each rank of its engines."""
     return range(SERVING_PORT, SERVING_PORT + replica.spec.engines[0].ranks)
 
 
 def serving_container(engine: PlacedEngine | DeployedEngine) -> Container | None:
-    """The container that answers requests; None when its member has no pod."""
+    """Return the container that serves requests; None if its member has no pod."""
     member = next(member for member in engine.members if member.role != "Worker")
     return member.template.spec.containers[0] if member.template.spec else None
 
 
-# How the two halves find each other to hand over the cache of keys and values.
+# Prefill and decode engines use these to find each other and hand over the KV cache.
 _NIXL: tuple[Manifest, ...] = (
     {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     {"name": "VLLM_NIXL_SIDE_CHANNEL_PORT", "value": NIXL_PORT},
@@ -105,75 +111,78 @@ _NIXL: tuple[Manifest, ...] = (
 
 
 def untransferred(replica: ModelReplica) -> str:
-    """Which engines of a split replica are not told to hand over their cache, and what tells them; empty without any.
+    """Return a message with the engines of a split replica that lack a flag to transfer their KV cache; "" if none.
 
-    What nobody can read without running it is taken to be right.
+    Engines whose arguments cannot be read without running them count as correct.
     """
     return "; ".join(
-        f"engine {engine.name} needs {flag}" for engine in replica.spec.engines if (flag := _transfer_lacking(engine))
+        f"engine {engine.name} needs {flag}" for engine in replica.spec.engines if (flag := _find_missing_flag(engine))
     )
 
 
-def _transfer_lacking(engine: PlacedEngine) -> str:
+def _find_missing_flag(engine: PlacedEngine) -> str:
+    """Return the missing flag of one engine; "" if none."""
     container = serving_container(engine)
     if engine.phase is None or container is None or not is_legible(container):
         return ""
     if runs_sglang(engine):
         mode = engine.phase.lower()
-        told = flag_value(container, "--disaggregation-mode")
-        unknown = _is_unknown(container, told)
-        return "" if unknown or told == mode else f"`--disaggregation-mode={mode}`"
-    known = mentions(container, "--kv-transfer-config") or not is_complete(container)
-    return "" if known else "`--kv-transfer-config`"
+        value = flag_value(container, "--disaggregation-mode")
+        unreadable = _is_unreadable(container, value)
+        return "" if unreadable or value == mode else f"`--disaggregation-mode={mode}`"
+    is_configured = mentions(container, "--kv-transfer-config") or not is_complete(container)
+    return "" if is_configured else "`--kv-transfer-config`"
 
 
-def _is_unknown(container: Container, told: str | None) -> bool:
-    """Whether only the engine knows the value of a flag: a variable holds it, or may hold the flag itself."""
-    return not is_complete(container) if told is None else "$" in told or "`" in told
+def _is_unreadable(container: Container, value: str | None) -> bool:
+    """True if the value of a flag is known only at run time: a variable holds it, or may hold the flag itself."""
+    return not is_complete(container) if value is None else "$" in value or "`" in value
 
 
 def misheard(engine: DeployedEngine) -> str:
-    """Why the engine cannot be told `--port` as it is; empty when it is not told, or when it can."""
+    """Return why the engine's `--port` argument conflicts with its role; "" if it has none or it fits."""
     container = serving_container(engine)
     if container is None or not is_legible(container) or flag_value(container, "--port") is None:
         return ""
     if engine.phase != "Decode":
         return unheard(engine)
-    port = _decode_port(engine)
+    port = _find_decode_port(engine)
     return port.message if isinstance(port, CannotRender) else ""
 
 
 def unheard(engine: PlacedEngine | DeployedEngine) -> str:
-    """Why nobody may hear the engine where it is asked, by its arguments; empty when they give no reason."""
+    """Return why the engine may not listen on the port that requests are sent to; "" if nothing suggests that."""
     container = serving_container(engine)
     if container is None or not is_legible(container):
         return ""
-    wanted = DECODE_PORT if engine.phase == "Decode" else SERVING_PORT
-    told = flag_value(container, "--port")
-    if _is_unknown(container, told):
+    expected = DECODE_PORT if engine.phase == "Decode" else SERVING_PORT
+    port = flag_value(container, "--port")
+    if _is_unreadable(container, port):
         return ""
-    if told is None and runs_sglang(engine):
-        return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={wanted}`"
-    if told is None and engine.phase == "Decode":
+    if port is None and runs_sglang(engine):
+        return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={expected}`"
+    if port is None and engine.phase == "Decode":
         return (
             f"engine {engine.name} is not told `--port={DECODE_PORT}`: vLLM then listens on {SERVING_PORT}, which the "
             "sidecar of a decode engine takes"
         )
-    if engine.phase != "Decode" and told is not None and _number(told) not in {None, SERVING_PORT}:
-        return f"engine {engine.name} is told `--port {told}`, and is asked on {SERVING_PORT}: let it listen there"
+    if engine.phase != "Decode" and port is not None and _parse_port(port) not in {None, SERVING_PORT}:
+        return f"engine {engine.name} is told `--port {port}`, and is asked on {SERVING_PORT}: let it listen there"
     return ""
 
 
-def _number(text: str) -> int | None:
+def _parse_port(text: str) -> int | None:
+    """Return a port number, or None if the text is not one."""
     return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) < 2**16 else None
 
 
-def _decode_port(engine: PlacedEngine | DeployedEngine) -> int | CannotRender:
+def _find_decode_port(engine: PlacedEngine | DeployedEngine) -> int | CannotRender:
+    """Return the port on which a decode engine listens, or the reason why it cannot be used."""
     container = serving_container(engine)
     text = flag_value(container, "--port") if container else None
-    if text is None or "$" in text:  # what a variable holds is known when the engine runs
+    if text is None or "$" in text:  # a variable's value is known only at run time
         return DECODE_PORT
-    number = _number(text)
+    number = _parse_port(text)
     if number is None:
         return CannotRender(
             Cause.DECODE_PORT,

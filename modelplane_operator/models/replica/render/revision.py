@@ -1,18 +1,20 @@
-"""Which revision of what is ours in a pod replicas are given."""
+"""The revision of the operator's own settings in pods of new replicas."""
 
 from __future__ import annotations
 
 from typing import Final
 
 REVISION: Final = 4
-"""Of what is ours in a pod. Whoever changes that raises it, and keeps what replicas of before have until they are
-changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
+"""Revision of the operator's own settings in a pod.
 
-1: capabilities are dropped, and /dev/shm has a size.
-2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their
-callers; SGLang is told apart; answers have minutes to end, but not of what a probe ends.
-3: a pod drains for as long as a request is running, and ends within seconds when its engine answers no more. A dead
-engine is not ready after ten seconds, and not thirty. With a ModelCache it has a name to be served by, and time
-to start by its size.
-4: no runtime gives a container devices by an environment variable of its image, and weights are read and not written.
+A change of those raises it, and must keep the settings of older revisions until their replicas change for another
+reason: an upgrade of the operator must not restart every engine of the fleet at once.
+
+  1: capabilities are dropped, and /dev/shm has a size.
+  2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their clients;
+     SGLang is distinguished from vLLM; responses have minutes to finish, but not if a probe ends the container.
+  3: a pod drains while a request is running, and ends within seconds when its engine does not answer. A dead engine
+     is not ready after ten seconds instead of thirty. With a ModelCache it has a served name, and a start time by the
+     size of the cache.
+  4: no runtime adds devices by an environment variable of an image, and weights are mounted read-only.
 """

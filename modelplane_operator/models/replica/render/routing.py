@@ -1,4 +1,4 @@
-"""How requests reach a replica on its cluster: a route at the cluster's gateway, and what it leads to."""
+"""Render the path of requests to a replica on its cluster: a route at the cluster's gateway, and its Service."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from modelplane_operator.owned import on_cluster
 from modelplane_operator.routing.service.hops import NO_REQUEST
 
 BODILESS: Final = ("GET", "HEAD", "OPTIONS", "DELETE")
+"""Methods whose requests bypass the picker, because it would wait for a body."""
 
 
 def replica_prefix(replica: Key) -> str:
-    """The path under which a cluster's gateway knows a replica."""
+    """Return the path prefix of a replica at its cluster's gateway."""
     return f"/{replica.namespace}/{replica.name}/"
 
 
 def render_service(replica: ModelReplica) -> Manifest:
-    """The pods that answer requests, as the gateway finds them without a picker."""
+    """Render the Service with the pods that serve requests which bypass the picker."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": on_cluster(replica, replica.metadata.name),
         "spec": {
-            # Nothing that comes past a picker is for an engine that only reads prompts.
+            # Requests that bypass the picker must not reach an engine that only reads prompts.
             "selector": {
                 labels.SERVING: replica.metadata.name,
                 **({labels.PICKER_ROLE: "decode"} if replica.spec.is_split else {}),
@@ -50,8 +51,11 @@ def render_service(replica: ModelReplica) -> Manifest:
 
 
 def render_path_filter(replica: ModelReplica) -> Manifest:
-    """Return what takes the replica's own prefix off a path: a URLRewrite can only where the match is a prefix."""
-    rewrite = {"pattern": f"^{_pattern(replica)}/(.*)$", "substitution": r"/\1"}
+    """Render a filter that removes the replica's prefix from a path.
+
+    A URLRewrite can do that only for a prefix match.
+    """
+    rewrite = {"pattern": f"^{_prefix_pattern(replica)}/(.*)$", "substitution": r"/\1"}
     return {
         "apiVersion": HTTP_ROUTE_FILTER.api_version,
         "kind": HTTP_ROUTE_FILTER.kind,
@@ -61,14 +65,14 @@ def render_path_filter(replica: ModelReplica) -> Manifest:
 
 
 def render_route(replica: ModelReplica, *, has_picker: bool, picked: bool, filtered: bool) -> Manifest:
-    """Return the HTTPRoute of a replica.
+    """Render the HTTPRoute of a replica.
 
-    `has_picker`: the replica has an endpoint picker. `picked`: it reads requests with a body; the rest, websockets
-    among them, pass it by, as it would wait for a body. `filtered`: only paths of model APIs lead anywhere. It takes a
-    kind of Envoy Gateway that an account of before may not write.
+    `has_picker`: the replica has an endpoint picker. `picked`: the picker reads requests with a body. Others, such
+    as websockets, bypass it, because it would wait for a body. `filtered`: only paths of model APIs are routed,
+    which needs a kind of Envoy Gateway that a kubeconfig from before this version may not write.
 
-    The rule of what is picked stays while no picker answers, and asks for what no request has: without it, the
-    gateway's listener would change, and close connections.
+    The rule for picked requests stays while no picker answers, with a match that no request meets: without it, the
+    gateway's listener would change and close connections.
     """
     name = replica.metadata.name
     service: list[Manifest] = [{"group": "", "kind": "Service", "name": name, "port": port} for port in ports(replica)]
@@ -80,11 +84,13 @@ def render_route(replica: ModelReplica, *, has_picker: bool, picked: bool, filte
         path = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
         rewrite = {"type": "URLRewrite", "urlRewrite": {"path": path}}
         match = {"path": {"type": "PathPrefix", "value": replica_prefix(replica.key)}}
-    # A body that comes by another method than POST would go round the picker, to the engines that read prompts, too.
+    # A body with another method than POST would bypass the picker and reach the engines that read prompts.
     matches = [{**match, "method": method} for method in BODILESS] if picked else [match]
-    others = [matches] if filtered else [[each] for each in matches]  # a prefix is replaced where it is the only match
-    never = {} if picked else {"headers": [{"type": "Exact", "name": NO_REQUEST, "value": "1"}]}
-    with_body = _rule([{**match, "method": "POST", **never}], rewrite, service)
+    match_groups = (
+        [matches] if filtered else [[each] for each in matches]
+    )  # a prefix is replaced only if it is the rule's only match
+    never_matches = {} if picked else {"headers": [{"type": "Exact", "name": NO_REQUEST, "value": "1"}]}
+    with_body = _render_rule([{**match, "method": "POST", **never_matches}], rewrite, service)
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -100,26 +106,30 @@ def render_route(replica: ModelReplica, *, has_picker: bool, picked: bool, filte
             ],
             "rules": [
                 *([{"name": PICKED_RULE, **with_body}] if has_picker else []),
-                *(_rule(each, rewrite, service) for each in others),
+                *(_render_rule(each, rewrite, service) for each in match_groups),
             ],
         },
     }
 
 
 def allowed_paths(replica: ModelReplica) -> str:
-    """Return the expression that matches the paths of model APIs, and those that the deployment adds."""
-    return f"{_pattern(replica)}/{open_paths(replica.spec.serving.paths if replica.spec.serving else ())}"
+    """Return a regular expression for the paths of model APIs and those that the deployment adds."""
+    return f"{_prefix_pattern(replica)}/{open_paths(replica.spec.serving.paths if replica.spec.serving else ())}"
 
 
-def _pattern(replica: ModelReplica) -> str:
-    """Return the replica's prefix as an expression; of what names may have, only dots mean anything there."""
+def _prefix_pattern(replica: ModelReplica) -> str:
+    """Return the replica's prefix as a regular expression.
+
+    Dots are the only special characters that names may have.
+    """
     return replica_prefix(replica.key).rstrip("/").replace(".", r"\.")
 
 
-def _rule(matches: list[Manifest], rewrite: Manifest, backends: list[Manifest]) -> Manifest:
+def _render_rule(matches: list[Manifest], rewrite: Manifest, backends: list[Manifest]) -> Manifest:
+    """Render a rule of the HTTPRoute without a timeout."""
     return {
         "matches": matches,
         "filters": [rewrite],
         "backendRefs": backends,
-        "timeouts": {"request": "0s"},  # none: Envoy's 15 s would cut off long answers
+        "timeouts": {"request": "0s"},  # no timeout: Envoy's default of 15 s would cut off long responses
     }
