@@ -56,7 +56,7 @@ def _describe_error(error: ClientError) -> str:
 
 
 def _transition_time(observed: Observed, reason: ConditionType) -> datetime:
-    """Return when the condition got its present status; now if the status is about to change."""
+    """Return when the condition got this reason's status; now if it does not have that yet."""
     for current in observed.cluster.conditions:
         if (current.type, current.status) == (reason.type, reason.status):
             return current.last_transition_time
