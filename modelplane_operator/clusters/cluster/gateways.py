@@ -76,6 +76,6 @@ class Gateways:
     def _expire(self) -> None:
         """Drop expired probes, and the resolvers of clusters without probes or lookups."""
         oldest = self.now() - REMEMBER_SECONDS
-        self._asked = {key: one for key, one in self._asked.items() if one[0] >= oldest or not one[1].done()}
+        self._asked = {key: item for key, item in self._asked.items() if item[0] >= oldest or not item[1].done()}
         active = {cluster for cluster, _, _ in self._asked}
-        self._names = {cluster: one for cluster, one in self._names.items() if cluster in active or one.busy}
+        self._names = {cluster: item for cluster, item in self._names.items() if cluster in active or item.busy}

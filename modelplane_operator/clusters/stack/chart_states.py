@@ -138,9 +138,7 @@ def lacking(statuses: Iterable[ChartStatus]) -> Iterator[str]:
 
 
 def remove(release: Key, seen: ObservedCharts) -> tuple[str, Step | None]:
-    """Return the message for a release that the spec no longer has, and the step that uninstalls it, if
-    it may start.
-    """
+    """Return the message about uninstalling a release, and the step that does it, if it may start."""
     run, newest = seen.runs.get(release), seen.newest(release)
     if run is not None and run.ended is None:
         return f"Helm is at work on {release}", None

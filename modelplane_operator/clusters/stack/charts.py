@@ -151,8 +151,8 @@ def _prometheus_values(_: ServingStackSpec) -> Manifest:
                 # A PodMonitor is scraped in any namespace, whatever its labels.
                 "podMonitorSelectorNilUsesHelmValues": False,
                 "podMonitorNamespaceSelector": {},
-                # Limits for each scrape, whatever the target. The metrics of a cluster's objects are the largest honest
-                # one.
+                # Limits for one response of any target. The largest legitimate response is that with the metrics of a
+                # cluster's objects.
                 "additionalConfig": {"enforcedSampleLimit": 1_000_000, "enforcedBodySizeLimit": "128MB"},
                 "additionalScrapeConfigs": [
                     {
