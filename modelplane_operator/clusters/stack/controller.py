@@ -205,7 +205,7 @@ def _devices(remote: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str,
     for item in remote.find(RESOURCE_SLICE) or ():
         if pool := pool_of.get(item["spec"].get("nodeName", "")):
             published[pool].add(item["spec"]["driver"])
-    expected = {pool: found for pool in published if (found := declared.get(pool))}
+    expected = {pool: declared_drivers for pool in published if (declared_drivers := declared.get(pool))}
     missing = tuple(sorted(pool for pool, drivers in expected.items() if drivers - published[pool]))
     return missing, tuple(sorted(expected.keys() - {*missing}))
 
