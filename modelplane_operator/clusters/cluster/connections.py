@@ -115,24 +115,24 @@ class Connections:
 
     def why(self, cluster: str) -> ClientError | None:
         """Return the error in a cluster's kubeconfig. The cluster may be connected nevertheless."""
-        return self._errors.get(cluster)
+        return self._wrong.get(cluster)
 
     def follow(self, cluster: str, source: KubeconfigSource) -> None:
         """Connect a cluster by a source, and notify the source when its credentials are rejected."""
         self._sources[cluster] = source
-        old_error, is_changed = self._errors.pop(cluster, None), False
+        old_error, is_changed = self._wrong.pop(cluster, None), False
         try:
             is_changed = self.fleet.set(cluster, source.read())
         except ClientError as error:
-            self._errors[cluster] = error
+            self._wrong[cluster] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            self._errors[cluster] = self._defect(source, error)
+            self._wrong[cluster] = self._defect(source, error)
         self._notify(cluster, old_error, is_news=is_changed)
 
     def failed(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
         """Record that no credentials could be created for a cluster. It may be connected nevertheless."""
-        old_error = self._errors.get(cluster)
-        self._errors[cluster] = error if isinstance(error, ClientError) else self._defect(source, error)
+        old_error = self._wrong.get(cluster)
+        self._wrong[cluster] = error if isinstance(error, ClientError) else self._defect(source, error)
         self._notify(cluster, old_error)
 
     def _notify(self, cluster: str, old_error: ClientError | None, *, is_news: bool = False) -> None:
@@ -150,7 +150,7 @@ class Connections:
     def unfollow(self, cluster: str) -> None:
         """Remove the connection of a deleted cluster."""
         self._sources.pop(cluster, None)
-        self._errors.pop(cluster, None)
+        self._wrong.pop(cluster, None)
         self.fleet.remove(cluster)
         self.changed(cluster)
 
@@ -167,7 +167,7 @@ class Connections:
         if new_way is not None:
             self._update(new_way)
         elif old_way is not None:
-            self._errors.pop(old_way.name, None)
+            self._wrong.pop(old_way.name, None)
             self._sources.pop(old_way.name, None)
             self.fleet.remove(old_way.name)
 
@@ -183,7 +183,7 @@ class Connections:
     def _update(self, way: Way) -> None:
         """Open, replace or keep a connection by the current kubeconfig."""
         if way.secret is None:
-            self._errors.pop(way.name, None)
+            self._wrong.pop(way.name, None)
         else:
             self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._get_secret, plain_http=self.plain_http))
 

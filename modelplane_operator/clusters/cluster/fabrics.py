@@ -41,10 +41,10 @@ class Fabrics:
         declared = frozenset(
             name for pool in pools if isinstance(name := section(pool, "fabric").get("topologyKey"), str)
         )
-        if declared == self._by_cluster.get(key, frozenset()):
+        if declared == self._named.get(key, frozenset()):
             return
         if declared:
-            self._by_cluster[key] = declared
+            self._named[key] = declared
         else:
-            del self._by_cluster[key]
-        self._all = frozenset[str]().union(*self._by_cluster.values())
+            del self._named[key]
+        self._all = frozenset[str]().union(*self._named.values())

@@ -97,7 +97,7 @@ class Registrations:
                 is_present = await clients.reads.of(remote, ("mark", *pair), read_mark, now, lasts=LOOK_LASTS)
                 (self._marked.add if is_present else self._marked.discard)(pair)
                 return is_present
-        undecided_since = self._undecided_since.setdefault(pair, now)
+        undecided_since = self._unsure.setdefault(pair, now)
         return None if marked is not None and now - undecided_since < PATIENCE else False
 
 

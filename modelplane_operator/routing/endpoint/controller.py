@@ -119,7 +119,7 @@ def controller(
 
 
 def while_paused(endpoint: Manifest) -> str:
-    """Return why an endpoint is reconciled although it is paused; empty if the pause holds.
+    """Return the work that continues while an endpoint is paused, as a message; empty if it is left alone.
 
     A replica's endpoint is not its tenant's to pause: clusters wait until the last one stops using http.
     """

@@ -53,8 +53,8 @@ class HubRanges:
 
         Raises the client's error while they have never been listed, since no address can be checked then.
         """
-        async with self._lock:  # concurrent callers share one list
-            if self.now() >= self._next_at:
+        async with self._asking:  # concurrent callers share one list
+            if self.now() >= self._due:
                 await self._refresh()
         if self._known is None and self._error is not None:
             raise self._error.kept()
@@ -67,7 +67,7 @@ class HubRanges:
         except ClientError as error:
             if self._error is None:
                 log.warning("ranges unknown", why=str(error))
-            self._error, self._next_at = error.kept(), self.now() + RETRY_AFTER
+            self._error, self._due = error.kept(), self.now() + RETRY_AFTER
             return
         last = self._known or Ranges()  # ranges that cannot be listed keep their last value
         self._known = Ranges(
@@ -75,7 +75,7 @@ class HubRanges:
             last.pods if nodes is None else joined(nodes, "podCIDRs"),
             last.nodes if nodes is None else frozenset(_addresses(nodes)),
         )
-        self._error, self._next_at = None, self.now() + LIFETIME
+        self._error, self._due = None, self.now() + LIFETIME
 
     async def _list(self, kind: ResourceType) -> Sequence[Manifest] | None:
         """Return the objects of a type; None if the hub does not have the type, or forbids it."""

@@ -190,10 +190,10 @@ def _read_backend(observed: Observed, url: str) -> Backend | InvalidUrl | _Unres
 def _check_outside(observed: Observed, backend: Backend) -> Backend | InvalidUrl | _Unresolved:
     """Return the backend, or why it is rejected once its name is resolved, or that it is being resolved."""
     resolved = observed.outside.resolved
-    addresses_found = resolved.get(backend.host)
-    if addresses_found is None and backend.host in resolved and not _in_use(observed, backend):
+    resolution = resolved.get(backend.host)
+    if resolution is None and backend.host in resolved and not _in_use(observed, backend):
         return _Unresolved(backend.host)
-    if addresses_found and (rejection := misled(backend.host, addresses_found.addresses, observed.reach)):
+    if resolution and (rejection := misled(backend.host, resolution.addresses, observed.reach)):
         return rejection
     hosts = _hosts_of(observed, backend)
     if hosts & observed.outside.gateways and not _may_stay(observed, backend, hosts):
@@ -202,7 +202,7 @@ def _check_outside(observed: Observed, backend: Backend) -> Backend | InvalidUrl
     if hosts & observed.outside.hub_gateway and not observed.reach.allows(backend.address or backend.host):
         message = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(UrlFault.FORBIDDEN, message)
-    if addresses_found and addresses_found.unknown and not addresses_found.addresses and not _in_use(observed, backend):
+    if resolution and resolution.unknown and not resolution.addresses and not _in_use(observed, backend):
         return leads_nowhere(backend.host)
     return backend
 
