@@ -135,10 +135,9 @@ def _change_condition(observed: Observed, statuses: Iterable[ChartStatus]) -> Co
         (ControllerReady.UPGRADING, {"Upgrading", "Waiting"}),
     ):
         messages = [
-            "chart "
-            f"{chart_status.part.name}{f': {chart_status.message}' if chart_status.message else f' is {chart_status.state}'}"
-            for chart_status in statuses
-            if chart_status.state in states
+            f"chart {item.part.name}{f': {item.message}' if item.message else f' is {item.state}'}"
+            for item in statuses
+            if item.state in states
         ]
         if messages:
             return reason.condition(observed.now, message="; ".join(messages))
