@@ -20,6 +20,7 @@ class Observed:
 
     inference_class: InferenceClass
     users: Mapping[str, int]
+    """Node counts by the name of each cluster that references the class."""
     now: datetime
 
 
@@ -28,14 +29,15 @@ def plan(seen: Observed) -> Plan:
     terminating = seen.inference_class.metadata.deletion_timestamp is not None
     # Kubernetes rejects new finalizers on an object that is being deleted.
     add_finalizer = () if terminating else (KEEP,)
+    # Unused classes lose the finalizer, which lets a deletion finish.
     return Plan(add_finalizer if seen.users else (LET_GO,), _status(seen, terminating=terminating))
 
 
 def _status(observed: Observed, *, terminating: bool) -> InferenceClassStatus:
     """Return the status of a class: its users, nodes and conditions."""
-    found_problems = problems(published(observed.inference_class))
-    accepted = Accepted.INVALID_DEVICE if found_problems else Accepted.AVAILABLE
-    condition = accepted.condition(observed.now, message="; ".join(found_problems))
+    malformed = problems(published(observed.inference_class))
+    accepted = Accepted.INVALID_DEVICE if malformed else Accepted.AVAILABLE
+    condition = accepted.condition(observed.now, message="; ".join(malformed))
     return InferenceClassStatus(
         clusters=len(observed.users),
         nodes=sum(observed.users.values()),

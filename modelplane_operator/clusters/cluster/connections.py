@@ -1,8 +1,7 @@
-"""Keep the fleet's connections in line with the kubeconfigs that InferenceClusters and standalone ServingStacks
-reference.
+"""Keep the fleet's connections in line with the kubeconfigs that InferenceClusters and ServingStacks reference.
 
-A missing or invalid kubeconfig does not close an existing connection. The result does not depend on the order in which
-objects are observed.
+Only stacks without an InferenceCluster have a connection of their own. A missing or invalid kubeconfig does not close
+an existing connection. The result does not depend on the order in which objects are observed.
 """
 
 from __future__ import annotations
@@ -60,13 +59,11 @@ def cluster_of(stack: Manifest) -> str:
 
 
 def _stack_connection(stack: Manifest) -> Way | None:
-    """Return the connection of a standalone stack; None for a stack of an InferenceCluster, which uses
-    the cluster's.
-    """
+    """Return the connection of a standalone stack; None for an InferenceCluster's, which uses the cluster's."""
     name = str(key_of(stack))
     if cluster_of(stack) != name:
         return None
-    reference = next(one for one in entries(stack, "spec", "secrets") if one["type"] == "Kubeconfig")
+    reference = next(secret for secret in entries(stack, "spec", "secrets") if secret["type"] == "Kubeconfig")
     return Way(name, Key(key_of(stack).namespace, reference["name"]), reference["key"])
 
 
@@ -99,9 +96,13 @@ class Connections:
     changed: Callable[[str], None]
     plain_http: bool = field(default=False, kw_only=True)
     _named: list[Informer] = field(default_factory=list[Informer], init=False)
+    """Informers of the types that reference kubeconfigs."""
     _secrets: Informer | None = field(default=None, init=False)
+    """The informer of the hub's Secrets."""
     _sources: dict[str, KubeconfigSource] = field(default_factory=dict[str, KubeconfigSource], init=False)
+    """The kubeconfig source by cluster."""
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
+    """The error in the kubeconfig by cluster."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
 
     def listen(self, informer: Informer) -> None:
@@ -188,4 +189,5 @@ class Connections:
             self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._get_secret, plain_http=self.plain_http))
 
     def _get_secret(self, key: Key) -> Manifest | None:
+        """Return a Secret of the hub; None before its informer exists."""
         return self._secrets.get(key) if self._secrets else None

@@ -69,10 +69,12 @@ STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
 
 
 def _has_finalizer(secret: Manifest) -> tuple[bool, ...]:
+    """Return the index key of a Secret: True if it has the operator's finalizer."""
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
 def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
+    """Return the index key of an endpoint: the cluster in its label."""
     name = labels_of(endpoint).get(labels.CLUSTER)
     return (name,) if name else ()
 
@@ -110,16 +112,17 @@ def controller(
 
     `known` has the errors of kubeconfigs, `resolver` the addresses of gateways' names, `fabrics` the watches of nodes.
     `helm`: True if charts can be installed. `settle`: how long requests may still use http after the last endpoint has
-    switched. `beside`: background tasks of the leader that create tokens for clusters.
+    switched. The tasks in `beside` create tokens for clusters while this process leads.
     """
     sweeps, registrations = Sweeps(SWEPT), Registrations()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
+        """Return a cluster with its objects on the hub and, if it answers and all caches have synced, its own state."""
         name = cluster.metadata.name
         now = clients.now().replace(microsecond=0)
         class_names_sorted = sorted({pool.class_name for pool in cluster.spec.node_pools})
-        classes = [find(clients.hub, CLASSES, Key("", one)) for one in class_names_sorted]
+        classes = [find(clients.hub, CLASSES, Key("", item)) for item in class_names_sorted]
         try:
             remote = clients.fleet(name)
         except Unreachable:
@@ -139,12 +142,13 @@ def controller(
         our_hosts = own_hosts(clients.hub, resolver)
         # after the reads on the cluster, during which replicas may have been placed
         replicas = clients.hub.find(REPLICAS)
-        placed = tuple(replicas.by("cluster", name)) if replicas else ()
+        replicas_here = tuple(replicas.by("cluster", name)) if replicas else ()
         return Observed(
             cluster,
-            classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
-            replicas=tuple(map(key_of, placed)),
+            classes={item["metadata"]["name"]: InferenceClass.parse(item) for item in classes if item},
+            replicas=tuple(map(key_of, replicas_here)),
             state=state,
+            # None also before the first probe has finished.
             unreachable=remote.health.error if remote else None,
             forbidden=forbidden,
             kubeconfig=known.why(name),
@@ -157,7 +161,7 @@ def controller(
             now=now,
             helm=helm,
             stack=stack,
-            used_pools=frozenset(pool for one in placed for pool in _pool_names(one)),
+            used_pools=frozenset(pool for item in replicas_here for pool in _pool_names(item)),
             infrastructure=infrastructure(cluster, clients.hub),
             hub=(gateway_state := hub_gateway(clients.hub, now)),
             answers=not gateway_state.ready or await _answers(cluster, stack, gateways),
@@ -165,7 +169,7 @@ def controller(
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
             hub_gateway=frozenset(
-                one for one in _addresses(state, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
+                item for item in _addresses(state, stack) if our_hosts & hosts_at(item, resolver, f"cluster {name}")
             ),
         )
 
@@ -200,6 +204,7 @@ def controller(
 
 
 def _pool_names(replica: Manifest) -> Iterator[str]:
+    """Yield the node pools that a replica's engines use."""
     for engine in entries(replica, "spec", "engines"):
         yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
@@ -248,8 +253,9 @@ def _map_from_class(change: Change, hub: Cluster) -> Iterable[Key]:
     return map(key_of, clusters.by("class", change.latest["metadata"]["name"])) if clusters else ()
 
 
-def _uid_and_generation(known: Manifest) -> tuple[str, int | None]:
-    return known["metadata"]["uid"], known["metadata"].get("generation")
+def _uid_and_generation(manifest: Manifest) -> tuple[str, int | None]:
+    """Return the values that change whenever the spec does."""
+    return manifest["metadata"]["uid"], manifest["metadata"].get("generation")
 
 
 async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
@@ -297,6 +303,7 @@ def _map_from_replica(change: Change, _: Cluster) -> Iterable[Key]:
     """Return the clusters that have gained or lost a replica, or whose replica now uses other pools."""
 
     def locations(replica: Manifest | None) -> set[tuple[str, str]]:
+        """Return the cluster and pools of a replica; the empty pool stands for the cluster itself."""
         if replica is None:
             return set()
         return {(name, pool) for name in placed_on(replica) for pool in ("", *_pool_names(replica))}

@@ -21,7 +21,9 @@ class Fabrics:
     """
 
     _named: dict[Key, frozenset[str]] = field(default_factory=dict[Key, frozenset[str]], init=False)
+    """Declared labels by InferenceCluster."""
     _all: frozenset[str] = field(default=frozenset(), init=False)
+    """All declared labels."""
 
     def listen(self, informer: Informer) -> None:
         """Subscribe to the informer of InferenceClusters."""
@@ -33,6 +35,7 @@ class Fabrics:
         return Watched(NODE, labels.POOL, keeping=self.cut_node), Watched(RESOURCE_SLICE, None, keeping=cut_slice)
 
     def cut_node(self, node: Manifest) -> Manifest:
+        """Return a node with only the fields in use, as the informer keeps it."""
         return cut_node(node, self._all)
 
     def _on_cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:

@@ -26,10 +26,12 @@ class Gateways:
     """Recent results of probes, by cluster, address and port."""
 
     now: Callable[[], float]
+    """The clock, in seconds."""
     lookup: Callable[..., Infos] = socket.getaddrinfo
     _asked: dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]] = field(
         default_factory=dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]], init=False
     )
+    """The start of each recent probe, and its task."""
     _names: dict[str, OwnThreads] = field(default_factory=dict[str, OwnThreads], init=False)
     """Resolver threads by cluster."""
 
@@ -40,6 +42,7 @@ class Gateways:
         if question not in self._asked:
             task = asyncio.create_task(self._probe(cluster, address, port), name=f"gateway {address}")
             self._asked[question] = (self.now(), task)
+        # Shielded, since callers share the probe and one of them may be cancelled.
         return await asyncio.shield(self._asked[question][1])
 
     async def _probe(self, cluster: str, address: str, port: int) -> bool:

@@ -61,6 +61,7 @@ def on_gateway(kind: ResourceType) -> Mapper:
     """Return a mapper to all objects of a type, for changes of the hub gateway's certificate or address."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
+        """Return all objects of the type, if a relevant field of the hub gateway has changed."""
         old, new = (manifest and _relevant_fields(manifest) for manifest in change)
         return everyone(kind)(change, hub) if key_of(change.latest) == HUB_GATEWAY and old != new else ()
 
@@ -71,6 +72,7 @@ def on_authority(kind: ResourceType) -> Mapper:
     """Return a mapper to all objects of a type, for changes of the certificate authorities."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
+        """Return all objects of the type, if an authority's Secret has changed."""
         key = key_of(change.latest)
         is_authority = key.namespace == names.SYSTEM_NAMESPACE and key.name.startswith(names.GATEWAY_AUTHORITY)
         old, new = (manifest and (manifest.get("data"), annotations_of(manifest)) for manifest in change)

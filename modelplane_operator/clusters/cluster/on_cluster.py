@@ -167,6 +167,7 @@ def _tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
 
 
 def _is_of_a_model(manifest: Manifest) -> bool:
+    """True if the owner is a model's and the object is in the expected namespace."""
     return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_in_own_namespace(
         manifest, labels.OWNER_NAMESPACE
     )

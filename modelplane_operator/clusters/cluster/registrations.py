@@ -91,6 +91,7 @@ class Registrations:
         if marked or pair in self._marked:
 
             async def read_mark(kube: Kube) -> bool:
+                """Read the mark from the API server, as the cache may be older."""
                 return is_marked(await kube.find(SECRET, key), uid)
 
             with suppress(Forbidden):
@@ -141,6 +142,7 @@ def _is_registered(cluster: Manifest) -> bool:
 
 
 def _serves(cluster: Manifest) -> bool:
+    """True if the gateway of an InferenceCluster works."""
     return condition(cluster, BackendReady.__name__).is_true
 
 

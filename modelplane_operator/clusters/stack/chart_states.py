@@ -42,7 +42,9 @@ class Workload:
     kind: str
     name: str
     wanted: int
+    """The number of desired pods."""
     ready: int
+    """The number of ready pods."""
 
     @property
     def down(self) -> bool:
@@ -58,6 +60,7 @@ class ObservedCharts:
     """The observed Helm releases of a cluster."""
 
     cluster: str
+    """The connection of the cluster, for the steps."""
     now: datetime
     patience: float
     """Seconds after its last record for which a Helm process may still be running."""
@@ -68,6 +71,7 @@ class ObservedCharts:
     runs: Mapping[Key, Run] = field(default_factory=dict[Key, Run])
     """The latest Helm run of this process, by release."""
     workloads: tuple[Workload, ...] = ()
+    """The workloads that the releases have created."""
 
     @property
     def releases(self) -> frozenset[Key]:
@@ -88,9 +92,12 @@ class ChartStatus:
     """The state of one component."""
 
     part: Component
+    """The component."""
     state: ComponentState
     message: str = ""
+    """Details for the status; empty if there are none."""
     step: Step | None = None
+    """The next step; None while the component waits or is done."""
     requeue_after: float | None = None
     """Seconds until the next reconcile, if no event comes earlier."""
     runs: bool = False
@@ -102,6 +109,7 @@ def judge(parts: Sequence[Component], seen: ObservedCharts) -> tuple[ChartStatus
 
     At most one of the steps is an upgrade, and none is while another component is being upgraded or rolled back.
     """
+    # A component waits for its dependencies only until their first deployment.
     deployed = {part.name for part in parts if seen.deployed(part.release.key)}
     statuses = [_component_status(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
     current = {status.part.name for status in statuses if status.state in {"Deployed", "Starting"}}
@@ -166,12 +174,14 @@ def _component_status(part: Component, observed: ObservedCharts, missing: Sequen
         message = f"Helm may still be at work on revision {newest.number}, which is {newest.status}"
         return ChartStatus(part, "Upgrading" if runs else "Installing", message, requeue_after=delay, runs=runs)
     if newest is not None and newest.status in PENDING:
+        # The Helm process is dead, and Helm refuses to continue while a revision is pending.
         step = MarkFailed(key, newest.secret, newest.uid, newest.version, cluster)
         return ChartStatus(
             part, "Upgrading" if runs else "Installing", step=step, requeue_after=REQUEUE_AFTER, runs=runs
         )
     if newest is not None and newest.status == "uninstalling":
         return ChartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
+    # From here on no Helm process is running for the release.
     failure = _latest_failure(part.release, run, observed)
     if newest is not None and deployed is not None:
         if newest.status == "failed" and not newest.interrupted:
@@ -229,8 +239,11 @@ class _Failure:
     """The latest failed attempt to bring a release in line with the spec."""
 
     count: int
+    """The number of failed attempts."""
     when: datetime
+    """The time of the last one."""
     words: str
+    """Helm's message."""
     recorded: bool
     """True if the attempt has left a revision of its own."""
 

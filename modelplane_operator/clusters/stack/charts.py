@@ -45,6 +45,7 @@ PodSecurity = Literal["restricted", "baseline", "privileged"]
 
 
 def _no_values(_: ServingStackSpec) -> Manifest:
+    """Return no values."""
     return {}
 
 
@@ -57,7 +58,9 @@ class StackChart:
     repository: str
     namespace: str
     version: Callable[[Versions], str]
+    """The chart's version, from the versions of a stack."""
     values: Callable[[ServingStackSpec], Manifest] = _no_values
+    """The operator's values, from the spec of a stack."""
     after: tuple[ComponentName, ...] = ()
     """Components that must be deployed first."""
     pods: PodSecurity = "baseline"

@@ -68,6 +68,7 @@ def controller(
     """
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
+        """Return a stack with the state of its cluster, if that answers and its caches have synced."""
         name = cluster_of(stack.to_manifest())
         try:
             remote = clients.fleet(name)
@@ -148,6 +149,7 @@ async def _foreign_software(
     candidates = tuple(item for item in optional_charts(stack.spec) if item.release not in decided)
 
     async def detect(kube: Kube) -> Mapping[str, str]:
+        """List definitions and, only if some match, Deployments, and return the owners of components."""
         definitions = [
             *(await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items,
             *(await kube.list(DEVICE_CLASS, bare=True)).items,
@@ -172,6 +174,7 @@ async def _foreign_namespaces(
     missing = tuple(sorted({manifest["metadata"]["name"] for manifest in render_namespaces(stack, existing)} - ours))
 
     async def find_existing(kube: Kube) -> frozenset[str]:
+        """Return the missing namespaces that exist: their owner is another, as they are not among the children."""
         return frozenset([name for name in missing if await kube.find(NAMESPACE, Key("", name))])
 
     return await clients.reads.of(remote, ("namespaces", missing), find_existing, clients.now())
@@ -181,6 +184,7 @@ async def _balancers(remote: Cluster, clients: Clients, children: Iterable[Manif
     """Return the gateway's load balancers, which Envoy Gateway deletes after the Gateway."""
 
     async def list_balancers(kube: Kube) -> tuple[str, ...]:
+        """Return the gateway's Services of type LoadBalancer."""
         services = (await kube.list(SERVICE, selector=_GATEWAY_SELECTOR)).items
         return tuple(str(key_of(service)) for service in services if service["spec"].get("type") == "LoadBalancer")
 
@@ -189,7 +193,7 @@ async def _balancers(remote: Cluster, clients: Clients, children: Iterable[Manif
 
 
 def _devices(remote: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the pools whose nodes publish none of a declared driver's devices, and the pools whose nodes publish all.
+    """Return two lists of pools: nodes without devices of a declared driver, and nodes with those of all.
 
     Pools without nodes or without declared devices are in neither.
     """
@@ -221,6 +225,7 @@ def _is_abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:
 
 
 def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
+    """Return the stacks that use a connection."""
     stacks = hub.find(STACKS)
     return map(key_of, stacks.by("cluster", name)) if stacks else ()
 

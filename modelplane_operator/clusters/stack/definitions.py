@@ -16,6 +16,7 @@ def read_definitions(folder: Path) -> tuple[Manifest, ...]:
 
 
 def _read(folder: Path) -> Iterator[Manifest]:
+    """Yield each CustomResourceDefinition without its status."""
     for file in sorted(folder.glob("*.yaml")):
         for document in yaml.safe_load_all(file.read_text()):
             if document and document.get("kind") == "CustomResourceDefinition":

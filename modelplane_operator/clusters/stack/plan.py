@@ -61,6 +61,7 @@ class ClusterState:
     """The state observed on the workload cluster itself."""
 
     charts: ObservedCharts
+    """The Helm releases of the stack."""
     children: tuple[Manifest, ...] = ()
     """The objects that the operator applied there for this stack."""
     taken: frozenset[str] = frozenset()
@@ -88,8 +89,9 @@ class Observed:
 
     stack: ServingStack
     cluster: str
+    """The name of the connection to its cluster."""
     state: ClusterState | None
-    """None while the cluster does not answer, and until all its caches have synced."""
+    """The state on the cluster; None while it does not answer, and until all its caches have synced."""
     unreachable: ClientError | None
     """The error of its last probe; None while it answers or has not been probed."""
     now: datetime
@@ -105,7 +107,7 @@ class Observed:
     hub: Hub = field(default_factory=Hub)
     """The state of the hub's gateway, for mutual TLS."""
     closed: bool = field(default=True)
-    """True if no request can arrive at the cluster by http any more."""
+    """True if no request can arrive at the cluster by http."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -140,6 +142,7 @@ def _in_service(observed: Observed, state: ClusterState) -> Plan:
         *_gateway_problems(observed, statuses, state, listeners),
     ]
     minor_problems = [*lacking(chart_status for chart_status in statuses if not chart_status.part.needed)]
+    # Without devices no model runs, unless another pool has some.
     (minor_problems if state.has_devices else fatal_problems).extend(_device_problems(state))
     problems = [*fatal_problems, *minor_problems]
     installed = _installed_condition(observed, statuses, [message for message, _ in removals.values()])
@@ -219,11 +222,13 @@ def _gateway_problems(
 
 
 def _device_problems(state: ClusterState) -> Iterator[str]:
+    """Yield the problem of pools whose nodes publish no devices."""
     if state.no_devices:
         yield f"no node publishes the devices of pool {', '.join(state.no_devices)}"
 
 
 def _gateway_address(state: ClusterState) -> str | None:
+    """Return the address of the gateway; None while it has none."""
     gateway = gateway_among(state.children)
     return address_of(gateway) if gateway else None
 

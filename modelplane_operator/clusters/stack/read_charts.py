@@ -36,11 +36,10 @@ async def look(
     homes: Container[str],
     namespaces: Collection[str] = EVERYWHERE,
 ) -> ObservedCharts:
-    """Return the releases labelled with this owner's uid, and the workloads that they have created, in these
-    namespaces.
+    """Return the releases with this owner's uid and the workloads that they have created.
 
     `homes`: the namespaces that may have the owner's releases. Records in others are ignored: users may have written
-    them, and Helm deletes the objects in a record.
+    them, and Helm deletes the objects in a record. `namespaces`: where to list records and workloads.
     """
     runs = helm.runs(remote.name)  # read before the records, which then include the results of finished runs
     release_keys = {component.release.key for component in parts}
@@ -70,6 +69,7 @@ async def _records(
     selector = f"{labels.OWNER_UID}={owner}"
 
     async def list_records(kube: Kube) -> Sequence[Manifest]:
+        """List the metadata of Helm's Secrets with the owner's uid."""
         return [
             record
             for namespace in namespaces
@@ -94,6 +94,7 @@ async def _workloads(
     """Return the Deployments, DaemonSets and StatefulSets of the releases."""
 
     async def list_workloads(kube: Kube) -> tuple[Workload, ...]:
+        """List Helm's workloads, and keep those of these releases."""
         workloads: list[Workload] = []
         for kind, namespace in product((DEPLOYMENT, DAEMON_SET, STATEFUL_SET), namespaces):
             for manifest in (await kube.list(kind, namespace=namespace, selector=_HELM_SELECTOR)).items:
@@ -131,13 +132,10 @@ async def ours(remote: Cluster, clients: Clients, definitions: Collection[Manife
     """
 
     async def find_outdated(kube: Kube) -> tuple[Manifest, ...]:
+        """List the cluster's definitions, and return those to apply."""
         listed = (await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items
-        existing = {key_of(definition_item): definition_item for definition_item in listed}
-        return tuple(
-            definition_item
-            for definition_item in definitions
-            if _is_outdated(existing.get(key_of(definition_item)), definition_item)
-        )
+        existing = {key_of(item): item for item in listed}
+        return tuple(item for item in definitions if _is_outdated(existing.get(key_of(item)), item))
 
     if not definitions:
         return ()

@@ -77,6 +77,9 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
     overrides = {override.name: override for override in spec.components}
 
     def is_wanted(chart: StackChart) -> bool:
+        """True if the spec enables the chart, or it is installed already, or it is a default without a
+        foreign owner.
+        """
         if override := overrides.get(chart.name):
             return override.enabled
         return chart.release in existing.releases or (chart.default and chart.name not in existing.others)
@@ -106,6 +109,7 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
                     own_labels,
                     extra.digest,
                 ),
+                # Extra charts may need any of the stack's software.
                 tuple(chart.name for chart in charts),
                 needed=False,
             )

@@ -1,9 +1,9 @@
 """Parse the URL of a ModelEndpoint into a backend, or the reason why it is rejected.
 
-The hub's gateway connects to any URL that a tenant writes. So a URL must have a spelling that all programs parse alike,
-and must not lead into the hub, to its nodes, to a private network, or to a cloud's metadata service. Endpoints of
-replicas may lead to private networks, where clusters' gateways often are. The caller resolves names; a name may resolve
-differently when the gateway connects.
+The hub's gateway connects to any URL that a tenant writes. So a URL must have a spelling that all programs parse in the
+same way, and must not lead into the hub, to its nodes, to a private network, or to a cloud's metadata service.
+Endpoints of replicas may lead to private networks, where clusters' gateways often are. The caller resolves names; a
+name may resolve differently when the gateway connects.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ def controller(
     """
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
+        """Return an endpoint with its objects, Secret, cluster and the addresses of its backends."""
         gateway_manifest, policies, credentials = (
             find(clients.hub, GATEWAYS, HUB_GATEWAY),
             clients.hub.find(BACKEND_TLS_POLICY),
@@ -223,6 +224,7 @@ def _map_from_route(change: Change, hub: Cluster) -> Iterator[Key]:
 
 
 def _terminating(endpoint: Manifest) -> Iterator[str]:
+    """Yield the index key of an endpoint that is being deleted: its namespace."""
     if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
@@ -249,6 +251,7 @@ def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
 
 
 def _namespace(route: Manifest) -> Iterator[str]:
+    """Yield the index key of a route: its namespace."""
     yield key_of(route).namespace
 
 

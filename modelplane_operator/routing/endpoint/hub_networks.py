@@ -40,8 +40,10 @@ class HubRanges:
     """The hub's networks, as of the last successful list."""
 
     kube_of: Callable[[], Kube]
+    """The function that returns the hub's client."""
     now: Callable[[], float]
     _known: Ranges | None = field(default=None, init=False)
+    """The last networks; None before the first successful list."""
     _error: ClientError | None = field(default=None, init=False)
     """The error of the last list, if it failed."""
     _due: float = field(default=float("-inf"), init=False)

@@ -1,7 +1,7 @@
 """Check that backends of users' endpoints accept connections from the operator.
 
-Names are resolved by the same resolver as elsewhere, and only allowed addresses are connected to, so that nobody can
-scan a private network by creating endpoints.
+Names are resolved by the same resolver as elsewhere, and only allowed addresses are connected to, so that creating
+endpoints is no way to scan a private network.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Place(NamedTuple):
 
     backend: Backend
     reach: Reach
+    """The settings that name resolution is checked against."""
     namespace: str
 
 
@@ -43,6 +44,7 @@ def checks(
     """Return the checks of users' endpoints."""
 
     async def connect(place: Place) -> Reached:
+        """Connect to one backend."""
         return await _connect_to(place, resolver)
 
     return Checks(

@@ -68,7 +68,7 @@ class Outside:
     gateways: frozenset[str] = frozenset()
     """Hosts and addresses at which a cluster reports its gateway."""
     closed: frozenset[str] = frozenset()
-    """Those of them where the gateway answers the hub's gateway only."""
+    """The gateways among them that answer the hub's gateway only."""
     hub_gateway: frozenset[str] = frozenset()
     """Hosts and addresses of the hub's own gateway."""
 
@@ -112,6 +112,7 @@ class Observed:
     cluster: ClusterState | None = None
     """The cluster of its replica; None for a user's endpoint."""
     outside: Outside = Outside()
+    """The known facts about its external backends."""
     reached: Checked[Reached] | None = None
     """The results of connecting to the backend; None if that is not checked."""
 

@@ -42,7 +42,9 @@ class Authority:
     secret: Key
     number: int
     made: datetime
+    """The time of its creation, from an annotation."""
     certificate: str
+    """The certificate in PEM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Trust:
     """The authority that signs now, and the bundle of all authorities to trust."""
 
     signer: Key
+    """The Secret of the authority that signs."""
     bundle: str
     """Certificates in PEM."""
 

@@ -52,8 +52,9 @@ def controller(
     """
 
     async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
+        """Return an InferenceGateway with its objects and, if Helm may be used, its software."""
         hub, uid = clients.hub, gateway.metadata.uid or ""
-        seen = Observed(
+        observed = Observed(
             gateway,
             tuple(applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
             namespace=find(hub, NAMESPACE, HOME) is not None,
@@ -62,7 +63,7 @@ def controller(
             key_paths=(key_paths := find(hub, SECRET, PATHS)),
             unsigned=has_unsigned(_guards(hub), signing_of(key_paths)),
         )
-        return await _with_software(seen, helm, clients, definitions, allowed) if helm else seen
+        return await _with_software(observed, helm, clients, definitions, allowed) if helm else observed
 
     return Controller(
         InferenceGateway,
@@ -160,6 +161,7 @@ async def _balancer(observed: Observed, clients: Clients) -> str:
     balancer = data_plane(observed.gateway).LOAD_BALANCER
 
     async def find_terminating(kube: Kube) -> str:
+        """Return the load balancer's Service if it is being deleted."""
         service = await kube.find(SERVICE, balancer)
         return str(balancer) if service and is_terminating(service) else ""
 

@@ -107,9 +107,7 @@ def render_after(gateway: InferenceGateway) -> Sequence[Manifest]:
 
 
 def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | None = None) -> Sequence[Manifest]:
-    """Return the Backend of an endpoint and, for credentials in a Secret of the right form, a filter
-    that injects them.
-    """
+    """Return the Backend of an endpoint, and a filter that injects credentials from a suitable Secret."""
     trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint.spec.hostname, backend)}
     metadata = on_hub(endpoint, names.endpoint_backend(*endpoint.key))
     annotated = {**metadata, "annotations": {labels.BACKEND: str(backend)}}

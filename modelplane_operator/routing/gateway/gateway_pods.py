@@ -94,9 +94,7 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
 
 
 def life_cycle(*, leave: int = LEAVE) -> dict[str, str]:
-    """Return how an entry point of Traefik ends: it accepts requests until load balancers stop, and then
-    finishes them.
-    """
+    """Return how an entry point of Traefik ends: it accepts requests for a while, and then finishes them."""
     return {"requestAcceptGraceTimeout": f"{leave}s", "graceTimeOut": f"{DRAIN}s"}
 
 

@@ -144,8 +144,7 @@ def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | 
 
 
 def _render_relayed(endpoint: ModelEndpoint, backend: Backend, name: str) -> Iterator[Manifest]:
-    """Yield a Service with two ports: the first leads to the relay with the hub's certificate, the second to the old
-    backend.
+    """Yield a Service with two ports: one leads to the relay with the hub's certificate, one to the old backend.
 
     So routes that still use the old port lead where they did.
     """

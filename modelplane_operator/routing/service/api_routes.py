@@ -86,6 +86,7 @@ def _has_working_picker(replica: Manifest) -> bool:
 
 
 def _revision(replica: Manifest) -> int:
+    """Return the revision of pods that the replica runs, which tells its picker's age."""
     return section(replica, "spec").get("podRevision") or 0
 
 

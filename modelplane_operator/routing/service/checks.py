@@ -39,9 +39,12 @@ class _Known(Generic[W, A]):
     """The state of one checked object."""
 
     way: W
+    """The checked address."""
     revision: Hashable
+    """The versions of objects that the check depends on."""
     checked: Checked[A]
     failures: int = 0
+    """The number of failures in a row."""
 
 
 @dataclass(slots=True)
@@ -49,13 +52,18 @@ class Checks(Generic[W, A]):
     """The checks of all objects of one kind; `wake` is called with an object's key when its result has changed."""
 
     kind: ResourceType
+    """The type of the checked objects."""
     ask: Callable[[W], Awaitable[A]]
+    """The function that checks one address."""
     failed: Callable[[W, A], bool]
+    """The predicate of results that are failures."""
     wake: Callable[[ResourceType, Key], None]
+    """The function to call with the type and key of an object whose result has changed."""
     is_steady: Callable[[W, A], bool] = lambda _, __: False
     """True if one failure is enough, as other objects have the same."""
     on_checked: OnChecked = uncounted
     chance: Callable[[], float] = random.random
+    """The function that returns a random number from 0 to 1, for jitter."""
     _known: dict[Key, _Known[W, A]] = field(default_factory=dict[Key, "_Known[W, A]"], init=False)
     _workers: Workers[Key] = field(init=False)
 
@@ -85,6 +93,7 @@ class Checks(Generic[W, A]):
         self._known.pop(key, None)
 
     def _on_event(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Forget an object that was deleted."""
         if new is None:
             self.forget(key)
 

@@ -64,6 +64,7 @@ class ServiceCheck(NamedTuple):
     """The request that checks a service."""
 
     way: ServiceAddress
+    """The address of the service."""
     guarded: bool
     """True if the gateway should require an API key."""
 
@@ -114,6 +115,7 @@ def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: 
     """Return the checks of services through the gateway."""
 
     async def ask(route: ServiceCheck) -> GatewayAnswer:
+        """Send one request to a service."""
         return await asker.ask(route.way)
 
     return Checks(
@@ -135,6 +137,7 @@ def controller(
     """
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
+        """Return a service with its endpoints, Secrets, replicas and the results of requests."""
         endpoints = tuple(map(ModelEndpoint.parse, selected(service, clients.hub)))
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
         parsed_gateway = InferenceGateway.parse(gateway) if gateway else None

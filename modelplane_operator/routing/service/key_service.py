@@ -75,11 +75,15 @@ class Keyring:
     kube: Kube
     now: Callable[[], float]
     _known: OrderedDict[Key, _Reading] = field(default_factory=OrderedDict[Key, _Reading], init=False)
+    """The last reading of each Secret, oldest first."""
     _asking: dict[Key, asyncio.Lock] = field(default_factory=dict[Key, asyncio.Lock], init=False)
+    """Locks by Secret, for reads that are running."""
     _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary[str, asyncio.Semaphore], init=False
     )
+    """Limits of parallel reads, by namespace."""
     _digests: int = field(default=0, init=False)
+    """The number of hashes in all readings."""
     _answered: float = field(default=float("-inf"), init=False)
     """The time of the server's last response for any Secret."""
     _silent: bool = field(default=False, init=False)
@@ -88,6 +92,7 @@ class Keyring:
     _signing: tuple[str, datetime | None] | None = field(default=None, init=False, repr=False)
     """The key that signs paths and the end of unsigned paths; None while it was never read."""
     _looked: float = field(default=float("-inf"), init=False)
+    """The time of the last read of the signing key."""
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def secrets_at(self, path: str) -> tuple[Key, ...] | None:
@@ -209,6 +214,7 @@ def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextMa
     """Answer requests while the block runs; raises OSError if the address is in use."""
 
     async def answer(request: web.Request) -> web.Response:
+        """Answer one request of the gateway: 200 if a key is valid, else an error."""
         if request.raw_path == _PROBE:
             return web.Response(text="ok\n")
         if not request.raw_path.startswith(api_keys.PREFIX):

@@ -48,6 +48,7 @@ class ServiceAddress:
 
     @property
     def gateway(self) -> tuple[str, int]:
+        """The gateway to connect to: address and port."""
         return self.address, self.port
 
 
@@ -65,10 +66,12 @@ class Asker:
     """Sends requests to services through their gateway."""
 
     now: Callable[[], float]
+    """The clock, in seconds."""
     _names: OwnThreads = field(default_factory=lambda: OwnThreads(at_once=AT_ONCE), init=False)
     _unreached: dict[tuple[str, int], _Unreached] = field(
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )
+    """The failed connections by gateway."""
 
     async def ask(self, way: ServiceAddress) -> GatewayAnswer:
         """Return the response of a service, or of the gateway in its place. Does not raise."""

@@ -48,21 +48,20 @@ def why_none(service: ModelService, near: Neighbours | None) -> str:
     )
 
 
-def _alternatives(selectors: Sequence[Labels], neighbours_found: Neighbours | None) -> Iterator[str]:
+def _alternatives(selectors: Sequence[Labels], surroundings: Neighbours | None) -> Iterator[str]:
     """Yield the replicas that do not respond yet, the most similar labels, or that there are no endpoints."""
-    if neighbours_found is None:
+    if surroundings is None:
         return
-    if neighbours_found.replicas:
-        examples = ", ".join(f"{name} ({replica_state})" for name, replica_state in neighbours_found.replicas[:NAMED])
-        more = f", and {len(neighbours_found.replicas) - NAMED} more" if len(neighbours_found.replicas) > NAMED else ""
+    if surroundings.replicas:
+        examples = ", ".join(f"{name} ({replica_state})" for name, replica_state in surroundings.replicas[:NAMED])
+        more = f", and {len(surroundings.replicas) - NAMED} more" if len(surroundings.replicas) > NAMED else ""
         yield (
-            f"no answer from {counted(len(neighbours_found.replicas), 'ModelReplica')} with these labels: "
-            f"{examples}{more}"
+            f"no answer from {counted(len(surroundings.replicas), 'ModelReplica')} with these labels: {examples}{more}"
         )
-    elif neighbours_found.endpoints:
+    elif surroundings.endpoints:
         pairs = [pair for labels in selectors[:NAMED] for pair in sorted(labels.items())[:NAMED]]
         keys = {key for key, _ in pairs}
-        counts = Counter((key, labels[key]) for labels in neighbours_found.endpoints for key in keys & labels.keys())
+        counts = Counter((key, labels[key]) for labels in surroundings.endpoints for key in keys & labels.keys())
         requested = [f"{key}={value}" for key, value in pairs][:NAMED]
         common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COUNTED)]
         candidates = nlargest(COMPARED, common, key=lambda item: (_common_prefix_length(item[0], requested), item[1]))
@@ -71,7 +70,7 @@ def _alternatives(selectors: Sequence[Labels], neighbours_found: Neighbours | No
         suffix = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
         missing_label = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
         suggestion = f"{', '.join(examples)}{suffix}: select one of these" if examples else missing_label
-        yield f"of the {len(neighbours_found.endpoints)} in this namespace: {suggestion}"
+        yield f"of the {len(surroundings.endpoints)} in this namespace: {suggestion}"
     else:
         yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
 

@@ -47,6 +47,7 @@ class WeightedEndpoint:
     endpoint: ModelEndpoint
     target: Target
     weight: int
+    """The weight relative to the other endpoints; it may exceed what a rule can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class BackendGroup:
 
     @property
     def weight(self) -> int:
+        """The sum of the members' weights."""
         return sum(member.weight for member in self.members)
 
 

@@ -61,6 +61,7 @@ def gateway_secured(seen: Observed, serving: ClusterServing, gateway: GatewaySta
         return GatewaySecured.MUTUAL_TLS.condition(seen.now)
     previous = next((item for item in seen.cluster.conditions if item.type == GatewaySecured.__name__), None)
     closed = previous is not None and previous.status == "True"  # the http listener is already being closed
+    # Requests that were sent before the last endpoint switched may still be on their way by http.
     finished = closed or _secured_at(seen) + seen.settle <= seen.now
     return (GatewaySecured.MUTUAL_TLS if finished else GatewaySecured.SWITCHING).condition(seen.now)
 
@@ -86,7 +87,7 @@ def gateway_requeue(seen: Observed, serving: ClusterServing, secured: Condition)
 
 
 def _secured_at(observed: Observed) -> datetime:
-    """Return the time of the last transition of GatewaySecured away from False; now if it is False."""
+    """Return when GatewaySecured last became True or Unknown; now if it is False or missing."""
     conditions = (
         item for item in observed.cluster.conditions if item.type == GatewaySecured.__name__ and item.status != "False"
     )

@@ -31,6 +31,7 @@ class PoolNodes:
     """The observed nodes of a pool."""
 
     nodes: int
+    """The number of nodes with the pool's label."""
     usable: int
     """The number of nodes that are ready, schedulable and have the devices."""
     lacking: str = ""
@@ -101,6 +102,7 @@ def cut_slice(known: Manifest) -> Manifest:
 
 
 def _identity(manifest: Manifest) -> Manifest:
+    """Return the metadata that identify an object and its version."""
     return {name: manifest["metadata"][name] for name in ("name", "uid", "resourceVersion")}
 
 
@@ -118,7 +120,7 @@ class _Stock:
 
 
 def present(pools: Iterable[GpuPool], seen: ObservedHardware) -> dict[str, PoolNodes]:
-    """Return the observed nodes by pool."""
+    """Return the observed nodes by pool; nodes with a label of no pool are ignored."""
     by_pool: dict[str, list[Manifest]] = {}
     for node in seen.nodes:
         by_pool.setdefault(labels_of(node).get(labels.POOL, ""), []).append(node)
@@ -190,6 +192,7 @@ def _fits(device: PublishedDevice, capacity: Mapping[str, str]) -> bool:
 
 
 def _in_domain(name: str, driver: str) -> str:
+    """Return a device attribute's full name: names without a domain are in the driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 

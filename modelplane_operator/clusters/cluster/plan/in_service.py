@@ -48,15 +48,12 @@ LEAST_LATENCY = 50
 
 
 def _deleted_secret_message(observed: Observed) -> str:
-    """Return the message for a kubeconfig Secret that only the operator's finalizer keeps; empty when it is not being
-    deleted.
-    """
+    """Return the message for a kubeconfig Secret that only the finalizer keeps; else empty."""
     if not observed.secrets.terminating:
         return ""
     return (
         f"Secret {observed.secrets.mine} is being deleted, and is kept only while a cluster names it: put the "
-        "kubeconfig "
-        "into a Secret of another name, and name that in spec.cluster.existing.secretRef"
+        "kubeconfig into a Secret of another name, and name that in spec.cluster.existing.secretRef"
     )
 
 
@@ -68,6 +65,7 @@ def in_service(seen: Observed, state: ClusterState) -> Plan:
     serving = unless_ours(seen, from_stack(seen) if has_stack(seen, state) else own_gateway(seen, state))
     resolved = resolved_pools(seen)
     nodes = present(resolved.pools, state.hardware) if isinstance(state.hardware, ObservedHardware) else {}
+    # A cluster without any known pool cannot run models, whatever else works.
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
@@ -82,6 +80,7 @@ def in_service(seen: Observed, state: ClusterState) -> Plan:
     if ready.status == "True" and gateway is None:
         reason = f"the gateway of {seen.named} answers the hub's gateway alone, which is not set up for that yet"
         ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (reason, seen.hub.why))))
+    # The relay is created as soon as mutual TLS is wanted, before any endpoint uses it.
     relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
     secured = gateway_secured(seen, serving, gateway)
     conditions = (

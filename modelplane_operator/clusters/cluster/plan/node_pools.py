@@ -94,6 +94,7 @@ def counted(
     largest = {pool.name: pool.largest_fabric for pool in last}
 
     def number(pool: GpuPool) -> int:
+        """Return the number of nodes that models can count on."""
         max_nodes, pool_nodes, previous = (
             declared(by_name[pool.name]),
             nodes.get(pool.name),
@@ -106,11 +107,13 @@ def counted(
         return min(max_nodes, pool_nodes.usable)
 
     def offer(pool: GpuPool) -> dict[str, Amounts]:
+        """Return the allocatable amounts, observed or last known."""
         pool_nodes = nodes.get(pool.name)
         previous = (pool_nodes.allocatable if pool_nodes else None) or previous_allocatable.get(pool.name)
         return {"allocatable": previous} if previous else {}
 
     def fabric(pool: GpuPool) -> dict[str, Fabric]:
+        """Return the largest fabric of a pool of fixed size."""
         declared_fabric, pool_nodes = by_name[pool.name].fabric, nodes.get(pool.name)
         key = declared_fabric.topology_key if declared_fabric else None
         if key is None or by_name[pool.name].max_node_count:
@@ -134,6 +137,7 @@ class _Device(Generic[D]):
     """A device keyed by its content: a fleet has few distinct devices, and each is converted and checked once."""
 
     text: str
+    """The device as JSON, by which the caches look it up."""
     read: D = field(compare=False)
 
 
@@ -142,6 +146,7 @@ def _by_content(device: D) -> _Device[D]:
 
 
 def _size(device: _Device[Any]) -> int:
+    """Return the size of an entry in the cache."""
     return len(device.text)
 
 

@@ -52,7 +52,7 @@ class Registered:
     later: tuple[str, ...] = ()
     """The uids of InferenceClusters that may have it and rank after this one."""
     home: bool = field(default=False)
-    """True if the operator's namespace exists on the cluster, whoever created it."""
+    """True if the operator's namespace exists on the cluster, with any owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class ClusterState:
     """The state observed on the workload cluster itself."""
 
     version: str
+    """The Kubernetes version of the cluster."""
     latency: float | None
     """Seconds that the API server took to respond."""
     apis: frozenset[str]
@@ -95,7 +96,7 @@ class Secrets:
     theirs: bool = False
     """True if another cluster references the same Secret."""
     unneeded: tuple[Key, ...] = ()
-    """Secrets with the finalizer that no cluster references any more."""
+    """Secrets with the finalizer that no cluster references now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Observed:
     replicas: tuple[Key, ...]
     """The ModelReplicas placed on it."""
     state: ClusterState | None
-    """None while it does not answer, and until all its caches have synced."""
+    """The state on the cluster; None while it does not answer, and until all its caches have synced."""
     unreachable: ClientError | None
     """The error of its last probe; None while it answers or has not been probed."""
     forbidden: ClientError | None
@@ -118,7 +119,9 @@ class Observed:
     connected: bool
     """True if there is a connection to it."""
     secrets: Secrets
+    """The kubeconfig Secrets that concern the cluster's finalizers."""
     now: datetime
+    """The time of the reconcile, in full seconds."""
     helm: bool = False
     """True if the operator can install charts."""
     stack: Manifest | None = None
@@ -136,7 +139,7 @@ class Observed:
     token: Token | None = None
     """The operator's token for the cluster, if it expires."""
     token_seen: datetime | None = None
-    """The time at which the token was first observed, by the hub's clock."""
+    """The time at which the token was first observed, by the operator's clock."""
     hub: Hub = field(default_factory=Hub)
     """The state of the hub's gateway, for mutual TLS."""
     answers: bool = field(default=True)

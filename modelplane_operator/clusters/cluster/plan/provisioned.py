@@ -29,10 +29,10 @@ def never_reached(seen: Observed) -> bool:
 
 
 def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
-    """Apply the cloud's object, and once its cluster is connected, return the plan that `as_brought` makes for it.
+    """Apply the cloud's object and, once the cluster is connected, add the plan that `as_brought` returns.
 
     The InferenceCluster stays until the cloud's object is deleted, so that waiting for its deletion means that nothing
-    is billed any more. A problem with a pool or its class changes nothing on a running cluster.
+    is billed any longer. A problem with a pool or its class changes nothing on a running cluster.
     """
     steps: tuple[Step, ...] = ()
     problem = ""
@@ -43,6 +43,7 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
         problem = str(error)
     seen = replace(seen, problem=problem)
     if seen.connected:
+        # From here on it is a cluster like one that its owner has registered.
         plan = as_brought(seen)
         manifests = objects_of(seen.cluster, seen.infrastructure) if seen.state is not None else ()
         objects = (Apply(manifest, seen.cluster.metadata.name) for manifest in manifests)
@@ -53,6 +54,7 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
         return replace(plan, steps=(*steps, *plan.steps))
     if problem:
         reason = ClusterReady.INVALID_NODE_POOL
+        # A missing class is not an error of the pool: it may be created later.
         missing = any(pool.class_name not in seen.classes for pool in seen.cluster.spec.node_pools)
         plan = waiting(seen, ClusterReady.WAITING_FOR_CLASSES if missing else reason, problem)
     else:

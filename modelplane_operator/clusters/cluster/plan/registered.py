@@ -30,8 +30,7 @@ def only_once(seen: Observed, state: ClusterState) -> Plan | None:
     if registered.first:
         message = (
             f"{seen.named} is the same cluster as InferenceCluster {registered.first}, so that nothing is made there "
-            "for "
-            "this one: delete one of the two"
+            "for this one: delete one of the two"
         )
         return _wait_for_registration(seen, state, ClusterReady.REGISTERED_TWICE, message, requeue_after=SWEEP)
     if registered.unsure:

@@ -16,7 +16,7 @@ def renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
     """Return when to renew the token and the step that does it; None if renewal is off or not possible now.
 
     A token is renewed after half of its lifetime, but not within seconds of its arrival: the cluster's clock may differ
-    from the hub's.
+    from the operator's.
     """
     existing, token = seen.cluster.spec.cluster.existing, seen.token
     secret = existing.secret_ref if existing and existing.credential_renewal != "Never" else None

@@ -34,9 +34,12 @@ class ClusterServing:
     """The state of a cluster's gateway, and the steps that create it."""
 
     ready: Condition
+    """The BackendReady condition."""
     address: str | None = None
+    """The address of the gateway; None until it has one."""
     steps: tuple[Step, ...] = ()
     requeue_after: float | None = None
+    """Seconds until the next reconcile, for state without events."""
     server_name: str | None = None
     """The name that the gateway's certificate proves to the hub's gateway."""
     http: bool = field(default=True)
@@ -83,6 +86,7 @@ def from_stack(seen: Observed) -> ClusterServing:
     ready_condition, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
     sync_error = synced.message if synced.status == "False" else None
     gateway = stack.status.gateway if stack.status else None
+    # The stack's Ready condition decides; a degraded stack still serves.
     reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
     reason = reasons.get(ready_condition.status, BackendReady.INSTALLING)
     if reason is BackendReady.BACKEND_HEALTHY and ready_condition.reason == Ready.DEGRADED.reason:
@@ -122,18 +126,19 @@ def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None
     live = gateway_among(state.children)
-    # Losing permission to read the certificate must not open a gateway that uses it,
+    # Losing permission to read the certificate must not open a gateway that uses it.
     unreadable = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
     hub = unreadable if state.unpermitted else seen.hub
     closed = is_true(seen.cluster.conditions, GatewaySecured)
     desired_doors = doors(
         seen.cluster, cluster, hub, state.children, seen.now, last.server_name if last else None, closed=closed
     )
-    if live is None and state.unpermitted and closed:  # nor replace it by an open one
+    if live is None and state.unpermitted and closed:  # nor create an open one in its place
         desired_doors = SHUT
     namespace = () if state.has_namespace else (render_system_namespace(seen.cluster),)
     gateway = keeping_balancer(gateway_of(seen.cluster), service_annotations(state.children))
     desired = render_cluster_gateway(seen.cluster, gateway, https=desired_doors.https, http=desired_doors.http)
+    # The certificate is issued after its namespace and before the Gateway that uses it.
     first, last_steps = (
         tuple(Apply(manifest, cluster) for manifest in manifests) for manifests in (namespace, desired)
     )

@@ -139,6 +139,7 @@ def is_emptied(status: object) -> bool:
 
 
 def _stack_deletion(observed: Observed) -> tuple[Step, ...]:
+    """Return the step that deletes the stack, unless it is gone or already being deleted."""
     return (delete(observed.stack),) if observed.stack is not None and not is_terminating(observed.stack) else ()
 
 

@@ -32,6 +32,7 @@ class Observed:
     balancer: str = ""
     """The load balancer, while it is being deleted."""
     allowed: Allowed = EVERYTHING
+    """The permissions that the hub's settings give the software."""
     key_paths: Manifest | None = None
     """The Secret that signs the paths of the key service."""
     unsigned: bool = False
