@@ -46,13 +46,13 @@ def nodes(cluster: Manifest, name: str) -> int:
 
 def _map_to_classes(change: Change, _: Cluster) -> Iterable[Key]:
     """Return the classes of a cluster's pools, old and new, if the pools or their nodes have changed."""
-    if change.old and change.new and _pool_nodes(change.old) == _pool_nodes(change.new):
+    if change.old and change.new and _get_pool_nodes(change.old) == _get_pool_nodes(change.new):
         return ()
     changed_names = {name for cluster in filter(None, change) for name in class_names(cluster)}
     return (Key("", name) for name in sorted(changed_names))
 
 
-def _pool_nodes(cluster: Manifest) -> Any:
+def _get_pool_nodes(cluster: Manifest) -> Any:
     """Return the parts of a cluster that matter to its classes: the class and node count of each pool."""
     pools = [(pool["name"], pool.get("className")) for pool in cluster["spec"].get("nodePools") or ()]
     status: Manifest = cluster.get("status") or {}

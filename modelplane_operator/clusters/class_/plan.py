@@ -30,10 +30,10 @@ def plan(seen: Observed) -> Plan:
     # Kubernetes rejects new finalizers on an object that is being deleted.
     add_finalizer = () if terminating else (KEEP,)
     # Unused classes lose the finalizer, which lets a deletion finish.
-    return Plan(add_finalizer if seen.users else (LET_GO,), _status(seen, terminating=terminating))
+    return Plan(add_finalizer if seen.users else (LET_GO,), _build_status(seen, terminating=terminating))
 
 
-def _status(observed: Observed, *, terminating: bool) -> InferenceClassStatus:
+def _build_status(observed: Observed, *, terminating: bool) -> InferenceClassStatus:
     """Return the status of a class: its users, nodes and conditions."""
     malformed = problems(published(observed.inference_class))
     accepted = Accepted.INVALID_DEVICE if malformed else Accepted.AVAILABLE
@@ -41,11 +41,11 @@ def _status(observed: Observed, *, terminating: bool) -> InferenceClassStatus:
     return InferenceClassStatus(
         clusters=len(observed.users),
         nodes=sum(observed.users.values()),
-        conditions=(condition, _ready(observed, condition, terminating=terminating)),
+        conditions=(condition, _build_ready(observed, condition, terminating=terminating)),
     )
 
 
-def _ready(observed: Observed, accepted: Condition, *, terminating: bool) -> Condition:
+def _build_ready(observed: Observed, accepted: Condition, *, terminating: bool) -> Condition:
     """Return the Ready condition; while the class is being deleted, it names the clusters that block that."""
     if terminating:
         message = f"clusters have pools of the class: {listed(sorted(observed.users))}" if observed.users else ""

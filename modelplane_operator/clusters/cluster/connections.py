@@ -41,7 +41,7 @@ class Way(NamedTuple):
     """The key within the Secret."""
 
 
-def _cluster_connection(cluster: Manifest) -> Way:
+def _get_cluster_connection(cluster: Manifest) -> Way:
     """Return the connection of an InferenceCluster."""
     name, origin = cluster["metadata"]["name"], section(cluster, "spec", "cluster")
     if origin.get("source") != "Existing" or "cloud" in section(origin, "existing"):
@@ -58,7 +58,7 @@ def cluster_of(stack: Manifest) -> str:
     return str(key)
 
 
-def _stack_connection(stack: Manifest) -> Way | None:
+def _get_stack_connection(stack: Manifest) -> Way | None:
     """Return the connection of a standalone stack; None for an InferenceCluster's, which uses the cluster's."""
     name = str(key_of(stack))
     if cluster_of(stack) != name:
@@ -67,21 +67,21 @@ def _stack_connection(stack: Manifest) -> Way | None:
     return Way(name, Key(key_of(stack).namespace, reference["name"]), reference["key"])
 
 
-def _secret_content(secret: Manifest) -> tuple[object, bool]:
+def _get_secret_content(secret: Manifest) -> tuple[object, bool]:
     """Return the parts of a Secret that clusters depend on."""
     return secret.get("data"), "deletionTimestamp" in secret["metadata"]
 
 
 WayOf = Callable[[Manifest], Way | None]
-WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _cluster_connection, STACKS: _stack_connection}
+WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _get_cluster_connection, STACKS: _get_stack_connection}
 
 
-def _secret_names(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
+def _get_secret_names(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
     way = way_of(manifest)
     return (way.secret.name,) if way and way.secret else ()
 
 
-INDEXES: Indexes = {kind: {"kubeconfig": partial(_secret_names, way_of)} for kind, way_of in WAYS.items()}
+INDEXES: Indexes = {kind: {"kubeconfig": partial(_get_secret_names, way_of)} for kind, way_of in WAYS.items()}
 
 
 @dataclass(slots=True)
@@ -127,13 +127,13 @@ class Connections:
         except ClientError as error:
             self._wrong[cluster] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            self._wrong[cluster] = self._defect(source, error)
+            self._wrong[cluster] = self._log_defect(source, error)
         self._notify(cluster, old_error, is_news=is_changed)
 
     def failed(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
         """Record that no credentials could be created for a cluster. It may be connected nevertheless."""
         old_error = self._wrong.get(cluster)
-        self._wrong[cluster] = error if isinstance(error, ClientError) else self._defect(source, error)
+        self._wrong[cluster] = error if isinstance(error, ClientError) else self._log_defect(source, error)
         self._notify(cluster, old_error)
 
     def _notify(self, cluster: str, old_error: ClientError | None, *, is_news: bool = False) -> None:
@@ -141,7 +141,7 @@ class Connections:
         if is_news or repr(old_error) != repr(self.why(cluster)):
             self.changed(cluster)
 
-    def _defect(self, source: KubeconfigSource, error: Exception) -> Defect:
+    def _log_defect(self, source: KubeconfigSource, error: Exception) -> Defect:
         """Log an unexpected failure, rarely if it repeats, and return it as an error."""
         fields = {"error": type(error).__name__, "at": origin(error)}
         if so_far := self._repeats.worth((str(source), *fields.values())):
@@ -174,7 +174,7 @@ class Connections:
 
     def _on_secret(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         """Update the connections of all objects that reference a changed Secret."""
-        if old and new and _secret_content(old) == _secret_content(new):
+        if old and new and _get_secret_content(old) == _get_secret_content(new):
             return
         for informer in self._named:
             for manifest in informer.by("kubeconfig", key.name):

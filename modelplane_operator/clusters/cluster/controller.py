@@ -73,7 +73,7 @@ def _has_finalizer(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
-def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
+def _get_cluster_names(endpoint: Manifest) -> tuple[str, ...]:
     """Return the index key of an endpoint: the cluster in its label."""
     name = labels_of(endpoint).get(labels.CLUSTER)
     return (name,) if name else ()
@@ -84,7 +84,7 @@ INDEXES: Indexes = {
     CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
     REPLICAS: {"cluster": placed_on},
     of(ModelCache): {"cluster": staged_on},
-    ENDPOINTS: {"cluster": _cluster_of},
+    ENDPOINTS: {"cluster": _get_cluster_names},
     SECRET: {"finalizer": _has_finalizer},
 }
 
@@ -161,15 +161,17 @@ def controller(
             now=now,
             helm=helm,
             stack=stack,
-            used_pools=frozenset(pool for item in replicas_here for pool in _pool_names(item)),
+            used_pools=frozenset(pool for item in replicas_here for pool in _list_pool_names(item)),
             infrastructure=infrastructure(cluster, clients.hub),
             hub=(gateway_state := hub_gateway(clients.hub, now)),
-            answers=not gateway_state.ready or await _answers(cluster, stack, gateways),
+            answers=not gateway_state.ready or await _probe_gateway(cluster, stack, gateways),
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", PLATFORM_NAMESPACES)),
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
             hub_gateway=frozenset(
-                item for item in _addresses(state, stack) if our_hosts & hosts_at(item, resolver, f"cluster {name}")
+                item
+                for item in _list_addresses(state, stack)
+                if our_hosts & hosts_at(item, resolver, f"cluster {name}")
             ),
         )
 
@@ -203,13 +205,13 @@ def controller(
     )
 
 
-def _pool_names(replica: Manifest) -> Iterator[str]:
+def _list_pool_names(replica: Manifest) -> Iterator[str]:
     """Yield the node pools that a replica's engines use."""
     for engine in entries(replica, "spec", "engines"):
         yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
 
-def _addresses(state: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
+def _list_addresses(state: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
     """Yield the addresses that the cluster's gateway reports."""
     gateways = [child for child in state.children if type_of(child) == GATEWAY] if state else []
     reported = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
@@ -247,18 +249,18 @@ def _observe_secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
 
 def _map_from_class(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the clusters that reference a class, if its spec has changed."""
-    if change.old and change.new and _uid_and_generation(change.old) == _uid_and_generation(change.new):
+    if change.old and change.new and _get_version(change.old) == _get_version(change.new):
         return ()
     clusters = hub.find(CLUSTERS)
     return map(key_of, clusters.by("class", change.latest["metadata"]["name"])) if clusters else ()
 
 
-def _uid_and_generation(manifest: Manifest) -> tuple[str, int | None]:
+def _get_version(manifest: Manifest) -> tuple[str, int | None]:
     """Return the values that change whenever the spec does."""
     return manifest["metadata"]["uid"], manifest["metadata"].get("generation")
 
 
-async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
+async def _probe_gateway(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
     """True if the gateway accepts https connections; probed until mutual TLS is first in use."""
     last = cluster.status.gateway if cluster.status else None
     address = section(stack or {}, "status", "gateway").get("address") or (last.address if last else None)
@@ -294,7 +296,7 @@ def is_plain(endpoint: Manifest) -> bool:
 def _map_from_endpoint(change: Change, _: Cluster) -> Iterable[Key]:
     """Return the clusters for which an endpoint has begun or ceased to use http."""
     old_clusters, new_clusters = (
-        {*_cluster_of(endpoint)} if endpoint and is_plain(endpoint) else set[str]() for endpoint in change
+        {*_get_cluster_names(endpoint)} if endpoint and is_plain(endpoint) else set[str]() for endpoint in change
     )
     return [Key("", name) for name in sorted(old_clusters ^ new_clusters)]
 
@@ -306,7 +308,7 @@ def _map_from_replica(change: Change, _: Cluster) -> Iterable[Key]:
         """Return the cluster and pools of a replica; the empty pool stands for the cluster itself."""
         if replica is None:
             return set()
-        return {(name, pool) for name in placed_on(replica) for pool in ("", *_pool_names(replica))}
+        return {(name, pool) for name in placed_on(replica) for pool in ("", *_list_pool_names(replica))}
 
     old, new = map(locations, change)
     return [Key("", name) for name in sorted({name for name, _ in old ^ new})]
@@ -314,11 +316,11 @@ def _map_from_replica(change: Change, _: Cluster) -> Iterable[Key]:
 
 def _map_from_node(change: Change, _: Cluster) -> Iterable[Key]:
     """Return the cluster of a node or ResourceSlice, if a relevant field has changed."""
-    if change.old and change.new and _relevant_fields(change.old) == _relevant_fields(change.new):
+    if change.old and change.new and _get_relevant_fields(change.old) == _get_relevant_fields(change.new):
         return ()
     return (Key("", change.cluster),)
 
 
-def _relevant_fields(cut: Manifest) -> tuple[object, ...]:
+def _get_relevant_fields(cut: Manifest) -> tuple[object, ...]:
     """Return the fields of a reduced node or slice that the plan uses."""
     return cut["metadata"].get("labels"), cut["spec"], cut.get("status"), cut.get("fabrics")

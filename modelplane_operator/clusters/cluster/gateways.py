@@ -60,7 +60,7 @@ class Gateways:
     async def _connect(self, cluster: str, address: str, port: int) -> asyncio.StreamWriter:
         """Return a connection to the first address that accepts one; raise OSError if none does."""
         last_error = OSError(f"{address} stands for nothing")
-        for host in await self._hosts(cluster, address, port):
+        for host in await self._resolve(cluster, address, port):
             try:
                 _, writer = await asyncio.open_connection(host, port)
             except OSError as error:
@@ -69,7 +69,7 @@ class Gateways:
                 return writer
         raise last_error
 
-    async def _hosts(self, cluster: str, address: str, port: int) -> Sequence[str]:
+    async def _resolve(self, cluster: str, address: str, port: int) -> Sequence[str]:
         """Return the addresses of a name; an IP address is returned unchanged."""
         with suppress(ValueError):
             return [str(ip_address(address))]

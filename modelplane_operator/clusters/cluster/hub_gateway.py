@@ -62,7 +62,7 @@ def on_gateway(kind: ResourceType) -> Mapper:
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
         """Return all objects of the type, if a relevant field of the hub gateway has changed."""
-        old, new = (manifest and _relevant_fields(manifest) for manifest in change)
+        old, new = (manifest and _get_relevant_fields(manifest) for manifest in change)
         return everyone(kind)(change, hub) if key_of(change.latest) == HUB_GATEWAY and old != new else ()
 
     return all_of_them
@@ -81,7 +81,7 @@ def on_authority(kind: ResourceType) -> Mapper:
     return all_of_them
 
 
-def _relevant_fields(gateway: Manifest) -> tuple[object, ...]:
+def _get_relevant_fields(gateway: Manifest) -> tuple[object, ...]:
     """Return the fields of the InferenceGateway that matter to clusters."""
     ready_condition = condition(gateway, MutualTLSReady.__name__)
     location = section(gateway, "status").get("address"), gateway["spec"].get("tls")

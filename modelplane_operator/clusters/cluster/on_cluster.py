@@ -75,14 +75,14 @@ async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
         version=await reads.of(remote, ("version",), lambda kube: kube.version(), now, lasts=VERSION_LASTS),
         latency=remote.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if (informer := remote.find(kind)) and informer.serves()),
-        hardware=_hardware(remote),
+        hardware=_observe_hardware(remote),
         children=owned,
         has_namespace=has_namespace,
         others=tuple(of_models(remote, hub)) if terminating else (),
         orphans=None if terminating else sweeps.of(remote, hub, now, same_identity),
-        spared=tuple(_spared_namespaces(remote)) if terminating and not registered.first else (),
-        unpermitted=_unpermitted(remote),
-        forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(remote, kind)),
+        spared=tuple(_list_spared_namespaces(remote)) if terminating and not registered.first else (),
+        unpermitted=_explain_unpermitted(remote),
+        forbidden=frozenset(kind for kind in OPTIONAL if _get_forbidden(remote, kind)),
         registered=replace(registered, home=home),
     )
 
@@ -91,31 +91,31 @@ def is_synced(remote: Cluster) -> bool:
     """True if the cluster answers and the caches of all child types have synced, or are forbidden and optional."""
     return remote.health.answers and all(
         ((informer := remote.find(kind)) is not None and informer.synced)
-        or (kind in OPTIONAL and _forbidden(remote, kind))
+        or (kind in OPTIONAL and _get_forbidden(remote, kind))
         for kind in CHILDREN
     )
 
 
-def _forbidden(remote: Cluster, kind: ResourceType) -> Forbidden | None:
+def _get_forbidden(remote: Cluster, kind: ResourceType) -> Forbidden | None:
     """Return the error if the operator may not read a type on the cluster."""
     return error if isinstance(error := remote.failing(kind), Forbidden) else None
 
 
 def forbidden_on(remote: Cluster) -> ClientError | None:
     """Return the error of the first required type that the operator may not read; None if it may read all."""
-    return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _forbidden(remote, kind))), None)
+    return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _get_forbidden(remote, kind))), None)
 
 
-def _unpermitted(remote: Cluster) -> str:
+def _explain_unpermitted(remote: Cluster) -> str:
     """Return why mutual TLS cannot be set up, by permissions and served APIs; empty if it can."""
-    refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(remote, kind))), None)
+    refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _get_forbidden(remote, kind))), None)
     if refused is not None:
         return f"the operator lacks a permission there: {refused}"
     informer = remote.find(CLIENT_TRAFFIC_POLICY)
     return "" if informer and informer.serves() else "the cluster serves no ClientTrafficPolicy"
 
 
-def _hardware(remote: Cluster) -> ObservedHardware | ClientError | None:
+def _observe_hardware(remote: Cluster) -> ObservedHardware | ClientError | None:
     """Return the nodes and slices, the error if they cannot be listed, or None before they have synced."""
     nodes, slices = remote.find(NODE), remote.find(RESOURCE_SLICE)
     for informer in (nodes, slices):
@@ -143,21 +143,21 @@ def of_models(remote: Cluster, hub: Cluster) -> Iterator[str]:
         for manifest in ours(remote.find(kind)):
             if _is_of_a_model(manifest) and not elsewhere(manifest, remote.name, hub):
                 yield f"{kind.kind} {key_of(manifest)}"
-    for manifest in _tenant_namespaces(remote):
+    for manifest in _list_tenant_namespaces(remote):
         if is_terminating(manifest):
             yield f"{NAMESPACE.kind} {key_of(manifest)}"
 
 
-def _spared_namespaces(remote: Cluster) -> Iterator[str]:
+def _list_spared_namespaces(remote: Cluster) -> Iterator[str]:
     """Yield the tenant namespaces that stay: with the last replica gone, those that could be deleted have been."""
     return (
         f"{NAMESPACE.kind} {key_of(namespace)}"
-        for namespace in _tenant_namespaces(remote)
+        for namespace in _list_tenant_namespaces(remote)
         if not is_terminating(namespace)
     )
 
 
-def _tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
+def _list_tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
     """Yield the namespaces that the operator created for tenants."""
     return (
         namespace

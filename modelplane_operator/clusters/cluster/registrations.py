@@ -74,14 +74,16 @@ class Registrations:
         later = tuple(sorted(other["metadata"]["uid"] for other in ranked[index + 1 :]))
         unsure = ""
         for other in ranked[:index]:
-            same = await self._same(uid, remote, other, clients, now)
+            same = await self._is_same(uid, remote, other, clients, now)
             if same:
                 return Registered(identity, first=other["metadata"]["name"])
             if same is None and not _is_registered(current):
                 unsure = unsure or other["metadata"]["name"]
         return Registered(identity, unsure=unsure, later=later)
 
-    async def _same(self, uid: str, remote: Cluster, other: Manifest, clients: Clients, now: datetime) -> bool | None:
+    async def _is_same(
+        self, uid: str, remote: Cluster, other: Manifest, clients: Clients, now: datetime
+    ) -> bool | None:
         """True if an earlier InferenceCluster has the same cluster; None while that is undecided."""
         other_uid = other["metadata"]["uid"]
         pair, key = (uid, other_uid), mark_key(other_uid)

@@ -38,25 +38,25 @@ def holder(
     definition = next((item for item in definitions if item["metadata"]["name"] == marker.name), None)
     if definition is None:
         return None
-    controllers = [item for item in deployments if marker.image and _runs(item, marker.image)]
+    controllers = [item for item in deployments if marker.image and _runs_image(item, marker.image)]
     for manifest in (definition, *controllers):
-        if labels.OWNER_UID in labels_of(manifest) or _helm_release(manifest) == release:
+        if labels.OWNER_UID in labels_of(manifest) or _get_helm_release(manifest) == release:
             return ""
-        if (name := _attribution(manifest)) and name.isprintable():
+        if (name := _find_owner(manifest)) and name.isprintable():
             return name
     return f"Deployment {key_of(controllers[0])}"[:_LONGEST] if controllers else None
 
 
-def _helm_release(manifest: Manifest) -> Key | None:
+def _get_helm_release(manifest: Manifest) -> Key | None:
     """Return the Helm release that created the object, by its annotations."""
     annotations = annotations_of(manifest)
     name = annotations.get("meta.helm.sh/release-name")
     return Key(annotations.get("meta.helm.sh/release-namespace", ""), name) if name else None
 
 
-def _attribution(manifest: Manifest) -> str:
+def _find_owner(manifest: Manifest) -> str:
     """Return the owner of an object, by Helm's annotations or by labels; empty if they name none."""
-    if release := _helm_release(manifest):
+    if release := _get_helm_release(manifest):
         return f"Helm release {release}"[:_LONGEST]
     object_labels = labels_of(manifest)
     if object_labels.get(_OLM) == "true":
@@ -64,7 +64,7 @@ def _attribution(manifest: Manifest) -> str:
     return object_labels.get(_MANAGED_BY, "")[:_LONGEST]
 
 
-def _runs(deployment: Manifest, image: str) -> bool:
+def _runs_image(deployment: Manifest, image: str) -> bool:
     """True if a Deployment runs an image of this name, or has it as its name label."""
     containers: Sequence[Mapping[str, object]] = entries(deployment, "spec", "template", "spec", "containers")
     images = (_IMAGE.search(str(container.get("image") or "")) for container in containers)

@@ -111,7 +111,7 @@ def judge(parts: Sequence[Component], seen: ObservedCharts) -> tuple[ChartStatus
     """
     # A component waits for its dependencies only until their first deployment.
     deployed = {part.name for part in parts if seen.deployed(part.release.key)}
-    statuses = [_component_status(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
+    statuses = [_build_status(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
     current = {status.part.name for status in statuses if status.state in {"Deployed", "Starting"}}
     in_progress = (
         status for status in statuses if status.state in {"Upgrading", "RollingBack"} and not _starts_upgrade(status)
@@ -153,13 +153,13 @@ def remove(release: Key, seen: ObservedCharts) -> tuple[str, Step | None]:
     if newest is not None and _is_foreign_helm_running(newest, run, seen):
         return f"Helm may still be at work on {release}", None
     if run is not None and run.verb == "uninstall" and run.error:
-        wait = _retry_delay(run.ended, INSTALLS, run.failures, seen.now)
+        wait = _compute_retry_delay(run.ended, INSTALLS, run.failures, seen.now)
         message = f"Helm could not uninstall {release}: {run.error}"
         return message, Uninstall(release, seen.cluster) if wait <= 0 else None
     return f"release {release} is being uninstalled", Uninstall(release, seen.cluster)
 
 
-def _component_status(part: Component, observed: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
+def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
     """Return the state and next step of a component; `missing`: dependencies that are not deployed."""
     key, cluster = part.release.key, observed.cluster
     run, newest, deployed = observed.runs.get(key), observed.newest(key), observed.deployed(key)
@@ -167,7 +167,7 @@ def _component_status(part: Component, observed: ObservedCharts, missing: Sequen
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
         return ChartStatus(
-            part, _running_state(run, observed.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs
+            part, _get_running_state(run, observed.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs
         )
     if newest is not None and _is_foreign_helm_running(newest, run, observed):
         delay = max(newest.modified + observed.patience - observed.now.timestamp(), REQUEUE_AFTER)
@@ -182,7 +182,7 @@ def _component_status(part: Component, observed: ObservedCharts, missing: Sequen
     if newest is not None and newest.status == "uninstalling":
         return ChartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
     # From here on no Helm process is running for the release.
-    failure = _latest_failure(part.release, run, observed)
+    failure = _find_latest_failure(part.release, run, observed)
     if newest is not None and deployed is not None:
         if newest.status == "failed" and not newest.interrupted:
             return _roll_back(part, deployed, failure, run, observed)
@@ -192,7 +192,7 @@ def _component_status(part: Component, observed: ObservedCharts, missing: Sequen
             ]
             return ChartStatus(part, "Starting" if down_workloads else "Deployed", "; ".join(down_workloads), runs=True)
     if failure is not None:
-        delay = _retry_delay(failure.when, UPGRADES if runs else INSTALLS, failure.count, observed.now)
+        delay = _compute_retry_delay(failure.when, UPGRADES if runs else INSTALLS, failure.count, observed.now)
         state: ComponentState = "RolledBack" if runs and failure.recorded else "Failed"
         return ChartStatus(
             part,
@@ -209,7 +209,7 @@ def _component_status(part: Component, observed: ObservedCharts, missing: Sequen
     )
 
 
-def _running_state(run: Run, history: Iterable[Revision]) -> ComponentState:
+def _get_running_state(run: Run, history: Iterable[Revision]) -> ComponentState:
     """Return the state while a Helm process runs, by its verb and by an earlier deployment."""
     match run.verb:
         case "install":
@@ -248,7 +248,7 @@ class _Failure:
     """True if the attempt has left a revision of its own."""
 
 
-def _latest_failure(release: Release, run: Run | None, observed: ObservedCharts) -> _Failure | None:
+def _find_latest_failure(release: Release, run: Run | None, observed: ObservedCharts) -> _Failure | None:
     """Return the latest failure of the release as specified; None if there was none."""
     records = [
         revision
@@ -279,7 +279,7 @@ def _roll_back(
     step, delay = RollBack(part.release.key, deployed.number, observed.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
         message = f"{message}; going back to revision {deployed.number} failed: {run.error}"
-        delay = max(_retry_delay(run.ended, INSTALLS, run.failures, observed.now), REQUEUE_AFTER)
+        delay = max(_compute_retry_delay(run.ended, INSTALLS, run.failures, observed.now), REQUEUE_AFTER)
         step = step if delay <= REQUEUE_AFTER else None
     return ChartStatus(part, "RollingBack", message, step=step, requeue_after=delay, runs=True)
 
@@ -297,9 +297,7 @@ def _matches_spec(newest: Revision, release: Release, run: Run | None, observed:
         return True
     same_version = not _EXACT.fullmatch(release.version) or _strip_v(content.version) == _strip_v(release.version)
     return (
-        same_version
-        and content.chart == release.chart
-        and _without_nulls(content.values) == _without_nulls(release.values)
+        same_version and content.chart == release.chart and _drop_nulls(content.values) == _drop_nulls(release.values)
     )
 
 
@@ -307,16 +305,16 @@ def _strip_v(version: str) -> str:
     return version.removeprefix("v")
 
 
-def _without_nulls(value: Any) -> Any:
+def _drop_nulls(value: Any) -> Any:
     """Return values without nulls, which Helm does not store."""
     if isinstance(value, Mapping):
-        return {name: _without_nulls(item) for name, item in cast(Mapping[str, Any], value).items() if item is not None}
+        return {name: _drop_nulls(item) for name, item in cast(Mapping[str, Any], value).items() if item is not None}
     if isinstance(value, (list, tuple)):
-        return [_without_nulls(item) for item in cast(Iterable[Any], value)]
+        return [_drop_nulls(item) for item in cast(Iterable[Any], value)]
     return value
 
 
-def _retry_delay(last_attempt: datetime | None, backoff: Backoff, failures: int, now: datetime) -> float:
+def _compute_retry_delay(last_attempt: datetime | None, backoff: Backoff, failures: int, now: datetime) -> float:
     """Return the seconds until the next attempt after so many failures; zero or less if it is due."""
     if last_attempt is None:
         return 0.0

@@ -44,7 +44,7 @@ _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect
 PodSecurity = Literal["restricted", "baseline", "privileged"]
 
 
-def _no_values(_: ServingStackSpec) -> Manifest:
+def _build_no_values(_: ServingStackSpec) -> Manifest:
     """Return no values."""
     return {}
 
@@ -59,7 +59,7 @@ class StackChart:
     namespace: str
     version: Callable[[Versions], str]
     """The chart's version, from the versions of a stack."""
-    values: Callable[[ServingStackSpec], Manifest] = _no_values
+    values: Callable[[ServingStackSpec], Manifest] = _build_no_values
     """The operator's values, from the spec of a stack."""
     after: tuple[ComponentName, ...] = ()
     """Components that must be deployed first."""
@@ -88,26 +88,26 @@ def asks_ai_gateway(spec: ServingStackSpec) -> bool:
     return any(component.name == AI_GATEWAY and component.enabled for component in spec.components)
 
 
-def _envoy_values(spec: ServingStackSpec) -> Manifest:
+def _build_envoy_values(spec: ServingStackSpec) -> Manifest:
     """Return the values of Envoy Gateway, with the AI gateway as its extension where that is enabled."""
     return {
         "deployment": {"pod": {"tolerations": LOST}},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True},
-                **({"extensionManager": _extension_manager()} if asks_ai_gateway(spec) else {}),
+                **({"extensionManager": _build_extension_manager()} if asks_ai_gateway(spec) else {}),
             }
         },
     }
 
 
-def _ai_gateway_values(_: ServingStackSpec) -> Manifest:
+def _build_ai_gateway_values(_: ServingStackSpec) -> Manifest:
     """Return values with two replicas: while none answers, no route on the cluster changes."""
     controller = {"replicaCount": REPLICAS, "tolerations": LOST, "maxRecvMsgSize": str(_XDS_MEBIBYTES * 2**20)}
     return {"controller": controller}
 
 
-def _extension_manager() -> Manifest:
+def _build_extension_manager() -> Manifest:
     """Return the settings by which Envoy Gateway queries the AI gateway about its own kinds and InferencePools."""
     everything = {"includeAll": True}
     kinds = ("listener", "route", "cluster", "secret")
@@ -126,7 +126,7 @@ def _extension_manager() -> Manifest:
     }
 
 
-def _prometheus_values(_: ServingStackSpec) -> Manifest:
+def _build_prometheus_values(_: ServingStackSpec) -> Manifest:
     """Return values for the metrics of engines and gateways only, so that foreign monitoring is not affected.
 
     The Prometheus operator reconciles objects in its own namespace. The chart's `namespaces` value is not used: it
@@ -184,7 +184,7 @@ def _prometheus_values(_: ServingStackSpec) -> Manifest:
     }
 
 
-def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
+def _build_gpu_driver_values(spec: ServingStackSpec) -> Manifest:
     """Return the values of NVIDIA's DRA driver, without compute domains."""
     root = spec.nvidia_driver_root
     return {
@@ -238,7 +238,7 @@ STACK: Final = (
         repository="https://prometheus-community.github.io/helm-charts",
         namespace=MONITORING,
         version=lambda versions: versions.prometheus,
-        values=_prometheus_values,
+        values=_build_prometheus_values,
         needed=False,
         marker=Marker("prometheuses.monitoring.coreos.com", "prometheus-operator"),
         yields=True,
@@ -260,7 +260,7 @@ STACK: Final = (
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: pins.AI_GATEWAY.version,
-        values=_ai_gateway_values,
+        values=_build_ai_gateway_values,
         needed=False,
         marker=AI_GATEWAY_ROUTES,
         default=False,
@@ -272,7 +272,7 @@ STACK: Final = (
         repository=ENVOY_REPOSITORY,
         namespace=ENVOY_NAMESPACE,
         version=lambda versions: versions.envoy_gateway,
-        values=_envoy_values,
+        values=_build_envoy_values,
         marker=Marker("envoyproxies.gateway.envoyproxy.io", ENVOY_CHART),
         after=(AI_GATEWAY,),
     ),
@@ -283,7 +283,7 @@ STACK: Final = (
         repository="oci://registry.k8s.io/dra-driver-nvidia/charts",
         namespace=GPU_DRIVER_NAMESPACE,
         version=lambda versions: versions.nvidia_dra_driver,
-        values=_gpu_driver_values,
+        values=_build_gpu_driver_values,
         after=("node-feature-discovery",),
         pods="privileged",  # it mounts the node's devices into pods
         marker=Marker("gpu.nvidia.com"),

@@ -100,7 +100,7 @@ def controller(
         plan,
         watches={CLUSTERS: _map_from_cluster, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
-        on_connection=_stacks_of,
+        on_connection=_find_stacks,
         concurrency_key=cluster_of,
         watched_remotely=(RECORDS, *fabrics.watched()),
         indexes=INDEXES,
@@ -120,7 +120,7 @@ async def _observe_state(
     charts = await look(remote, uid, components, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     needed = () if terminating or not asks_ai_gateway(stack.spec) else definitions
-    others = dict[str, str]() if terminating else await _foreign_software(stack, remote, charts, clients)
+    others = dict[str, str]() if terminating else await _find_foreign_software(stack, remote, charts, clients)
     existing = ClusterSoftware(charts.releases, others)
     has_driver = GPU_DRIVER in others or any(
         part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in components
@@ -129,16 +129,18 @@ async def _observe_state(
     return ClusterState(
         charts=charts,
         children=children,
-        taken=frozenset() if terminating else await _foreign_namespaces(stack, remote, clients, children, existing),
+        taken=frozenset()
+        if terminating
+        else await _find_foreign_namespaces(stack, remote, clients, children, existing),
         definitions=await ours(remote, clients, needed),
-        balancers=await _balancers(remote, clients, children) if terminating else (),
+        balancers=await _find_balancers(remote, clients, children) if terminating else (),
         no_devices=without_devices,
         has_devices=bool(with_devices),
         others=others,
     )
 
 
-async def _foreign_software(
+async def _find_foreign_software(
     stack: ServingStack, remote: Cluster, charts: ObservedCharts, clients: Clients
 ) -> Mapping[str, str]:
     """Return the components that another owner has installed on the cluster, with that owner.
@@ -166,7 +168,7 @@ async def _foreign_software(
     return await clients.reads.of(remote, cache_key, detect, clients.now(), lasts=OTHERS_LAST, nothing_lasts=A_MOMENT)
 
 
-async def _foreign_namespaces(
+async def _find_foreign_namespaces(
     stack: ServingStack, remote: Cluster, clients: Clients, children: Iterable[Manifest], existing: ClusterSoftware
 ) -> frozenset[str]:
     """Return the required namespaces that exist and belong to another owner."""
@@ -180,7 +182,7 @@ async def _foreign_namespaces(
     return await clients.reads.of(remote, ("namespaces", missing), find_existing, clients.now())
 
 
-async def _balancers(remote: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
+async def _find_balancers(remote: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the gateway's load balancers, which Envoy Gateway deletes after the Gateway."""
 
     async def list_balancers(kube: Kube) -> tuple[str, ...]:
@@ -224,7 +226,7 @@ def _is_abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:
     return annotations.get(labels.ABANDON) == "true"
 
 
-def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
+def _find_stacks(name: str, hub: Cluster) -> Iterable[Key]:
     """Return the stacks that use a connection."""
     stacks = hub.find(STACKS)
     return map(key_of, stacks.by("cluster", name)) if stacks else ()
@@ -242,4 +244,4 @@ def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
         (entries(manifest or {}, "status", "gpuPools"), condition(manifest or {}, GatewaySecured.__name__).status)
         for manifest in change
     )
-    return _stacks_of(change.latest["metadata"]["name"], hub) if old != new else ()
+    return _find_stacks(change.latest["metadata"]["name"], hub) if old != new else ()

@@ -113,7 +113,7 @@ class Observed:
 def plan(seen: Observed) -> Plan:
     """Return the plan of a stack: install and upgrade its software, or remove it."""
     if seen.stack.metadata.deletion_timestamp is not None:
-        return _teardown(seen)
+        return _plan_teardown(seen)
     if seen.unreachable is not None:
         message = f"cluster {seen.cluster} does not answer: {seen.unreachable}"
         return Plan(
@@ -121,13 +121,13 @@ def plan(seen: Observed) -> Plan:
         )
     if seen.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return _in_service(seen, seen.state)
+    return _plan_in_service(seen, seen.state)
 
 
 # In service -----------------------------------------------------------------------------------------------------------
 
 
-def _in_service(observed: Observed, state: ClusterState) -> Plan:
+def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     """Return the plan of a stack whose cluster answers."""
     stack, charts = observed.stack, state.charts
     components = parts(stack, state.existing)
@@ -136,16 +136,16 @@ def _in_service(observed: Observed, state: ClusterState) -> Plan:
         key: remove(key, charts)
         for key in sorted(charts.releases - {component.release.key for component in components})
     }
-    listeners = _desired_doors(observed, state)
+    listeners = _choose_doors(observed, state)
     fatal_problems = [
         *lacking(chart_status for chart_status in statuses if chart_status.part.needed),
-        *_gateway_problems(observed, statuses, state, listeners),
+        *_find_gateway_problems(observed, statuses, state, listeners),
     ]
     minor_problems = [*lacking(chart_status for chart_status in statuses if not chart_status.part.needed)]
     # Without devices no model runs, unless another pool has some.
-    (minor_problems if state.has_devices else fatal_problems).extend(_device_problems(state))
+    (minor_problems if state.has_devices else fatal_problems).extend(_find_device_problems(state))
     problems = [*fatal_problems, *minor_problems]
-    installed = _installed_condition(observed, statuses, [message for message, _ in removals.values()])
+    installed = _build_installed(observed, statuses, [message for message, _ in removals.values()])
     failed = any(
         chart_status.state == "Failed" and not chart_status.runs and chart_status.part.needed
         for chart_status in statuses
@@ -156,7 +156,7 @@ def _in_service(observed: Observed, state: ClusterState) -> Plan:
     )
     if fatal_problems:
         ready = not_ready(ServingStack.definition.kind, cause, "; ".join(problems))
-    address = _gateway_address(state)
+    address = _get_gateway_address(state)
     gateway = (
         StackGatewayStatus(address=address, server_name=listeners.server_name, http=listeners.http) if address else None
     )
@@ -164,25 +164,25 @@ def _in_service(observed: Observed, state: ClusterState) -> Plan:
         conditions=(
             installed,
             ready,
-            *_verified(observed),
+            *_build_verified(observed),
         ),
         gateway=gateway,
         components=(
-            *(_component_status(chart_status, charts) for chart_status in statuses),
-            *_foreign_statuses(state),
-            *_removal_statuses(removals),
+            *(_build_component_status(chart_status, charts) for chart_status in statuses),
+            *_build_foreign_statuses(state),
+            *_build_removal_statuses(removals),
         )[:LISTED],
     )
     waits = [chart_status.requeue_after for chart_status in statuses if chart_status.requeue_after is not None]
     waits += [UNREADY] if problems else []
     waits += [REQUEUE_AFTER] if removals else []
-    steps = (*_steps(observed, state, statuses), *(step for _, step in removals.values() if step))
+    steps = (*_build_steps(observed, state, statuses), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(waits, default=None))
 
 
-def _steps(observed: Observed, state: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
+def _build_steps(observed: Observed, state: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
     """Yield the steps, each after those it needs: namespaces, charts, and the gateway once Envoy Gateway runs."""
-    stack, cluster, desired_doors = observed.stack, observed.cluster, _desired_doors(observed, state)
+    stack, cluster, desired_doors = observed.stack, observed.cluster, _choose_doors(observed, state)
     prerequisites = (*render_namespaces(stack, state.existing), *render_before(stack, state.existing))
     gateway = render_gateway(stack, state.children, https=desired_doors.https, http=desired_doors.http)
     for manifest in (*state.definitions, *prerequisites):
@@ -200,7 +200,7 @@ def _steps(observed: Observed, state: ClusterState, statuses: Iterable[ChartStat
         yield from prune(prunable, (*prerequisites, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
 
 
-def _desired_doors(observed: Observed, state: ClusterState) -> Doors:
+def _choose_doors(observed: Observed, state: ClusterState) -> Doors:
     """Return the desired listeners of the gateway."""
     stack = observed.stack
     previous_name = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
@@ -210,36 +210,36 @@ def _desired_doors(observed: Observed, state: ClusterState) -> Doors:
     return replace(desired, http=desired.http or bool(ports))  # listeners in the spec are never removed
 
 
-def _gateway_problems(
+def _find_gateway_problems(
     observed: Observed, statuses: Iterable[ChartStatus], state: ClusterState, opened: Doors
 ) -> Iterator[str]:
     """Yield the problem of a gateway without an address, once Envoy Gateway runs."""
-    if all(chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY) and not _gateway_address(
-        state
-    ):
+    if all(
+        chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY
+    ) and not _get_gateway_address(state):
         message = f"the gateway of cluster {observed.cluster} has no address yet: {GIVE_ADDRESSES}"
         yield waits(observed.hub.why) if opened.shut else message
 
 
-def _device_problems(state: ClusterState) -> Iterator[str]:
+def _find_device_problems(state: ClusterState) -> Iterator[str]:
     """Yield the problem of pools whose nodes publish no devices."""
     if state.no_devices:
         yield f"no node publishes the devices of pool {', '.join(state.no_devices)}"
 
 
-def _gateway_address(state: ClusterState) -> str | None:
+def _get_gateway_address(state: ClusterState) -> str | None:
     """Return the address of the gateway; None while it has none."""
     gateway = gateway_among(state.children)
     return address_of(gateway) if gateway else None
 
 
-def _foreign_statuses(state: ClusterState) -> Iterator[ComponentStatus]:
+def _build_foreign_statuses(state: ClusterState) -> Iterator[ComponentStatus]:
     """Yield the status of components that another owner has installed."""
     for name, owner in state.others.items():
         yield ComponentStatus(name=name, state="Present", message=f"the cluster has it from {owner}"[:2048])
 
 
-def _removal_statuses(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
+def _build_removal_statuses(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
     """Yield the status of releases that are being uninstalled, which keeps their namespaces known (`homes`)."""
     for release, (message, _) in removals.items():
         yield ComponentStatus(name=str(release), state="Uninstalling", message=message[:2048])
@@ -253,7 +253,7 @@ def homes(stack: ServingStack) -> frozenset[str]:
     return frozenset((*NAMESPACES, *(item.release.key.namespace for item in parts(stack)), *previous))
 
 
-def _component_status(chart_status: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
+def _build_component_status(chart_status: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
     """Return the status of a component."""
     deployed = charts.deployed(chart_status.part.release.key)
     content = charts.contents.get((deployed.release, deployed.number)) if deployed else None
@@ -266,7 +266,7 @@ def _component_status(chart_status: ChartStatus, charts: ObservedCharts) -> Comp
     )
 
 
-def _installed_condition(observed: Observed, statuses: Iterable[ChartStatus], removals: Sequence[str]) -> Condition:
+def _build_installed(observed: Observed, statuses: Iterable[ChartStatus], removals: Sequence[str]) -> Condition:
     """Return the Installed condition, for the charts with the most serious state."""
     by_reason = {
         Installed.FAILED: [chart_status for chart_status in statuses if chart_status.state == "Failed"],
@@ -296,10 +296,10 @@ def _keep_status(observed: Observed, ready: Condition) -> ServingStackStatus:
     """Return the last status with a new Ready condition."""
     last = observed.stack.status or ServingStackStatus()
     retained = (item for item in last.conditions if item.type == Installed.__name__)
-    return last.model_copy(update={"conditions": (*retained, ready, *_verified(observed))})
+    return last.model_copy(update={"conditions": (*retained, ready, *_build_verified(observed))})
 
 
-def _verified(observed: Observed) -> Iterator[Condition]:
+def _build_verified(observed: Observed) -> Iterator[Condition]:
     """Yield the ServerVerified condition of a standalone stack."""
     if observed.unverified is not None:
         yield verified(observed.unverified, observed.now)
@@ -308,13 +308,13 @@ def _verified(observed: Observed) -> Iterator[Condition]:
 # Removal -------------------------------------------------------------------------------------------------------
 
 
-def _teardown(observed: Observed) -> Plan:
+def _plan_teardown(observed: Observed) -> Plan:
     """Return the plan of a stack that is being deleted: wait for replicas, then remove its software."""
     if labels.FINALIZER not in observed.stack.metadata.finalizers:
         return Plan()  # nothing was created there, or all of it has been deleted
     if observed.replicas:
         first_names = ", ".join(observed.replicas[:NAMED]) + (", ..." if len(observed.replicas) > NAMED else "")
-        return _deletion_plan(
+        return _build_deletion_plan(
             observed, f"waiting for {counted(len(observed.replicas), 'replica')} on {observed.cluster}: {first_names}"
         )
     if observed.unreachable is not None:
@@ -323,7 +323,9 @@ def _teardown(observed: Observed) -> Plan:
         message = (
             f'cluster {observed.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
         )
-        return replace(_deletion_plan(observed, f"{message}: {observed.unreachable}"), failure=observed.unreachable)
+        return replace(
+            _build_deletion_plan(observed, f"{message}: {observed.unreachable}"), failure=observed.unreachable
+        )
     if observed.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return _uninstall(observed, observed.state)
@@ -338,10 +340,10 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
     if gateway_objects and (type_of(gateway_objects[0]) == GATEWAY or not state.balancers):
         return _delete_and_wait(observed, gateway_objects[0])
     if state.balancers and (remaining or state.charts.releases):  # otherwise they belong to another stack's gateway
-        return _deletion_plan(observed, f"load balancer {', '.join(state.balancers)} is being taken away")
+        return _build_deletion_plan(observed, f"load balancer {', '.join(state.balancers)} is being taken away")
     if state.charts.releases:
-        terminating = [remove(key, state.charts) for key in _independent_releases(observed.stack, state.charts)]
-        return _deletion_plan(
+        terminating = [remove(key, state.charts) for key in _find_independent_releases(observed.stack, state.charts)]
+        return _build_deletion_plan(
             observed, "; ".join(message for message, _ in terminating), *(step for _, step in terminating if step)
         )
     if remaining:
@@ -349,7 +351,7 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
     return Plan((LET_GO,))
 
 
-def _independent_releases(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
+def _find_independent_releases(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
     """Return the releases that no other remaining release depends on."""
     by_name = {component.name: component for component in parts(stack, ClusterSoftware(charts.releases))}
     installed = [component for component in by_name.values() if component.release.key in charts.releases]
@@ -361,10 +363,10 @@ def _delete_and_wait(observed: Observed, *terminating: Manifest) -> Plan:
     """Return the plan that deletes the objects and waits for them."""
     steps = [delete(child, cluster=observed.cluster) for child in terminating if not is_terminating(child)]
     names = ", ".join(f"{child['kind']} {key_of(child)}" for child in terminating)
-    return _deletion_plan(observed, f"waiting for what is being deleted: {names}", *steps)
+    return _build_deletion_plan(observed, f"waiting for what is being deleted: {names}", *steps)
 
 
-def _deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
+def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
     """Return the plan of a step of the removal, with its message."""
     deleting = Ready.DELETING.condition(observed.now, message=message)
     return Plan(steps, _keep_status(observed, deleting), requeue_after=REQUEUE_AFTER)

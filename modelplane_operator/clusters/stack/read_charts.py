@@ -45,7 +45,7 @@ async def look(
     release_keys = {component.release.key for component in parts}
     # Cached records are from before the end of a later run, so these times are part of the cache's key.
     ended = frozenset((key, run.ended) for key, run in runs.items() if run.ended)
-    records = await _records(remote, owner, clients, namespaces, ended)
+    records = await _read_records(remote, owner, clients, namespaces, ended)
     history = revisions(record for record in records if key_of(record).namespace in homes)
     release_keys |= history.keys()
     return ObservedCharts(
@@ -53,13 +53,13 @@ async def look(
         now=clients.now(),
         patience=helm.patience,
         history=history,
-        contents=await helm.contents(remote, _relevant_revisions(history)),
+        contents=await helm.contents(remote, _select_revisions(history)),
         runs={key: run for key, run in runs.items() if key in release_keys},
-        workloads=await _workloads(remote, history, clients, namespaces) if history else (),
+        workloads=await _read_workloads(remote, history, clients, namespaces) if history else (),
     )
 
 
-async def _records(
+async def _read_records(
     remote: Cluster, owner: str, clients: Clients, namespaces: Collection[str], ended: Hashable
 ) -> Iterable[Manifest]:
     """Return Helm's Secrets: from the watch if there is one, else from a cached list."""
@@ -79,7 +79,7 @@ async def _records(
     return await clients.reads.of(remote, ("records", owner, (*namespaces,), ended), list_records, clients.now())
 
 
-def _relevant_revisions(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
+def _select_revisions(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
     """Yield the revisions whose content is used: the newest, the deployed, and the last failed one."""
     for release_revisions in history.values():
         selected = [release_revisions[0]]
@@ -88,7 +88,7 @@ def _relevant_revisions(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator
         yield from dict.fromkeys(selected)
 
 
-async def _workloads(
+async def _read_workloads(
     remote: Cluster, history: Mapping[Key, tuple[Revision, ...]], clients: Clients, namespaces: Collection[str]
 ) -> tuple[Workload, ...]:
     """Return the Deployments, DaemonSets and StatefulSets of the releases."""
@@ -104,7 +104,7 @@ async def _workloads(
                     annotations.get("meta.helm.sh/release-name", ""),
                 )
                 if (release := Key(*release_key)) in history:
-                    workloads.append(_workload(manifest, release))
+                    workloads.append(_parse_workload(manifest, release))
         return tuple(workloads)
 
     # A new revision changes the pods, so revisions are part of the cache's key.
@@ -116,7 +116,7 @@ async def _workloads(
     )
 
 
-def _workload(manifest: Manifest, release: Key) -> Workload:
+def _parse_workload(manifest: Manifest, release: Key) -> Workload:
     """Return the workload with its desired and ready pods."""
     status = section(manifest, "status")
     is_daemon_set = manifest["kind"] == "DaemonSet"

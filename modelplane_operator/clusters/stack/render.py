@@ -91,7 +91,7 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
         *(
             Component(
                 chart.name,
-                _release(chart, spec, overrides.get(chart.name), own_labels),
+                _build_release(chart, spec, overrides.get(chart.name), own_labels),
                 tuple(name for name in chart.after if name in chart_names),
                 chart.needed,
             )
@@ -118,7 +118,7 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
     )
 
 
-def _release(
+def _build_release(
     chart: StackChart, spec: ServingStackSpec, override: ComponentOverride | None, own_labels: dict[str, str]
 ) -> Release:
     """Return the release of a chart, with the overrides of the spec."""
@@ -144,14 +144,14 @@ def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
 def render_namespaces(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Manifest, ...]:
     """Return the namespaces of the charts, for clusters that do not have them yet."""
     chart_namespaces = dict.fromkeys(component.release.key.namespace for component in parts(stack, existing))
-    levels = _pod_security(stack.spec)
+    levels = _build_pod_security(stack.spec)
     return (
         render_system_namespace(stack),
-        *(_object("v1", "Namespace", stack, name, extra=levels.get(name, {})) for name in chart_namespaces),
+        *(_build_object("v1", "Namespace", stack, name, extra=levels.get(name, {})) for name in chart_namespaces),
     )
 
 
-def _pod_security(spec: ServingStackSpec) -> Mapping[str, Mapping[str, str]]:
+def _build_pod_security(spec: ServingStackSpec) -> Mapping[str, Mapping[str, str]]:
     """Return the Pod Security labels by namespace.
 
     A namespace with extra charts or overridden values gets none, as their pods may need any level.
@@ -169,7 +169,7 @@ def render_before(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> t
     return (
         # GKE admits pods with the driver's priority classes only in namespaces with such a quota.
         {
-            **_object("v1", "ResourceQuota", stack, "allow-critical-pods", GPU_DRIVER_NAMESPACE),
+            **_build_object("v1", "ResourceQuota", stack, "allow-critical-pods", GPU_DRIVER_NAMESPACE),
             "spec": {
                 "hard": {"pods": "1000"},
                 "scopeSelector": {
@@ -194,7 +194,7 @@ def render_gateway(
     return render_cluster_gateway(stack, gateway, https=https, http=http)
 
 
-def _object(
+def _build_object(
     api_version: str, kind: str, owner: Owner, name: str, namespace: str = "", *, extra: Mapping[str, str] = _NO_LABELS
 ) -> dict[str, Any]:
     """Return an empty object with the owner's labels."""

@@ -147,7 +147,7 @@ DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 def parse_url(url: str, reach: Reach = EVERYWHERE) -> Backend | InvalidUrl:
     """Return the backend of a URL, or why it is rejected. The path does not matter."""
     backend = read_url(url)
-    if isinstance(backend, Backend) and (rejection := _rejection(backend.address or backend.host, reach)):
+    if isinstance(backend, Backend) and (rejection := _reject(backend.address or backend.host, reach)):
         return InvalidUrl(UrlFault.FORBIDDEN, rejection)
     return backend
 
@@ -170,10 +170,10 @@ def read_url(url: str) -> Backend | InvalidUrl:
     authority = _AUTHORITY.fullmatch(parts["authority"])
     if authority is None:
         return InvalidUrl(UrlFault.MALFORMED, "its host cannot be read: an IPv6 address stands in square brackets")
-    port = _port(authority["port"], DEFAULT_PORTS[scheme])
+    port = _parse_port(authority["port"], DEFAULT_PORTS[scheme])
     if isinstance(port, InvalidUrl):
         return port
-    host = _host(authority["host"])
+    host = _parse_host(authority["host"])
     if isinstance(host, InvalidUrl):
         return host
     return Backend(scheme, str(host), port)
@@ -190,7 +190,7 @@ def misled(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUr
     """Return why a name is rejected, given its addresses; None if it is allowed."""
     if reach.allows(name):
         return None
-    if len(addresses) > MOST_ADDRESSES or any(_rejection(address, reach) for address in addresses):
+    if len(addresses) > MOST_ADDRESSES or any(_reject(address, reach) for address in addresses):
         return leads_nowhere(name)
     return None
 
@@ -207,7 +207,7 @@ def leads_nowhere(name: str) -> InvalidUrl:
     )
 
 
-def _port(text: str | None, default: int) -> int | InvalidUrl:
+def _parse_port(text: str | None, default: int) -> int | InvalidUrl:
     """Return the port, or why it is invalid."""
     if not text:
         return default
@@ -216,7 +216,7 @@ def _port(text: str | None, default: int) -> int | InvalidUrl:
     return int(text)
 
 
-def _host(text: str) -> Address | str | InvalidUrl:
+def _parse_host(text: str) -> Address | str | InvalidUrl:
     """Return the host as an address or a name, or why it is invalid."""
     if text.startswith("["):
         try:
@@ -239,7 +239,7 @@ def _host(text: str) -> Address | str | InvalidUrl:
     return name
 
 
-def _rejection(host: Address | str, reach: Reach) -> str:
+def _reject(host: Address | str, reach: Reach) -> str:
     """Return why the host is rejected; empty if it is allowed."""
     if reach.allows(host):
         return ""
@@ -253,14 +253,14 @@ def _rejection(host: Address | str, reach: Reach) -> str:
             return f"{host} is a name inside the cluster or on the machine: write a full name from outside"
         return ""
     descriptions = (
-        special(equivalent) or _inward_rejection(equivalent, reach)
+        special(equivalent) or _reject_inward(equivalent, reach)
         for equivalent in equivalents
         if not isinstance(equivalent, str)
     )
     return next((f"{host} is {description}" for description in descriptions if description), "")
 
 
-def _inward_rejection(address: Address, reach: Reach) -> str:
+def _reject_inward(address: Address, reach: Reach) -> str:
     """Return the description of a reserved address, with the remedy; empty if the address is not reserved."""
     node = "an address of one of the hub's nodes" if address in reach.nodes else ""
     words = node or next((words for network, words in reach.inward if address in network), "")
@@ -280,12 +280,12 @@ def _covers(entry: str, host: Address | str) -> bool:
     """True if an entry of a list (a name, a `.suffix` or a network) matches the host."""
     if isinstance(host, str):
         return host == entry or (entry.startswith(".") and host.endswith(entry))
-    network = _network_of(entry)
+    network = _parse_network(entry)
     return network is not None and host in network
 
 
 @cache
-def _network_of(entry: str) -> Network | None:
+def _parse_network(entry: str) -> Network | None:
     """Return an entry of a list as a network; None for a name. Lists come from settings, so the cache stays small."""
     try:
         return ip_network(entry)

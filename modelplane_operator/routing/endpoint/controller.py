@@ -73,7 +73,7 @@ def controller(
         reference = credentials.secret_ref if credentials else None
         secret = (Key(endpoint.key.namespace, reference.name), frozenset((reference.key,))) if reference else None
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
-        cluster = _cluster(endpoint, clients.hub)
+        cluster = _find_cluster(endpoint, clients.hub)
         hub_ranges = (
             None if cluster is not None else Ranges() if endpoint.metadata.deletion_timestamp else await ranges.find()
         )
@@ -86,17 +86,19 @@ def controller(
         return Observed(
             endpoint,
             children,
-            _plane(gateway, children),
+            _choose_plane(gateway, children),
             of_users,
             tls_policies=policies is not None and policies.served,
             secret=await referenced.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
             if secret
             else None,
             recheck=referenced.recheck,
-            routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
+            routes=tuple(_find_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
             cluster=cluster,
-            outside=Outside() if cluster else _outside(endpoint, children, clients.hub, resolver, reach, own_hosts),
+            outside=Outside()
+            if cluster
+            else _observe_outside(endpoint, children, clients.hub, resolver, reach, own_hosts),
             reached=places.find(endpoint.key, place) if places and place else None,
         )
 
@@ -125,29 +127,33 @@ def while_paused(endpoint: Manifest) -> str:
     A replica's endpoint is not its tenant's to pause: clusters wait until the last one stops using http.
     """
     return its_deletion(endpoint) or (
-        "it follows its replica, which a pause does not hold up" if _owner(endpoint) else ""
+        "it follows its replica, which a pause does not hold up" if _get_owner(endpoint) else ""
     )
 
 
-def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
+def _choose_plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
     """Return the data plane that endpoints are rendered for; without a hub gateway, that of the present objects."""
     present = known_plane(map(type_of, children)) if gateway is None else None
     return present or hub_gateway(gateway).plane
 
 
-def _cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
+def _find_cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
     """Return the cluster of the endpoint's replica; None if no replica of the same name has the same owner."""
     replica = find(hub, REPLICAS, endpoint.key)
     manifest = find(hub, ENDPOINTS, endpoint.key)
-    if replica is None or manifest is None or not (_owner(manifest) and _owner(manifest) == _owner(replica)):
+    if (
+        replica is None
+        or manifest is None
+        or not (_get_owner(manifest) and _get_owner(manifest) == _get_owner(replica))
+    ):
         return None
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
     if cluster is None:
         return ClusterState(None)
-    return ClusterState(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
+    return ClusterState(next(_get_gateway_host(cluster), None), section(cluster, "status", "gateway").get("port"))
 
 
-def _owner(manifest: Manifest) -> str:
+def _get_owner(manifest: Manifest) -> str:
     """Return the uid of the owning ModelDeployment; empty without one."""
     references = entries(manifest, "metadata", "ownerReferences")
     kind = ModelDeployment.definition.kind
@@ -156,7 +162,7 @@ def _owner(manifest: Manifest) -> str:
     )
 
 
-def _outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of ours
+def _observe_outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of ours
     endpoint: ModelEndpoint,
     children: Iterable[Manifest],
     hub: Cluster,
@@ -186,7 +192,7 @@ def _is_closed(cluster: Manifest) -> bool:
     return condition(cluster, GatewaySecured.__name__).is_true
 
 
-def _gateway(cluster: Manifest) -> Iterator[str]:
+def _get_gateway_host(cluster: Manifest) -> Iterator[str]:
     """Yield the host of a cluster's gateway, as a URL has it."""
     address = section(cluster, "status", "gateway").get("address")
     backend = read_url(url_of(address)) if address else None
@@ -194,7 +200,7 @@ def _gateway(cluster: Manifest) -> Iterator[str]:
         yield backend.host
 
 
-def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
+def _find_routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
     """Yield the names of routes that may still send requests to the endpoint."""
     namespace, name = endpoint.key
     backend = names.endpoint_backend(namespace, name)
@@ -208,11 +214,11 @@ def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return all endpoints, if a field of the hub gateway that they depend on has changed."""
     if key_of(change.latest) != HUB_GATEWAY:
         return ()
-    old, new = (_relevant_fields(manifest) if manifest else None for manifest in (change.old, change.new))
+    old, new = (_get_relevant_fields(manifest) if manifest else None for manifest in (change.old, change.new))
     return everyone(ENDPOINTS)(change, hub) if old != new else ()
 
 
-def _relevant_fields(gateway: Manifest) -> tuple[object, ...]:
+def _get_relevant_fields(gateway: Manifest) -> tuple[object, ...]:
     """Return the fields that endpoints depend on: the data plane, TLS, and the address that they must not lead to."""
     return gateway["spec"].get("backend"), gateway["spec"].get("tls"), section(gateway, "status").get("address")
 
@@ -223,13 +229,13 @@ def _map_from_route(change: Change, hub: Cluster) -> Iterator[Key]:
     return map(key_of, endpoints.by("terminating", key_of(change.latest).namespace) if endpoints else ())
 
 
-def _terminating(endpoint: Manifest) -> Iterator[str]:
+def _index_terminating(endpoint: Manifest) -> Iterator[str]:
     """Yield the index key of an endpoint that is being deleted: its namespace."""
     if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
 
-def _hosts(endpoint: Manifest) -> Iterator[str]:
+def _index_hosts(endpoint: Manifest) -> Iterator[str]:
     """Yield the hosts of an endpoint's URL and of its present backend.
 
     Replicas' endpoints are included, as owner references can be forged; the plan tells them apart.
@@ -243,20 +249,20 @@ def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the users' endpoints at a cluster's gateway, if its address has changed or it was opened or closed."""
     endpoints = hub.find(ENDPOINTS)
     old, new = (
-        {(at, _is_closed(manifest)) for at in _gateway(manifest)} if manifest else set[tuple[str, bool]]()
+        {(at, _is_closed(manifest)) for at in _get_gateway_host(manifest)} if manifest else set[tuple[str, bool]]()
         for manifest in change
     )
     hosts = {host for host, _ in old ^ new}
     return {key_of(manifest) for host in hosts for manifest in endpoints.by("outside", host)} if endpoints else ()
 
 
-def _namespace(route: Manifest) -> Iterator[str]:
+def _index_namespace(route: Manifest) -> Iterator[str]:
     """Yield the index key of a route: its namespace."""
     yield key_of(route).namespace
 
 
 INDEXES: Indexes = {
-    CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"terminating": _terminating, "outside": _hosts},
-    HTTP_ROUTE: {"namespace": _namespace},
+    CLUSTERS: {"gateway": _get_gateway_host},
+    ENDPOINTS: {"terminating": _index_terminating, "outside": _index_hosts},
+    HTTP_ROUTE: {"namespace": _index_namespace},
 }

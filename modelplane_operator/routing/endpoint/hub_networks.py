@@ -75,7 +75,7 @@ class HubRanges:
         self._known = Ranges(
             last.services if cidrs is None else joined(cidrs, "cidrs"),
             last.pods if nodes is None else joined(nodes, "podCIDRs"),
-            last.nodes if nodes is None else frozenset(_addresses(nodes)),
+            last.nodes if nodes is None else frozenset(_parse_addresses(nodes)),
         )
         self._error, self._due = None, self.now() + LIFETIME
 
@@ -90,13 +90,13 @@ class HubRanges:
 
 def joined(manifests: Iterable[Manifest], field_: str) -> tuple[Network, ...]:
     """Return the networks in a field of many objects, merged where possible."""
-    networks = list(_networks(manifests, field_))
+    networks = list(_parse_networks(manifests, field_))
     four = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
     six = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
     return (*four, *six)
 
 
-def _networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
+def _parse_networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
     """Yield the valid networks in a field of the objects."""
     for manifest in manifests:
         for text in section(manifest, "spec").get(field_) or ():
@@ -106,7 +106,7 @@ def _networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
                 continue
 
 
-def _addresses(nodes: Iterable[Manifest]) -> Iterator[Address]:
+def _parse_addresses(nodes: Iterable[Manifest]) -> Iterator[Address]:
     """Yield the internal and external addresses of nodes, without their names."""
     for node in nodes:
         for address in entries(node, "status", "addresses"):

@@ -125,17 +125,17 @@ def plan(seen: Observed) -> Plan:
     if seen.cluster and not _leads_to_its_replica(endpoint, seen.cluster):
         return Plan(requeue_after=REQUEUE_AFTER)
     desired = _read_backend(seen, endpoint.spec.url)
-    current = _current_backend(seen)
-    backend = desired if isinstance(desired, Backend) else _still_allowed(seen, current)
+    current = _find_current_backend(seen)
+    backend = desired if isinstance(desired, Backend) else _keep_if_allowed(seen, current)
     # Nothing was created yet, or its backend is unreadable or unresolved: the objects stay as they are.
-    if backend is None and (current is None or _unresolved(seen, desired, current)):
-        return Plan(status=_status(seen, desired, ()), requeue_after=_requeue_after(seen, desired, ()))
-    header = _header(seen)
+    if backend is None and (current is None or _is_unresolved(seen, desired, current)):
+        return Plan(status=_build_status(seen, desired, ()), requeue_after=_compute_requeue(seen, desired, ()))
+    header = _build_header(seen)
     usable_header = header if isinstance(header, Header) else None
     objects = seen.plane.render_endpoint(endpoint, backend, usable_header) if backend else ()
     applied = [item for item in objects if seen.tls_policies or type_of(item) != BACKEND_TLS_POLICY]
     steps = (KEEP, *map(Apply, applied), *prune(seen.children, applied, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, desired, applied), _requeue_after(seen, desired, applied))
+    return Plan(steps, _build_status(seen, desired, applied), _compute_requeue(seen, desired, applied))
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, cluster: ClusterState) -> bool:
@@ -148,7 +148,7 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, cluster: ClusterState) -> boo
     return same_address and valid_hostname and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
 
-def _requeue_after(
+def _compute_requeue(
     observed: Observed, desired: Backend | InvalidUrl | _Unresolved, objects: Sequence[Manifest]
 ) -> float | None:
     """Return the seconds until the next reconcile that no event will trigger; None if none is needed."""
@@ -159,14 +159,14 @@ def _requeue_after(
         *([REQUEUE_AFTER] if observed.outside.resolved else []),
         *(
             [max(unlearnt(objects, observed.children, observed.now).total_seconds(), REQUEUE_SOON)]
-            if _kept_routing(observed, objects)
+            if _get_kept_routing(observed, objects)
             else []
         ),
     ]
     return min(delays, default=None)
 
 
-def _kept_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
+def _get_kept_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
     """Return the routing that routes keep using while the gateway may not have loaded the new port yet; else None.
 
     The old port leads where it did (`traefik.render_endpoint`).
@@ -192,23 +192,23 @@ def _check_outside(observed: Observed, backend: Backend) -> Backend | InvalidUrl
     """Return the backend, or why it is rejected once its name is resolved, or that it is being resolved."""
     resolved = observed.outside.resolved
     resolution = resolved.get(backend.host)
-    if resolution is None and backend.host in resolved and not _in_use(observed, backend):
+    if resolution is None and backend.host in resolved and not _is_in_use(observed, backend):
         return _Unresolved(backend.host)
     if resolution and (rejection := misled(backend.host, resolution.addresses, observed.reach)):
         return rejection
-    hosts = _hosts_of(observed, backend)
+    hosts = _list_hosts(observed, backend)
     if hosts & observed.outside.gateways and not _may_stay(observed, backend, hosts):
         message = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(UrlFault.FORBIDDEN, message)
     if hosts & observed.outside.hub_gateway and not observed.reach.allows(backend.address or backend.host):
         message = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(UrlFault.FORBIDDEN, message)
-    if resolution and resolution.unknown and not resolution.addresses and not _in_use(observed, backend):
+    if resolution and resolution.unknown and not resolution.addresses and not _is_in_use(observed, backend):
         return leads_nowhere(backend.host)
     return backend
 
 
-def _hosts_of(observed: Observed, backend: Backend) -> set[str]:
+def _list_hosts(observed: Observed, backend: Backend) -> set[str]:
     """Return the host and the resolved addresses of a backend."""
     resolution = observed.outside.resolved.get(backend.host)
     return {backend.host, *map(str, resolution.addresses if resolution else ())}
@@ -221,25 +221,25 @@ def _may_stay(observed: Observed, backend: Backend, hosts: set[str]) -> bool:
     be reached, since the owner of a name decides where it leads, and an address may be reassigned.
     """
     safe = backend.scheme == "https" or hosts & observed.outside.gateways <= observed.outside.closed
-    return safe and _in_use(observed, backend)
+    return safe and _is_in_use(observed, backend)
 
 
-def _in_use(observed: Observed, backend: Backend) -> bool:
+def _is_in_use(observed: Observed, backend: Backend) -> bool:
     """True if routes already use the backend.
 
     The status must say so too: the Service is in the tenant's namespace, and a tenant could have written it.
     """
     routing = observed.endpoint.status.routing if observed.endpoint.status else None
     published = routing is not None and routing.leads_to == "Outside" and routing.url == str(backend)
-    return published and backend == _current_backend(observed)
+    return published and backend == _find_current_backend(observed)
 
 
-def _unresolved(observed: Observed, desired: Backend | InvalidUrl | _Unresolved, old: Backend) -> bool:
+def _is_unresolved(observed: Observed, desired: Backend | InvalidUrl | _Unresolved, old: Backend) -> bool:
     """True if both the new and the old backend are still being resolved."""
     return isinstance(desired, _Unresolved) and isinstance(_read_backend(observed, str(old)), _Unresolved)
 
 
-def _header(observed: Observed) -> Header | NoHeader | None:
+def _build_header(observed: Observed) -> Header | NoHeader | None:
     """Return the header with the endpoint's credentials, or why there is none; None without credentials."""
     credentials = observed.endpoint.spec.credentials
     return read_credentials(credentials, observed.secret) if credentials else None
@@ -259,22 +259,22 @@ def _delete(observed: Observed, deleted_at: datetime) -> Plan:
     )
 
 
-def _current_backend(observed: Observed) -> Backend | None:
+def _find_current_backend(observed: Observed) -> Backend | None:
     """Return the backend of the endpoint's Service or Backend; both exist while the data plane changes."""
     return next((known_backend(child) for child in observed.children if type_of(child) in {SERVICE, BACKEND}), None)
 
 
-def _still_allowed(observed: Observed, old: Backend | None) -> Backend | None:
+def _keep_if_allowed(observed: Observed, old: Backend | None) -> Backend | None:
     """Return the old backend, unless it is rejected now."""
     return old if old and isinstance(_read_backend(observed, str(old)), Backend) else None
 
 
-def _status(
+def _build_status(
     observed: Observed, desired: Backend | InvalidUrl | _Unresolved, objects: Sequence[Manifest]
 ) -> ModelEndpointStatus:
     """Return the status: the routing for services, and the conditions."""
     now = observed.now
-    routing = _routing(observed, objects)
+    routing = _build_routing(observed, objects)
     consequence = f"requests go on to {routing.url}" if routing else "no requests go there"
     if isinstance(desired, InvalidUrl):
         reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {desired.message}; {consequence}"
@@ -285,7 +285,7 @@ def _status(
             RoutingReady.WAITING_FOR_BACKEND,
             f"The Service of the endpoint does not lead to {desired} yet",
         )
-    elif isinstance(header := _header(observed), NoHeader):
+    elif isinstance(header := _build_header(observed), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header}; no requests go there"
     else:
         resolution = observed.outside.resolved.get(desired.host)
@@ -294,7 +294,7 @@ def _status(
             if resolution and resolution.error
             else ""
         )
-        if observed.cluster is None and _hosts_of(observed, desired) & observed.outside.gateways:
+        if observed.cluster is None and _list_hosts(observed, desired) & observed.outside.gateways:
             doubt += f", although a workload cluster says that its gateway is at {desired.host}: one of them is wrong"
         if (
             observed.cluster is None
@@ -305,7 +305,7 @@ def _status(
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
     routing_ready = reason.condition(now, message=message)
     if routing_ready.status == "True":
-        ready, ready_message = _ready(observed, message)
+        ready, ready_message = _decide_ready(observed, message)
         return ModelEndpointStatus(
             routing=routing, conditions=(routing_ready, ready.condition(now, message=ready_message))
         )
@@ -313,7 +313,7 @@ def _status(
     return ModelEndpointStatus(routing=routing, conditions=(routing_ready, ready))
 
 
-def _ready(observed: Observed, message: str) -> tuple[Ready, str]:
+def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
     """Return the reason and message of Ready for an endpoint with routing.
 
     A user's endpoint becomes Ready once its backend has accepted a connection. Later failures count only after several
@@ -339,13 +339,13 @@ def _ready(observed: Observed, message: str) -> tuple[Ready, str]:
     return Ready.CREATING, f"{message}; it has taken no connection yet"
 
 
-def _routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
+def _build_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
     """Return the routing that is published, once all objects that it needs exist; else None."""
-    current, needed_types = _current_backend(observed), {type_of(item) for item in objects} - {BACKEND_TLS_POLICY}
+    current, needed_types = _find_current_backend(observed), {type_of(item) for item in objects} - {BACKEND_TLS_POLICY}
     if current is None or not needed_types or not needed_types <= {type_of(item) for item in observed.children}:
         return None
     endpoint = observed.endpoint
-    return _kept_routing(observed, objects) or EndpointRouting(
+    return _get_kept_routing(observed, objects) or EndpointRouting(
         backend_name=names.endpoint_backend(*endpoint.key),
         url=str(current),
         rewrite_path=endpoint.spec.rewrite_path,

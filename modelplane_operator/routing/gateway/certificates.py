@@ -61,7 +61,7 @@ def authorities(secrets: Iterable[Manifest]) -> Sequence[Authority]:
     """Return the authorities in the Secrets, oldest first; malformed ones are skipped."""
     result: list[Authority] = []
     for secret in secrets:
-        number, created_at = _number(secret), _parse_time(annotations_of(secret).get(labels.MADE, ""))
+        number, created_at = _parse_number(secret), _parse_time(annotations_of(secret).get(labels.MADE, ""))
         if number is None or created_at is None or is_terminating(secret):
             continue
         try:
@@ -77,14 +77,14 @@ def trust(known: Sequence[Authority], now: datetime) -> Trust | None:
     """Return the signing authority and the bundle; None while there is no authority."""
     if not known:
         return None
-    return Trust(_signing(known, now).secret, "".join(authority.certificate for authority in known))
+    return Trust(_find_signing(known, now).secret, "".join(authority.certificate for authority in known))
 
 
 def spare(known: Sequence[Authority], now: datetime) -> Sequence[Authority]:
     """Return the authorities whose certificates have all expired."""
     if len(known) < 2:
         return ()
-    signing = _signing(known, now)
+    signing = _find_signing(known, now)
     expired = signing.made + SIGNS + KEPT <= now
     return [authority for authority in known if authority.number < signing.number and expired]
 
@@ -98,7 +98,10 @@ def new_authority(secrets: Sequence[Manifest], now: datetime, metadata: Manifest
     if known and now < known[-1].made + REPLACED:
         return None
     number = (
-        max((existing_number for existing_number in map(_number, secrets) if existing_number is not None), default=0)
+        max(
+            (existing_number for existing_number in map(_parse_number, secrets) if existing_number is not None),
+            default=0,
+        )
         + 1
     )
     completed = {
@@ -115,7 +118,10 @@ def leaf(  # noqa: PLR0917 - a certificate is made of all of these
 ) -> Issue:
     """Return the step that issues a gateway's certificate, with the bundle that it trusts, as of now."""
     desired = Certificate(name, usage, now - SKEW, now + VALID, trusted.signer, trusted.bundle)
-    annotations = {labels.CERTIFICATE: _digest(name, usage, trusted), labels.RENEW_AFTER: _format_time(now + RENEWED)}
+    annotations = {
+        labels.CERTIFICATE: _compute_digest(name, usage, trusted),
+        labels.RENEW_AFTER: _format_time(now + RENEWED),
+    }
     return Issue({**metadata, "annotations": annotations}, desired, cluster)
 
 
@@ -135,18 +141,18 @@ def is_current(secret: Manifest | None, wanted: Issue, now: datetime) -> bool:
     )
 
 
-def _signing(known: Sequence[Authority], now: datetime) -> Authority:
+def _find_signing(known: Sequence[Authority], now: datetime) -> Authority:
     """Return the newest authority that has been trusted long enough; the oldest if there is none."""
     return next((authority for authority in reversed(known) if authority.made + SIGNS <= now), known[0])
 
 
-def _number(secret: Manifest) -> int | None:
+def _parse_number(secret: Manifest) -> int | None:
     """Return the number of an authority's Secret; None for another Secret."""
     match = _NUMBERED.fullmatch(secret["metadata"]["name"])
     return int(match[1]) if match else None
 
 
-def _digest(name: str, usage: Usage, trusted: Trust) -> str:
+def _compute_digest(name: str, usage: Usage, trusted: Trust) -> str:
     """Return a digest of all that a certificate depends on."""
     text = "\n".join((name, usage, str(trusted.signer), trusted.bundle))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -61,9 +61,9 @@ def controller(
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
             key_paths=(key_paths := find(hub, SECRET, PATHS)),
-            unsigned=has_unsigned(_guards(hub), signing_of(key_paths)),
+            unsigned=has_unsigned(_find_guards(hub), signing_of(key_paths)),
         )
-        return await _with_software(observed, helm, clients, definitions, allowed) if helm else observed
+        return await _observe_software(observed, helm, clients, definitions, allowed) if helm else observed
 
     return Controller(
         InferenceGateway,
@@ -74,7 +74,7 @@ def controller(
     )
 
 
-def _guards(hub: Cluster) -> Iterable[Manifest]:
+def _find_guards(hub: Cluster) -> Iterable[Manifest]:
     """Return the objects by which gateways check API keys for ModelServices."""
     candidates = chain.from_iterable(hub.find(kind) or () for kind in (MIDDLEWARE, SECURITY_POLICY))
     return (
@@ -109,11 +109,11 @@ def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Man
 
 def _map_from_child(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the owner, unless only the number of a Gateway's routes has changed."""
-    same = change.old and change.new and _relevant_fields(change.old) == _relevant_fields(change.new)
+    same = change.old and change.new and _get_relevant_fields(change.old) == _get_relevant_fields(change.new)
     return () if same else _map_to_owner(change, hub)
 
 
-def _relevant_fields(child: Manifest) -> tuple[Any, ...]:
+def _get_relevant_fields(child: Manifest) -> tuple[Any, ...]:
     """Return the fields of a child that the plan uses."""
     metadata, status = child["metadata"], child.get("status", {})
     metadata_fields = (metadata.get("generation"), metadata.get("labels"), metadata.get("annotations"))
@@ -136,7 +136,7 @@ def _map_from_namespace(change: Change, _: Cluster) -> Iterable[Key]:
 # Software ---------------------------------------------------------------------------------------------------------
 
 
-async def _with_software(
+async def _observe_software(
     observed: Observed, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
 ) -> Observed:
     """Return the observed state, completed with Helm releases, namespaces and the load balancer."""
@@ -149,14 +149,14 @@ async def _with_software(
         charts=await look(
             hub, gateway.metadata.uid or "", components, helm, clients, homes=NAMESPACES, namespaces=existing_namespaces
         ),
-        taken=_foreign_namespaces(gateway, hub),
+        taken=_find_foreign_namespaces(gateway, hub),
         definitions=() if terminating else await ours(hub, clients, definitions),
-        balancer=await _balancer(observed, clients) if terminating else "",
+        balancer=await _find_balancer(observed, clients) if terminating else "",
         allowed=allowed,
     )
 
 
-async def _balancer(observed: Observed, clients: Clients) -> str:
+async def _find_balancer(observed: Observed, clients: Clients) -> str:
     """Return the load balancer while it is being deleted, which its provider must finish; else empty."""
     balancer = data_plane(observed.gateway).LOAD_BALANCER
 
@@ -169,7 +169,7 @@ async def _balancer(observed: Observed, clients: Clients) -> str:
     return await clients.reads.of(clients.hub, ("load balancer", balancer, remaining), find_terminating, clients.now())
 
 
-def _foreign_namespaces(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
+def _find_foreign_namespaces(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
     """Return the required namespaces that belong to another owner."""
     namespace_names = (namespace["metadata"]["name"] for namespace in render_namespaces(gateway))
     existing = {name: manifest for name in namespace_names if (manifest := find(hub, NAMESPACE, Key("", name)))}

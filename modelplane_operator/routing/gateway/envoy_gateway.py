@@ -111,7 +111,7 @@ def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | 
     trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint.spec.hostname, backend)}
     metadata = on_hub(endpoint, names.endpoint_backend(*endpoint.key))
     annotated = {**metadata, "annotations": {labels.BACKEND: str(backend)}}
-    backend_object = _backend(
+    backend_object = _build_backend(
         annotated, backend.host, backend.port, **({"tls": trust} if backend.scheme == "https" else {})
     )
     if header is None or header.secret is None:
@@ -121,7 +121,7 @@ def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | 
     return backend_object, {"apiVersion": _VERSION, "kind": "HTTPRouteFilter", "metadata": metadata, "spec": spec}
 
 
-def _backend(metadata: Manifest, host: str, port: int, **more: Manifest) -> Manifest:
+def _build_backend(metadata: Manifest, host: str, port: int, **more: Manifest) -> Manifest:
     """Return a Backend with one host and port."""
     is_name = address_of(host) is None
     endpoint = {"fqdn": {"hostname": host, "port": port}} if is_name else {"ip": {"address": host, "port": port}}
@@ -144,7 +144,7 @@ def render_loopback(service: ModelService) -> Sequence[Manifest]:
     """Return the Backend that leads to the gateway's own Service."""
     # The name is fully qualified, since search domains are off (_BOOTSTRAP); the domain is the chart's default.
     host = f"{LOAD_BALANCER.name}.{LOAD_BALANCER.namespace}.svc.cluster.local"
-    return [_backend(on_hub(service, names.service_relay(*service.key)), host, BALANCER_PORT)]
+    return [_build_backend(on_hub(service, names.service_relay(*service.key)), host, BALANCER_PORT)]
 
 
 def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: tuple[str, int]) -> Sequence[Manifest]:
@@ -152,7 +152,7 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
     backend, (host, port) = names.service_keys(*service.key), keys
     reference = {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": backend, "port": port}
     return (
-        _backend(on_hub(service, backend), host, port),
+        _build_backend(on_hub(service, backend), host, port),
         {
             "apiVersion": _VERSION,
             "kind": "SecurityPolicy",

@@ -66,9 +66,9 @@ def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> 
                     # With the default, Local, requests are lost that a load balancer sends to a node without an Envoy,
                     # as Nebius's does.
                     "externalTrafficPolicy": "Cluster",
-                    **_annotated(settings),
-                    **_class(settings),
-                    **_ranges(settings),
+                    **_build_annotations(settings),
+                    **_build_class(settings),
+                    **_build_ranges(settings),
                 },
             },
         },
@@ -80,10 +80,10 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
     """Return values of Traefik's chart, with the name of its Service."""
     settings = pods.service or GatewayService()
     resources = pods.resources.to_manifest() if pods.resources else {}
-    class_spec = {"spec": spec} if (spec := _class(settings)) else {}
+    class_spec = {"spec": spec} if (spec := _build_class(settings)) else {}
     transport = {"lifeCycle": life_cycle(), "respondingTimeouts": {"readTimeout": READ}}
     return {
-        "service": {"nameOverride": service, **_annotated(settings), **class_spec, **_ranges(settings)},
+        "service": {"nameOverride": service, **_build_annotations(settings), **class_spec, **_build_ranges(settings)},
         "deployment": {"replicas": pods.replicas or REPLICAS, "terminationGracePeriodSeconds": LEAVE + DRAIN + 45},
         "ports": {name: {"transport": transport} for name in ("web", "websecure")},
         "podDisruptionBudget": {"enabled": True, **_BUDGET},
@@ -120,7 +120,7 @@ def service_annotations(live: Iterable[Manifest]) -> Mapping[str, str] | None:
     return next((section(manifest, *path) for manifest in live if manifest["kind"] == "EnvoyProxy"), None)
 
 
-def _annotated(service: GatewayService) -> Manifest:
+def _build_annotations(service: GatewayService) -> Manifest:
     """Return the annotations of a Service.
 
     An empty AWS type is left out; with a load balancer class, the class decides the type.
@@ -131,12 +131,12 @@ def _annotated(service: GatewayService) -> Manifest:
     return {"annotations": {key: value for key, value in annotations.items() if value or key != AWS_TYPE}}
 
 
-def _class(service: GatewayService) -> Manifest:
+def _build_class(service: GatewayService) -> Manifest:
     """Return the load balancer class, if set."""
     return {"loadBalancerClass": service.load_balancer_class} if service.load_balancer_class else {}
 
 
-def _ranges(service: GatewayService) -> Manifest:
+def _build_ranges(service: GatewayService) -> Manifest:
     """Return the allowed source ranges, if set."""
     ranges = service.load_balancer_source_ranges
     return {"loadBalancerSourceRanges": list(ranges)} if ranges else {}

@@ -137,9 +137,9 @@ def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | 
     is_replica = backend.scheme == "http" and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
     ports = port(backend.scheme, backend.port, H2C if is_replica else "")
     return (
-        render_service(_annotated_metadata(endpoint, backend, name), [ports]),
+        render_service(_build_metadata(endpoint, backend, name), [ports]),
         render_slice(endpoint, name, backend.address_type, ports, backend.dialled),
-        *_tls_policy(endpoint, backend, name),
+        *_render_tls_policy(endpoint, backend, name),
     )
 
 
@@ -150,19 +150,19 @@ def _render_relayed(endpoint: ModelEndpoint, backend: Backend, name: str) -> Ite
     """
     plain_backend = replace(backend, scheme="http", port=DEFAULT_PORTS["http"])
     ports = [port(backend.scheme, backend.port, "http"), port(plain_backend.scheme, plain_backend.port, H2C)]
-    yield render_service(_annotated_metadata(endpoint, backend, name), ports)
+    yield render_service(_build_metadata(endpoint, backend, name), ports)
     # HTTP/1.1, since with HTTP/2 requests to all clusters would share one connection, which an unread body would block.
     relay = port(backend.scheme, RELAY_PORT, "http")
     yield render_slice(endpoint, name, "FQDN", relay, f"{RELAY_HOST}.", named=RELAY)
     yield render_slice(endpoint, name, plain_backend.address_type, ports[1], plain_backend.dialled)
 
 
-def _annotated_metadata(endpoint: ModelEndpoint, backend: Backend, name: str) -> Manifest:
+def _build_metadata(endpoint: ModelEndpoint, backend: Backend, name: str) -> Manifest:
     """Return the metadata of an endpoint's Service, with its backend as an annotation."""
     return {**on_hub(endpoint, name), "annotations": {labels.BACKEND: str(backend)}}
 
 
-def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
+def _render_tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
     """Return the policy that verifies the backend's name; none for http or an IP address."""
     name_to_prove = asked_name(endpoint.spec.hostname, backend)
     if backend.scheme == "http" or name_to_prove is None:
@@ -201,7 +201,7 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
     """Return a Middleware with a ForwardAuth."""
     host, number = keys
     forward_auth = {
-        "address": f"http://{_url_host(host)}:{number}{path}",
+        "address": f"http://{_format_host(host)}:{number}{path}",
         "authRequestHeaders": [*KEY_HEADERS],
         "trustForwardHeader": False,
         "maxResponseBodySize": ANSWER,
@@ -216,7 +216,7 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
     ]
 
 
-def _url_host(host: str) -> str:
+def _format_host(host: str) -> str:
     """Return the key service's host for a URL.
 
     A name gets a trailing dot, which avoids four queries with search domains. An IP address must not have one, as it

@@ -52,7 +52,7 @@ def path_of(namespace: str, secrets: Sequence[str], signing: str = "") -> str:
     A key service of an older version takes the signature for one more Secret, which does not exist.
     """
     path = f"{PREFIX}{'/'.join((namespace, *secrets))}"
-    return f"{path}/{_signature(path, signing)}" if signing else path
+    return f"{path}/{_sign(path, signing)}" if signing else path
 
 
 def secrets_at(path: str, signing: str = "") -> tuple[Key, ...]:
@@ -68,11 +68,11 @@ def is_signed(path: str, signing: str) -> bool:
     """True if the operator has written that path."""
     unsigned_path, _, signature = path.rpartition("/")
     return bool(signing) and hmac.compare_digest(
-        signature.encode(errors="replace"), _signature(unsigned_path, signing).encode()
+        signature.encode(errors="replace"), _sign(unsigned_path, signing).encode()
     )
 
 
-def _signature(path: str, signing: str) -> str:
+def _sign(path: str, signing: str) -> str:
     """Return the HMAC of a path."""
     return hmac.digest(signing.encode(), path.encode(errors="replace"), "sha256").hex()
 
@@ -93,10 +93,10 @@ def unsigned_until(secret: Manifest) -> datetime | None:
 
 def has_unsigned(guards: Iterable[Manifest], signing: str) -> bool:
     """True if one of the guards of ModelServices uses an unsigned path."""
-    return any(path is not None and not is_signed(path, signing) for path in map(_guard_path, guards))
+    return any(path is not None and not is_signed(path, signing) for path in map(_get_guard_path, guards))
 
 
-def _guard_path(guard: Manifest) -> str | None:
+def _get_guard_path(guard: Manifest) -> str | None:
     """Return the path at which a Middleware or SecurityPolicy queries the key service; None if it does not."""
     traefik_address = section(guard, "spec", "forwardAuth").get("address")
     envoy_path = section(guard, "spec", "extAuth", "http").get("pathOverride")

@@ -27,25 +27,25 @@ _MESSAGE: Final = 512
 
 def api_routes(replicas: Sequence[Manifest], others: int) -> tuple[APIRoute, ...]:
     """Return the routes of a service, given the replicas behind it and the number of its other endpoints."""
-    added = sorted({path for replica in replicas for path in _own_paths(replica)})
-    routes = [_route(path, replicas, others) for path in dict.fromkeys((*ROUTES, *added))]
-    return (*routes[:_LISTED], *_catch_all_route(replicas))
+    added = sorted({path for replica in replicas for path in _list_own_paths(replica)})
+    routes = [_build_route(path, replicas, others) for path in dict.fromkeys((*ROUTES, *added))]
+    return (*routes[:_LISTED], *_build_catch_all(replicas))
 
 
 def decisive(replica: Manifest) -> tuple[object, ...]:
     """Return the fields of a replica that decide which routes it carries."""
-    is_older = _revision(replica) < 3
+    is_older = _get_revision(replica) < 3
     return (
         is_older,
-        _own_paths(replica),
+        _list_own_paths(replica),
         is_older and _has_working_picker(replica),
         section(replica, "status").get("paths"),
     )
 
 
-def _route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:
+def _build_route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:
     """Return the entry of one path, with the first replica that does not carry it."""
-    reasons = {key_of(replica).name: reason for replica in replicas if (reason := _obstacle(path, replica))}
+    reasons = {key_of(replica).name: reason for replica in replicas if (reason := _find_obstacle(path, replica))}
     total = len(replicas) + others
     if not reasons:
         return APIRoute(path=path, carried=total > 0)
@@ -54,19 +54,19 @@ def _route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:
     return APIRoute(path=path, carried=len(reasons) < total, message=f"{count}{name} {reason}"[:_MESSAGE])
 
 
-def _obstacle(path: str, replica: Manifest) -> str:
+def _find_obstacle(path: str, replica: Manifest) -> str:
     """Return why requests to a path do not reach the engines of a replica; empty if they do."""
-    if _has_working_picker(replica) and _revision(replica) < 3 and path not in (*PARSED, WEBSOCKET):
+    if _has_working_picker(replica) and _get_revision(replica) < 3 and path not in (*PARSED, WEBSOCKET):
         return "has an older endpoint picker, which answers 400; the next change of its deployment replaces it"
-    own_paths = _own_paths(replica)
+    own_paths = _list_own_paths(replica)
     if path in ROUTES or "/" in own_paths or path in own_paths or section(replica, "status").get("paths") == "All":
         return ""
-    return f"is on cluster {_cluster(replica)}, which does not allow it (isolation.pods.allowedPaths)"
+    return f"is on cluster {_get_cluster(replica)}, which does not allow it (isolation.pods.allowedPaths)"
 
 
-def _catch_all_route(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
+def _build_catch_all(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
     """Yield a route for all other paths, if engines on some cluster are open to them."""
-    clusters = {_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
+    clusters = {_get_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
     if clusters:
         message = (
             f"clients reach all that engines answer on {counted(len(clusters), 'cluster')}, {min(clusters)} for one: "
@@ -75,7 +75,7 @@ def _catch_all_route(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
         yield APIRoute(path="/", carried=True, message=message[:_MESSAGE])
 
 
-def _own_paths(replica: Manifest) -> tuple[str, ...]:
+def _list_own_paths(replica: Manifest) -> tuple[str, ...]:
     """Return the paths that the replica's spec declares."""
     return tuple(section(replica, "spec", "serving").get("paths") or ())
 
@@ -85,10 +85,10 @@ def _has_working_picker(replica: Manifest) -> bool:
     return condition(replica, PickerReady.__name__).reason == PickerReady.PICKING.reason
 
 
-def _revision(replica: Manifest) -> int:
+def _get_revision(replica: Manifest) -> int:
     """Return the revision of pods that the replica runs, which tells its picker's age."""
     return section(replica, "spec").get("podRevision") or 0
 
 
-def _cluster(replica: Manifest) -> str:
+def _get_cluster(replica: Manifest) -> str:
     return section(replica, "spec").get("clusterName") or ""

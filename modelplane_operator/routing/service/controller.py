@@ -69,12 +69,12 @@ class ServiceCheck(NamedTuple):
     """True if the gateway should require an API key."""
 
 
-def _index_key(namespace: str, selector: Labels) -> tuple[str, ...]:
+def _build_index_key(namespace: str, selector: Labels) -> tuple[str, ...]:
     """Return the key in the index under which endpoints with these labels are found."""
     return (namespace, *min(selector.items())) if selector else (namespace,)
 
 
-def _labelled(manifest: Manifest) -> Iterator[Hashable]:
+def _index_labels(manifest: Manifest) -> Iterator[Hashable]:
     """Yield the keys in the index of an object: its namespace, and each of its labels."""
     namespace = key_of(manifest).namespace
     yield (namespace,)
@@ -82,18 +82,18 @@ def _labelled(manifest: Manifest) -> Iterator[Hashable]:
         yield (namespace, *label)
 
 
-def _selectors_of(service: Manifest) -> Iterator[Labels]:
+def _list_selectors(service: Manifest) -> Iterator[Labels]:
     """Return the selectors of a service's entries."""
     entries: list[dict[str, Any]] = service["spec"].get("endpoints") or []
     return (cast(Labels, entry["selector"]["matchLabels"]) for entry in entries)
 
 
-def _selecting(service: Manifest) -> Iterator[Hashable]:
+def _index_selectors(service: Manifest) -> Iterator[Hashable]:
     """Return the keys in the index of endpoints that a service selects."""
-    return (_index_key(key_of(service).namespace, selector) for selector in _selectors_of(service))
+    return (_build_index_key(key_of(service).namespace, selector) for selector in _list_selectors(service))
 
 
-def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
+def _index_without_endpoints(service: Manifest) -> Iterator[Hashable]:
     """Yield the namespace of a service whose status says that it has no endpoints."""
     conditions = entries(service, "status", "conditions")
     if any(item.get("reason") == EndpointsResolved.NO_ENDPOINTS.reason for item in conditions):
@@ -102,9 +102,9 @@ def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
 
 INDEXES: Indexes = {
     of(ModelDeployment): {"namespace": lambda deployment: (key_of(deployment).namespace,)},
-    of(ModelEndpoint): {"labelled": _labelled},
-    of(ModelReplica): {"labelled": _labelled},
-    of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
+    of(ModelEndpoint): {"labelled": _index_labels},
+    of(ModelReplica): {"labelled": _index_labels},
+    of(ModelService): {"selecting": lambda service: {*_index_selectors(service)}, "lacking": _index_without_endpoints},
 }
 
 
@@ -166,17 +166,17 @@ def controller(
             clients.now(),
             keys,
             forbidden,
-            _hub_uid(clients.hub),
-            _check_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
+            _find_hub_uid(clients.hub),
+            _find_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
-            dict(_replicas(endpoints, clients.hub)),
+            dict(_find_replicas(endpoints, clients.hub)),
             signing_of(find(clients.hub, SECRET, PATHS)),
         )
 
     watches: dict[ResourceType, Mapper] = {
         of(ModelEndpoint): _map_from_endpoint,
         of(ModelReplica): _on_replica,
-        of(ModelService): begins(_without_endpoints),
+        of(ModelService): begins(_index_without_endpoints),
         of(InferenceGateway): _map_from_gateway,
         SECRET: _on_signing,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
@@ -193,7 +193,7 @@ def controller(
     )
 
 
-def _check_result(
+def _find_result(
     service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
 ) -> Checked[GatewayAnswer] | None:
     """Return the results of checking the service at its present address; None while it has none."""
@@ -206,10 +206,10 @@ def _check_result(
         address, backend.scheme, backend.host, backend.port, names.service_path(*service.key)
     )
     guarded = asked_of(service, hub_gateway(gateway).auth) is not None
-    return asking.find(service.key, ServiceCheck(address_of_service, guarded), _revision(children))
+    return asking.find(service.key, ServiceCheck(address_of_service, guarded), _compute_revision(children))
 
 
-def _revision(children: Iterable[Manifest]) -> Hashable:
+def _compute_revision(children: Iterable[Manifest]) -> Hashable:
     """Return the versions of the service's routes and policies, with the gateway's conditions of them."""
     return tuple(
         sorted(
@@ -218,7 +218,7 @@ def _revision(children: Iterable[Manifest]) -> Hashable:
                 type_of(child).kind,
                 child["metadata"].get("uid"),
                 child["metadata"].get("generation"),
-                _reported_conditions(child),
+                _list_reported(child),
             )
             for child in children
             if type_of(child) in JUDGED
@@ -226,13 +226,13 @@ def _revision(children: Iterable[Manifest]) -> Hashable:
     )
 
 
-def _reported_conditions(child: Manifest) -> tuple[tuple[str, ...], ...]:
+def _list_reported(child: Manifest) -> tuple[tuple[str, ...], ...]:
     """Return the conditions that gateways report on a route or policy."""
     reported = (condition_item for item in gateways_of(child) for condition_item in entries(item, "conditions"))
     return tuple((item["type"], item["status"], str(item.get("observedGeneration"))) for item in reported)
 
 
-def _hub_uid(hub: Cluster) -> str:
+def _find_hub_uid(hub: Cluster) -> str:
     """Return the uid that identifies this hub; empty while it is unknown."""
     namespace = find(hub, NAMESPACE, KUBE_SYSTEM)
     return namespace["metadata"]["uid"] if namespace else ""
@@ -244,13 +244,13 @@ def selected(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) ->
     if informer is None:
         return ()
     selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
-    index_keys = {_index_key(service.key.namespace, selector) for selector in selectors}
+    index_keys = {_build_index_key(service.key.namespace, selector) for selector in selectors}
     keys = sorted({key for index in index_keys for key in informer.keys_by("labelled", index)})
     candidates = [manifest for key in keys if (manifest := informer.get(key)) is not None]
-    return [candidates[index] for index in _chosen(selectors, [*map(labels_of, candidates)])]
+    return [candidates[index] for index in _match_any(selectors, [*map(labels_of, candidates)])]
 
 
-def _chosen(selectors: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
+def _match_any(selectors: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
     """Return the indexes of objects that match any of the selectors."""
     chosen = 0
     for bits in matched(selectors, carried):
@@ -263,10 +263,10 @@ def is_made(service: ModelService, hub: Cluster) -> bool:
     deployments = hub.find(of(ModelDeployment))
     selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
     same_namespace = deployments.by("namespace", service.key.namespace) if deployments else ()
-    return bool(_chosen(selectors, [*map(_endpoint_labels, same_namespace)]))
+    return bool(_match_any(selectors, [*map(_build_endpoint_labels, same_namespace)]))
 
 
-def _endpoint_labels(deployment: Manifest) -> Labels:
+def _build_endpoint_labels(deployment: Manifest) -> Labels:
     """Return the labels of a deployment's endpoints, except those that depend on a replica."""
     template_labels = section(deployment, "spec", "template", "metadata", "labels")
     return {**template_labels, labels.DEPLOYMENT: key_of(deployment).name}
@@ -281,7 +281,7 @@ def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
     return Neighbours(endpoints=tuple(map(labels_of, same_namespace)))
 
 
-def _replicas(endpoints: Iterable[ModelEndpoint], hub: Cluster) -> Iterator[tuple[Key, Manifest]]:
+def _find_replicas(endpoints: Iterable[ModelEndpoint], hub: Cluster) -> Iterator[tuple[Key, Manifest]]:
     """Yield the replica of each endpoint that leads to one."""
     for endpoint in endpoints:
         routing = endpoint.status.routing if endpoint.status else None
@@ -292,44 +292,46 @@ def _replicas(endpoints: Iterable[ModelEndpoint], hub: Cluster) -> Iterator[tupl
 
 def _on_replica(change: Change, hub: Cluster) -> Iterator[Key]:
     """Map a changed replica to services that wait for its endpoint, or show its API routes."""
-    yield from _waiting_services(change, hub)
+    yield from _find_waiting_services(change, hub)
     services = hub.find(of(ModelService))
     if services is not None and change.old and change.new and decisive(change.old) != decisive(change.new):
-        yield from _selecting_services(change.new, services)
+        yield from _find_selecting_services(change.new, services)
 
 
-def _waiting_services(change: Change, hub: Cluster) -> Iterator[Key]:
+def _find_waiting_services(change: Change, hub: Cluster) -> Iterator[Key]:
     """Yield services without endpoints that wait for a replica's, if its state has changed."""
     old, new = ((labels_of(replica), state(replica)) if replica else None for replica in change)
     if old == new or (services := hub.find(of(ModelService))) is None:
         return
     waiting = services.keys_by("lacking", key_of(change.latest).namespace)
     for replica in filter(None, change) if waiting else ():
-        yield from (key for key in _selecting_services(replica, services) if key in waiting)
+        yield from (key for key in _find_selecting_services(replica, services) if key in waiting)
 
 
 def _map_from_endpoint(change: Change, hub: Cluster) -> Iterator[Key]:
     """Yield the services that select an endpoint, or did, if a field that routes depend on has changed."""
     services = hub.find(of(ModelService))
-    if services is None or (change.old and change.new and _relevant_fields(change.old) == _relevant_fields(change.new)):
+    if services is None or (
+        change.old and change.new and _get_relevant_fields(change.old) == _get_relevant_fields(change.new)
+    ):
         return
     if not (change.old and change.new) or labels_of(change.old) != labels_of(change.new):
-        yield from _without_replicas(services.by("lacking", key_of(change.latest).namespace), hub)
+        yield from _find_without_replicas(services.by("lacking", key_of(change.latest).namespace), hub)
     for endpoint in filter(None, change):
-        yield from _selecting_services(endpoint, services)
+        yield from _find_selecting_services(endpoint, services)
 
 
-def _selecting_services(one: Manifest, services: Informer) -> Iterator[Key]:
+def _find_selecting_services(one: Manifest, services: Informer) -> Iterator[Key]:
     """Yield the services that select an object by its labels."""
     carried = labels_of(one).items()
-    for index_key in _labelled(one):
+    for index_key in _index_labels(one):
         for service in services.by("selecting", index_key):
-            selectors = tuple(_selectors_of(service))
+            selectors = tuple(_list_selectors(service))
             if len(selectors) > MANY or any(selector.items() <= carried for selector in selectors):
                 yield key_of(service)
 
 
-def _without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Key]:
+def _find_without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Key]:
     """Yield the services whose selectors match no replica, so that their status shows endpoints' labels.
 
     Services beyond the limit of replicas to scan are included.
@@ -337,7 +339,7 @@ def _without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Ke
     replicas, budget = hub.find(of(ModelReplica)), WORK
     for service in services:
         key = key_of(service)
-        for selector in _selectors_of(service) if budget > 0 else ():
+        for selector in _list_selectors(service) if budget > 0 else ():
             places = [(key.namespace, *label) for label in selector.items()] or [(key.namespace,)]
             candidates = sorted(
                 (replicas.keys_by("labelled", index_key) if replicas else () for index_key in places), key=len
@@ -349,13 +351,13 @@ def _without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Ke
             yield key
 
 
-def _relevant_fields(endpoint: Manifest) -> tuple[object, ...]:
+def _get_relevant_fields(endpoint: Manifest) -> tuple[object, ...]:
     """Return the fields of an endpoint that services depend on."""
     terminating, status = is_terminating(endpoint), endpoint.get("status", {})
-    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), _rejection(endpoint)
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), _get_rejection(endpoint)
 
 
-def _rejection(endpoint: Manifest) -> str:
+def _get_rejection(endpoint: Manifest) -> str:
     """Return the message of an endpoint with an invalid URL; empty for any other."""
     routing_ready = condition(endpoint, RoutingReady.__name__)
     return routing_ready.message if routing_ready.reason == RoutingReady.INVALID_URL.reason else ""
@@ -365,7 +367,11 @@ def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return all services, if a field of the hub gateway that they depend on has changed."""
     if key_of(change.latest) != GATEWAY:
         return ()
-    return everyone(of(ModelService))(change, hub) if _gateway_fields(change.old) != _gateway_fields(change.new) else ()
+    return (
+        everyone(of(ModelService))(change, hub)
+        if _get_gateway_fields(change.old) != _get_gateway_fields(change.new)
+        else ()
+    )
 
 
 def _on_signing(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -375,7 +381,7 @@ def _on_signing(change: Change, hub: Cluster) -> Iterable[Key]:
     return everyone(of(ModelService))(change, hub)
 
 
-def _gateway_fields(gateway: Manifest | None) -> tuple[object, ...] | None:
+def _get_gateway_fields(gateway: Manifest | None) -> tuple[object, ...] | None:
     """Return the fields of the hub gateway that services depend on."""
     if gateway is None:
         return None

@@ -204,7 +204,7 @@ class Keyring:
         return _Reading(now, last.digests if is_valid else None, last.told, failing)
 
 
-def _error_response(status: int, message: str, code: str) -> web.Response:
+def _build_error(status: int, message: str, code: str) -> web.Response:
     """Return an error in the format of OpenAI's API, which clients can show."""
     body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
     return web.json_response(body, status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else {})
@@ -218,21 +218,21 @@ def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextMa
         if request.raw_path == _PROBE:
             return web.Response(text="ok\n")
         if not request.raw_path.startswith(api_keys.PREFIX):
-            return _error_response(403, "There is nothing here.", "not_found")
+            return _build_error(403, "There is nothing here.", "not_found")
         keys = api_keys.keys_of(request.headers)
         if not keys:
             remedy = "send Authorization: Bearer KEY, or x-api-key: KEY"
-            return _error_response(401, f"This model needs a key: {remedy}.", MISSING_KEY)
+            return _build_error(401, f"This model needs a key: {remedy}.", MISSING_KEY)
         try:
             secrets = await keyring.secrets_at(request.raw_path.partition("?")[0])
             if secrets is None:
-                return _error_response(403, "There is nothing here.", "not_found")
+                return _build_error(403, "There is nothing here.", "not_found")
             for key in keys:
                 if await keyring.allows(key, secrets):
                     return web.Response()
         except UnknownKeysError:
-            return _error_response(503, "API keys cannot be checked at the moment: try again.", "keys_unavailable")
-        return _error_response(401, "This API key is not one of this model's.", "invalid_api_key")
+            return _build_error(503, "API keys cannot be checked at the moment: try again.", "keys_unavailable")
+        return _build_error(401, "This API key is not one of this model's.", "invalid_api_key")
 
     app = web.Application()
     app.router.add_route("*", "/{any:.*}", answer)

@@ -20,21 +20,21 @@ def rules(
     service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
 ) -> Iterator[Manifest]:
     """Yield the rules of a service: first the one for clients, then those for groups of its endpoints."""
-    return (_rule(service, group, relay_port, mark=mark, guarded=guarded) for group in groups)
+    return (_render_rule(service, group, relay_port, mark=mark, guarded=guarded) for group in groups)
 
 
 def fallback(service: Key) -> Manifest:
     """Return the backend of a rule without other backends."""
-    return _reference(names.service_route(*service), PORT, 1)
+    return _build_reference(names.service_route(*service), PORT, 1)
 
 
-def _rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
+def _render_rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
     """Return the rule of a group."""
     weights = fitted([member.weight for member in group.members])
     # members of a group get the path without the group's part
     unchanged = names.service_path(*service) if group.number else None
     backends = [
-        _backend(service, *weighted_member, relay_port, unchanged=unchanged, mark=mark, guarded=guarded)
+        _render_backend(service, *weighted_member, relay_port, unchanged=unchanged, mark=mark, guarded=guarded)
         for weighted_member in zip(group.members, weights, strict=True)
     ]
     return {
@@ -44,7 +44,7 @@ def _rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guar
     }
 
 
-def _backend(
+def _render_backend(
     service: Key,
     member: WeightedEndpoint | BackendGroup,
     weight: int,
@@ -56,35 +56,35 @@ def _backend(
 ) -> Manifest:
     """Return one backend of a rule: an endpoint, or a group by way of the gateway itself."""
     if isinstance(member, BackendGroup):
-        rewrite = _path_rewrite(names.service_path(*service, member.number))
+        rewrite = _build_path_rewrite(names.service_path(*service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
-        return {**_reference(names.service_relay(*service), relay_port, weight), "filters": filters}
-    reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
-    filters = [*_rewrites(member.target, unchanged), *_headers(member.target, mark=mark, guarded=guarded)]
+        return {**_build_reference(names.service_relay(*service), relay_port, weight), "filters": filters}
+    reference = _build_reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
+    filters = [*_build_rewrites(member.target, unchanged), *_build_headers(member.target, mark=mark, guarded=guarded)]
     return {**reference, **({"filters": filters} if filters else {})}
 
 
-def _reference(name: str, port: int, weight: int) -> Manifest:
+def _build_reference(name: str, port: int, weight: int) -> Manifest:
     return {"group": "", "kind": "Service", "name": name, "port": port, "weight": weight}
 
 
-def _rewrites(target: Target, unchanged: str | None) -> Iterator[Manifest]:
+def _build_rewrites(target: Target, unchanged: str | None) -> Iterator[Manifest]:
     """Yield the rewrite of the path and host; providers select a site by the host name."""
     path = unchanged if target.path is None else target.path
     rewrite = {
         **({"hostname": target.name} if target.name else {}),
-        **(_path_rewrite(path) if path is not None else {}),
+        **(_build_path_rewrite(path) if path is not None else {}),
     }
     if rewrite:
         yield {"type": "URLRewrite", "urlRewrite": rewrite}
 
 
-def _path_rewrite(path: str) -> Manifest:
+def _build_path_rewrite(path: str) -> Manifest:
     """Return the replacement of the matched prefix."""
     return {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}}
 
 
-def _headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
+def _build_headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     """Yield the endpoint's own credentials, and the removal of the client's."""
     header = target.header
     added = [{"name": header.name, "value": header.value}] if header else []

@@ -114,7 +114,7 @@ def plan(seen: Observed) -> Plan:
         terminating = Ready.DELETING.condition(seen.now, message="The route of the service goes with it")
         return Plan(status=last_status.model_copy(update={"conditions": (terminating,)}))
     groups = selected(service, [item for item in seen.endpoints if not item.metadata.deletion_timestamp])
-    results = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
+    results = {endpoint.key: _find_target(endpoint, seen) for group in groups for endpoint in group}
     targets = {key: target for key, target in results.items() if isinstance(target, Target)}
     unusable = [target for target in results.values() if isinstance(target, Unusable)]
     routed = weighted(service, groups, targets)
@@ -127,16 +127,16 @@ def plan(seen: Observed) -> Plan:
     steps = (*map(Apply, desired), *removals)
     steps = steps if seen.gateway else ()
     secrets = asked_of(service, seen.door.auth) or any(e.spec.credentials for group in groups for e in group)
-    return Plan(steps, _status(seen, groups, routed, unusable, desired), seen.recheck if secrets else None)
+    return Plan(steps, _build_status(seen, groups, routed, unusable, desired), seen.recheck if secrets else None)
 
 
-def _target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:
+def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:
     """Return how requests reach an endpoint, or why it is unusable.
 
     Only the published routing is used, as the operator has validated it: a replica's endpoint leads to that replica. It
     outlives a URL that became invalid.
     """
-    routing = _published(endpoint, observed.children)
+    routing = _find_published(endpoint, observed.children)
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
     if routing is None or not isinstance(backend, Backend):
         routing_ready = next((item for item in endpoint.conditions if item.type == Routed.__name__), None)
@@ -173,7 +173,7 @@ def _target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:
     return Target(backend, header, path, name, unproven=unproven)
 
 
-def _published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> EndpointRouting | None:
+def _find_published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> EndpointRouting | None:
     """Return the routing of an endpoint that the operator has validated; None if there is none."""
     status = endpoint.status
     routing = status.routing if status else None
@@ -184,12 +184,12 @@ def _published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> Endpoin
         (item.observed_generation for item in status.conditions if item.type == Routed.__name__), None
     )
     if validated_generation != endpoint.metadata.generation:
-        return _routing_in_use(endpoint, routing, children)
+        return _find_routing_in_use(endpoint, routing, children)
     spec = endpoint.spec
     return routing.model_copy(update={"rewrite_path": spec.rewrite_path, "hostname": spec.hostname})
 
 
-def _routing_in_use(
+def _find_routing_in_use(
     endpoint: ModelEndpoint, routing: EndpointRouting, children: Iterable[Manifest]
 ) -> EndpointRouting | None:
     """Return the routing in the last route of a paused endpoint, until its pause ends; None without such a route.
@@ -214,7 +214,7 @@ def _routing_in_use(
     return routing.model_copy(update={"rewrite_path": path, "hostname": hostname})
 
 
-def _status(
+def _build_status(
     observed: Observed,
     groups: Groups,
     routed: Sequence[WeightedEndpoint],
@@ -223,11 +223,11 @@ def _status(
 ) -> ModelServiceStatus:
     """Return the status: address, weights, API routes and conditions."""
     base_url = models_url(observed.gateway) if observed.gateway else None
-    resolved, resolved_message = _resolved(observed, groups, unusable)
-    routing, routing_message = _routing(observed, routed, desired, models=base_url)
-    answering_result = _answering_of(observed, routed=routing.status == "True")
-    auth_result = _auth(observed, answering_result)
-    partial_message = _partial_message(observed.service, groups, routed) or (resolved_message if unusable else "")
+    resolved, resolved_message = _decide_resolved(observed, groups, unusable)
+    routing, routing_message = _decide_routing(observed, routed, desired, models=base_url)
+    answering_result = _decide_answering(observed, routed=routing.status == "True")
+    auth_result = _decide_auth(observed, answering_result)
+    partial_message = _describe_partial(observed.service, groups, routed) or (resolved_message if unusable else "")
     conditions = [
         reason.condition(observed.now, message=message)
         for reason, message in (
@@ -249,12 +249,12 @@ def _status(
         ready = not_ready(
             KIND,
             not_answered[0],
-            f"{not_answered[0].message}. {_not_ready_endpoint(routed) or routing_message}",
+            f"{not_answered[0].message}. {_describe_not_ready(routed) or routing_message}",
         )
     elif partial_message:
         ready = Ready.PARTIAL.condition(observed.now, message=partial_message)
     else:
-        reason, ready_message = _ready(observed, answering_result, routing_message)
+        reason, ready_message = _decide_ready(observed, answering_result, routing_message)
         ready = reason.condition(observed.now, message=ready_message)
     replicas = [observed.replicas[member.endpoint.key] for member in routed if member.endpoint.key in observed.replicas]
     weighted = zip(routed, fitted([member.weight for member in routed]), strict=True)
@@ -269,7 +269,7 @@ def _status(
     )
 
 
-def _not_ready_endpoint(routed: Sequence[WeightedEndpoint]) -> str:
+def _describe_not_ready(routed: Sequence[WeightedEndpoint]) -> str:
     """Return the message of the first routed endpoint that is not Ready; empty if all are."""
     for member in routed:
         ready = next((item for item in member.endpoint.conditions if item.type == Ready.__name__), None)
@@ -278,7 +278,7 @@ def _not_ready_endpoint(routed: Sequence[WeightedEndpoint]) -> str:
     return ""
 
 
-def _answering_of(observed: Observed, *, routed: bool) -> tuple[Answering, str] | None:
+def _decide_answering(observed: Observed, *, routed: bool) -> tuple[Answering, str] | None:
     """Return the reason and message of Answering; None if no requests are or were sent."""
     asked_before = any(item.type == Answering.__name__ for item in observed.service.conditions)
     if not routed or observed.asked is None:
@@ -289,7 +289,7 @@ def _answering_of(observed: Observed, *, routed: bool) -> tuple[Answering, str] 
     )
 
 
-def _ready(
+def _decide_ready(
     observed: Observed, answering_result: tuple[Answering, str] | None, routing_message: str
 ) -> tuple[Ready, str]:
     """Return the reason and message of Ready for a fully routed service, by its responses if those are known."""
@@ -309,7 +309,7 @@ def _ready(
             assert_never(reason)
 
 
-def _auth(observed: Observed, answering_result: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
+def _decide_auth(observed: Observed, answering_result: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
     """Return the reason and message of AuthReady: the Secrets' content, and the key service; None without API keys."""
     required = asked_of(observed.service, observed.door.auth)
     if required is None and observed.gateway is None:
@@ -337,7 +337,7 @@ def _auth(observed: Observed, answering_result: tuple[Answering, str] | None) ->
     return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(required)}"
 
 
-def _resolved(observed: Observed, groups: Groups, unusable: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
+def _decide_resolved(observed: Observed, groups: Groups, unusable: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
     """Return the reason and message of EndpointsResolved."""
     service, match_count = observed.service, sum(map(len, groups))
     if not match_count:
@@ -346,11 +346,11 @@ def _resolved(observed: Observed, groups: Groups, unusable: Sequence[Unusable]) 
     has_empty_selector = any(not entry.selector.match_labels for entry in service.spec.endpoints)
     warnings = ["empty matchLabels select every endpoint in this namespace"] if has_empty_selector else []
     return EndpointsResolved.RESOLVED, "; ".join(
-        [f"Matched {counted(match_count, 'endpoint')}", *warnings, *_reason_counts(unusable)]
+        [f"Matched {counted(match_count, 'endpoint')}", *warnings, *_count_reasons(unusable)]
     )
 
 
-def _routing(
+def _decide_routing(
     observed: Observed,
     routed: Sequence[WeightedEndpoint],
     desired: Sequence[Manifest],
@@ -363,12 +363,12 @@ def _routing(
         return RoutingReady.WAITING_FOR_GATEWAY, message
     if not routed:
         return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
-    if problem := next(_gateway_problems(observed, desired), None):
+    if problem := next(_find_gateway_problems(observed, desired), None):
         return problem
     return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {counted(len(routed), 'endpoint')}"
 
 
-def _reason_counts(unusable: Sequence[Unusable]) -> Iterator[str]:
+def _count_reasons(unusable: Sequence[Unusable]) -> Iterator[str]:
     """Yield the number of endpoints for each reason why they are unusable, with examples."""
     for reason in dict.fromkeys(item.lack for item in unusable):
         same_reason = [item for item in unusable if item.lack == reason]
@@ -377,7 +377,7 @@ def _reason_counts(unusable: Sequence[Unusable]) -> Iterator[str]:
         yield f"{len(same_reason)} {reason}{f' ({details}{suffix})' if details else ''}"
 
 
-def _gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
+def _find_gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
     """Yield why the gateway does not serve a route or policy yet, by what it reports on the observed objects."""
     live = {(type_of(item), key_of(item)): item for item in observed.children}
     for item in desired:
@@ -391,7 +391,7 @@ def _gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> Iterat
         if not was_applied(child, item):
             yield RoutingReady.CONFIGURING, f"{name} is being changed"
             continue
-        reported = _reported_by(child, observed.door.plane.CONTROLLER)
+        reported = _find_reported(child, observed.door.plane.CONTROLLER)
         for condition_type in JUDGED[kind]:
             reported_condition = condition(child, condition_type, reported)
             if not reported_condition.current:
@@ -400,7 +400,7 @@ def _gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> Iterat
                 yield RoutingReady.ROUTE_REFUSED, f"The gateway says of {name}: {reported_condition.why}"
 
 
-def _reported_by(child: Manifest, controller: str) -> Section:
+def _find_reported(child: Manifest, controller: str) -> Section:
     """Return what the hub gateway reports on a route or policy; reports of other gateways are ignored."""
     empty: Section = {}
     reports = ((section(item, "parentRef") or section(item, "ancestorRef"), item) for item in gateways_of(child))
@@ -410,7 +410,7 @@ def _reported_by(child: Manifest, controller: str) -> Section:
     )
 
 
-def _partial_message(service: ModelService, groups: Groups, routed: Sequence[WeightedEndpoint]) -> str:
+def _describe_partial(service: ModelService, groups: Groups, routed: Sequence[WeightedEndpoint]) -> str:
     """Return the message with the entries that have no usable endpoint; empty if there are none."""
     routed_keys = {member.endpoint.key for member in routed}
     empty_entries = [

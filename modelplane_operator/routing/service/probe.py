@@ -98,7 +98,7 @@ class Asker:
     async def _get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
         """Send one request, and return its result."""
         url = URL.build(scheme=way.scheme, host=way.address, port=way.port, path=f"{way.prefix}{path}", encoded=True)
-        headers = {"Host": _authority(way), "User-Agent": "modelplane-operator"}
+        headers = {"Host": _format_authority(way), "User-Agent": "modelplane-operator"}
         session = aiohttp.ClientSession(
             # A new connection for each request, as clients have, and so that a hanging one delays no other.
             connector=aiohttp.TCPConnector(force_close=True, resolver=self._names, use_dns_cache=False),
@@ -123,7 +123,7 @@ class Asker:
             return GatewayAnswer(lack="gives an answer that is no HTTP")
 
 
-def _authority(way: ServiceAddress) -> str:
+def _format_authority(way: ServiceAddress) -> str:
     """Return the Host header."""
     host = f"[{way.host}]" if ":" in way.host else way.host
     return host if way.port == DEFAULT_PORTS[way.scheme] else f"{host}:{way.port}"
@@ -133,7 +133,7 @@ async def _read_response(response: aiohttp.ClientResponse) -> GatewayAnswer:
     """Return the result for a response."""
     match response.status:
         case 401:
-            return GatewayAnswer(401, key_missing=_error_code(await _read_beginning(response)) == MISSING_KEY)
+            return GatewayAnswer(401, key_missing=_parse_error_code(await _read_beginning(response)) == MISSING_KEY)
         case 404 if _is_from_gateway(response.headers):
             return GatewayAnswer(404, unrouted=(await _read_beginning(response)).strip() in _GATEWAY_BODIES)
         case status:
@@ -158,7 +158,7 @@ async def _read_beginning(response: aiohttp.ClientResponse) -> bytes:
     return body[:MOST]
 
 
-def _error_code(body: bytes) -> object:
+def _parse_error_code(body: bytes) -> object:
     """Return the code of an error in the format of OpenAI's API; None if the body has another format."""
     try:
         parsed = json.loads(body)

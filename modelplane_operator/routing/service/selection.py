@@ -41,14 +41,17 @@ def state(replica: Manifest) -> str:
 def why_none(service: ModelService, near: Neighbours | None) -> str:
     """Return the message with the selectors, and with the nearest alternatives in the namespace."""
     selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
-    selected = "; ".join(_pairs(labels) or "every endpoint" for labels in selectors[:NAMED])
+    selected = "; ".join(_format_pairs(labels) or "every endpoint" for labels in selectors[:NAMED])
     more = f"; and {len(selectors) - NAMED} more" if len(selectors) > NAMED else ""
     return "; ".join(
-        (f"No ModelEndpoints matched the configured selectors ({selected}{more})", *_alternatives(selectors, near))
+        (
+            f"No ModelEndpoints matched the configured selectors ({selected}{more})",
+            *_describe_alternatives(selectors, near),
+        )
     )
 
 
-def _alternatives(selectors: Sequence[Labels], surroundings: Neighbours | None) -> Iterator[str]:
+def _describe_alternatives(selectors: Sequence[Labels], surroundings: Neighbours | None) -> Iterator[str]:
     """Yield the replicas that do not respond yet, the most similar labels, or that there are no endpoints."""
     if surroundings is None:
         return
@@ -64,8 +67,8 @@ def _alternatives(selectors: Sequence[Labels], surroundings: Neighbours | None) 
         counts = Counter((key, labels[key]) for labels in surroundings.endpoints for key in keys & labels.keys())
         requested = [f"{key}={value}" for key, value in pairs][:NAMED]
         common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COUNTED)]
-        candidates = nlargest(COMPARED, common, key=lambda item: (_common_prefix_length(item[0], requested), item[1]))
-        nearest = sorted(candidates, key=lambda item: (-_similarity(item[0], requested), -item[1], item[0]))
+        candidates = nlargest(COMPARED, common, key=lambda item: (_measure_common_prefix(item[0], requested), item[1]))
+        nearest = sorted(candidates, key=lambda item: (-_measure_similarity(item[0], requested), -item[1], item[0]))
         examples = [f"{pair} ({count})" for pair, count in nearest[:NAMED]]
         suffix = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
         missing_label = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
@@ -75,17 +78,17 @@ def _alternatives(selectors: Sequence[Labels], surroundings: Neighbours | None) 
         yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
 
 
-def _common_prefix_length(pair: str, requested: Sequence[str]) -> int:
+def _measure_common_prefix(pair: str, requested: Sequence[str]) -> int:
     """Return the length of the longest common prefix with a requested label: a cheap filter before similarity."""
     lengths = range(LENGTH, 0, -1)
     return max((next((n for n in lengths if pair.startswith(label[:n])), 0) for label in requested), default=0)
 
 
-def _similarity(pair: str, requested: Sequence[str]) -> float:
+def _measure_similarity(pair: str, requested: Sequence[str]) -> float:
     """Return the highest similarity with a requested label, as a typing error is the most likely cause."""
     return max((SequenceMatcher(None, pair[:LENGTH], label[:LENGTH]).quick_ratio() for label in requested), default=0.0)
 
 
-def _pairs(labels: Labels) -> str:
+def _format_pairs(labels: Labels) -> str:
     """Return a selector as text."""
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -32,23 +32,23 @@ def rules(
     client_match = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
     only_member = first.members[0]
     if len(first.members) == 1 and isinstance(only_member, WeightedEndpoint):
-        yield {**client_match, **_endpoint_rule(only_member, only_member.target.path, mark=mark, guarded=guarded)}
+        yield {**client_match, **_render_endpoint(only_member, only_member.target.path, mark=mark, guarded=guarded)}
         return
     return_path = f"{prefix.rstrip('/')}~/"
-    yield {**client_match, "filters": [_rewrite(path=return_path)], **_split(service, first, relay_port)}
+    yield {**client_match, "filters": [_build_rewrite(path=return_path)], **_split(service, first, relay_port)}
     yield {"matches": [{"path": {"type": "PathPrefix", "value": return_path}}], **_split(service, first, relay_port)}
     for group in others:
-        yield {**_match_header(return_path, _name(group)), **_split(service, group, relay_port)}
+        yield {**_match_header(return_path, _get_name(group)), **_split(service, group, relay_port)}
     for share in (member for group in groups for member in group.members if isinstance(member, WeightedEndpoint)):
         path = share.target.path
         endpoint_path = prefix if path is None else path
         yield {
-            **_match_header(return_path, _name(share)),
-            **_endpoint_rule(share, endpoint_path, mark=mark, guarded=guarded),
+            **_match_header(return_path, _get_name(share)),
+            **_render_endpoint(share, endpoint_path, mark=mark, guarded=guarded),
         }
 
 
-def _name(member: WeightedEndpoint | BackendGroup) -> str:
+def _get_name(member: WeightedEndpoint | BackendGroup) -> str:
     """Return the header's value for an endpoint or a group."""
     return f"~{member.number}" if isinstance(member, BackendGroup) else member.endpoint.key.name
 
@@ -66,8 +66,8 @@ def _split(service: Key, group: BackendGroup, port: int) -> Manifest:
     return {
         "backendRefs": [
             {
-                **_reference(relay, port, weight),
-                "filters": [_headers(set=[{"name": HEADER, "value": _name(member)}])],
+                **_build_reference(relay, port, weight),
+                "filters": [_build_headers(set=[{"name": HEADER, "value": _get_name(member)}])],
             }
             for member, weight in zip(group.members, weights, strict=True)
         ],
@@ -75,26 +75,26 @@ def _split(service: Key, group: BackendGroup, port: int) -> Manifest:
     }
 
 
-def _endpoint_rule(share: WeightedEndpoint, path: str | None, *, mark: str, guarded: bool) -> Manifest:
+def _render_endpoint(share: WeightedEndpoint, path: str | None, *, mark: str, guarded: bool) -> Manifest:
     """Return the part of a rule that leads to an endpoint."""
     target = share.target
-    rewrites = [_rewrite(path=path, name=target.name)] if path is not None or target.name else []
-    reference = _reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
+    rewrites = [_build_rewrite(path=path, name=target.name)] if path is not None or target.name else []
+    reference = _build_reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
     return {
-        "filters": [*rewrites, *_credential_filters(share, mark=mark, guarded=guarded)],
+        "filters": [*rewrites, *_build_credential_filters(share, mark=mark, guarded=guarded)],
         "backendRefs": [reference],
         "timeouts": {"request": "0s"},
     }
 
 
-def _credential_filters(share: WeightedEndpoint, *, mark: str, guarded: bool) -> Iterator[Manifest]:
+def _build_credential_filters(share: WeightedEndpoint, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     """Yield the endpoint's own credentials and the removal of the client's; injected if a Secret has the full value."""
     header, added_headers = share.target.header, [marked(mark)] if mark and share.target.unproven else []
     removed = [HEADER, *withheld(header.name if header else None, guarded=guarded)]
     if header is not None and header.secret is None:
         # Envoy parses `%...%` in a value as an expression, and rejects all routes if it is malformed.
         added_headers = [{"name": header.name, "value": header.value.replace("%", "%%")}, *added_headers]
-    yield _headers(set=added_headers, remove=removed)
+    yield _build_headers(set=added_headers, remove=removed)
     if header is None or header.secret is None:
         return
     injection = {"group": "gateway.envoyproxy.io", "kind": "HTTPRouteFilter"}
@@ -102,17 +102,17 @@ def _credential_filters(share: WeightedEndpoint, *, mark: str, guarded: bool) ->
     yield {"type": "ExtensionRef", "extensionRef": {**injection, "name": name}}
 
 
-def _headers(**changes: list[Manifest] | list[str]) -> Manifest:
+def _build_headers(**changes: list[Manifest] | list[str]) -> Manifest:
     """Return a filter that changes headers."""
     non_empty = {change: headers for change, headers in changes.items() if headers}
     return {"type": "RequestHeaderModifier", "requestHeaderModifier": non_empty}
 
 
-def _rewrite(*, path: str | None = None, name: str | None = None) -> Manifest:
+def _build_rewrite(*, path: str | None = None, name: str | None = None) -> Manifest:
     """Return a filter that rewrites the path and host."""
     path_rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}} if path is not None else {}
     return {"type": "URLRewrite", "urlRewrite": {**({"hostname": name} if name else {}), **path_rewrite}}
 
 
-def _reference(name: str, port: int, weight: int) -> Manifest:
+def _build_reference(name: str, port: int, weight: int) -> Manifest:
     return {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": name, "port": port, "weight": weight}

@@ -26,13 +26,13 @@ def gateway_status(seen: Observed, serving: ClusterServing) -> GatewayStatus | N
         return None
     last_gateway = seen.cluster.status.gateway if seen.cluster.status else None
     previous_name = last_gateway.server_name if last_gateway else None
-    ready = seen.hub.ready and seen.answers and _relay_delay(seen, serving.address) <= timedelta()
+    ready = seen.hub.ready and seen.answers and _compute_relay_delay(seen, serving.address) <= timedelta()
     if serving.server_name and (ready or previous_name == serving.server_name):
         return GatewayStatus(address=serving.address, server_name=serving.server_name)
     return GatewayStatus(address=serving.address, port=serving.port) if serving.http else None
 
 
-def _relay_delay(observed: Observed, address: str) -> timedelta:
+def _compute_relay_delay(observed: Observed, address: str) -> timedelta:
     """Return how long until the hub's Traefik has loaded the relay to the address."""
     return unlearnt(render_relay(observed.cluster, address), observed.relay, observed.now)
 
@@ -50,7 +50,7 @@ def gateway_secured(seen: Observed, serving: ClusterServing, gateway: GatewaySta
     if not serving.http and (serving.why or not seen.hub.known):
         return GatewaySecured.NOT_KNOWN.condition(seen.now, message=serving.why or seen.hub.why)
     if not seen.hub.wanted or serving.why:
-        return GatewaySecured.OPEN.condition(seen.now, message=_unprotected(seen, serving))
+        return GatewaySecured.OPEN.condition(seen.now, message=_describe_unprotected(seen, serving))
     if gateway is None or not gateway.server_name:
         missing = seen.hub.why or "the cluster's gateway, or the way there, is being set up for https"
         return GatewaySecured.CONFIGURING.condition(seen.now, message=missing)
@@ -62,11 +62,11 @@ def gateway_secured(seen: Observed, serving: ClusterServing, gateway: GatewaySta
     previous = next((item for item in seen.cluster.conditions if item.type == GatewaySecured.__name__), None)
     closed = previous is not None and previous.status == "True"  # the http listener is already being closed
     # Requests that were sent before the last endpoint switched may still be on their way by http.
-    finished = closed or _secured_at(seen) + seen.settle <= seen.now
+    finished = closed or _get_secured_time(seen) + seen.settle <= seen.now
     return (GatewaySecured.MUTUAL_TLS if finished else GatewaySecured.SWITCHING).condition(seen.now)
 
 
-def _unprotected(observed: Observed, serving: ClusterServing) -> str:
+def _describe_unprotected(observed: Observed, serving: ClusterServing) -> str:
     """Return the message for a gateway that anyone can use, with the reason."""
     reason = serving.why if observed.hub.wanted else observed.hub.why
     if serving.address is None:
@@ -78,15 +78,15 @@ def _unprotected(observed: Observed, serving: ClusterServing) -> str:
 def gateway_requeue(seen: Observed, serving: ClusterServing, secured: Condition) -> float | None:
     """Return the seconds until the next reconcile that no event will trigger; None when none is needed."""
     if secured.reason == GatewaySecured.SWITCHING.reason:
-        return max((_secured_at(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)
+        return max((_get_secured_time(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)
     if secured.status == "True" and serving.http:
         return REQUEUE_SOON  # http is closed in the reconcile after this condition was stored
-    if seen.hub.wanted and serving.address and (delay := _relay_delay(seen, serving.address)) > timedelta():
+    if seen.hub.wanted and serving.address and (delay := _compute_relay_delay(seen, serving.address)) > timedelta():
         return max(delay.total_seconds(), REQUEUE_SOON)
     return LEARNT.total_seconds() if seen.hub.wanted and not seen.answers else None
 
 
-def _secured_at(observed: Observed) -> datetime:
+def _get_secured_time(observed: Observed) -> datetime:
     """Return when GatewaySecured last became True or Unknown; now if it is False or missing."""
     conditions = (
         item for item in observed.cluster.conditions if item.type == GatewaySecured.__name__ and item.status != "False"

@@ -58,10 +58,10 @@ def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
         ready |= {name: text[:_MESSAGE_LENGTH] for name, text in details.items() if text}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
     allocatable = section(node, "status", "allocatable")
-    available = {name: units for name in _UNITS if (units := _whole_units(name, str(allocatable.get(name, ""))))}
+    available = {name: units for name in _UNITS if (units := _round_down(name, str(allocatable.get(name, ""))))}
     fabric_values = {name: str(labels_of(node).get(name, ""))[:_LABEL_LENGTH] for name in sorted(fabrics)}
     return {
-        "metadata": {**_identity(node), "labels": pool},
+        "metadata": {**_get_identity(node), "labels": pool},
         "spec": {"unschedulable": True} if section(node, "spec").get("unschedulable") else {},
         "status": {"conditions": [ready], **({"allocatable": available} if available else {})},
         **({"fabrics": fabric_values} if fabric_values else {}),
@@ -73,7 +73,7 @@ _UNITS = {"cpu": 1, "memory": 2**30}
 _MAX_UNITS = {"cpu": 10_000, "memory": 16_000}  # upper bounds in units, so that false reports cannot bloat the status
 
 
-def _whole_units(resource: str, amount: str) -> int:
+def _round_down(resource: str, amount: str) -> int:
     """Return an amount in whole units, within bounds: the exact memory of a node differs with every report."""
     try:
         units = quantity.parse(amount).as_float() // _UNITS[resource]
@@ -98,10 +98,10 @@ def cut_slice(known: Manifest) -> Manifest:
     if not all(isinstance(name, str) for name in identifiers) or not isinstance(spec["pool"]["generation"], int):
         raise TypeError("it does not say of which driver and pool it is")
     retained = {name: spec[name] for name in ("driver", "nodeName", "pool") if name in spec}
-    return {"metadata": _identity(known), "spec": {**retained, "devices": devices}}
+    return {"metadata": _get_identity(known), "spec": {**retained, "devices": devices}}
 
 
-def _identity(manifest: Manifest) -> Manifest:
+def _get_identity(manifest: Manifest) -> Manifest:
     """Return the metadata that identify an object and its version."""
     return {name: manifest["metadata"][name] for name in ("name", "uid", "resourceVersion")}
 
@@ -130,44 +130,46 @@ def present(pools: Iterable[GpuPool], seen: ObservedHardware) -> dict[str, PoolN
 
 def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> PoolNodes:
     """Return the nodes of a pool: their number, how many are usable, and the problem of one that is not."""
-    evaluated = [(node, _node_problem(node, pool.devices, stock)) for node in nodes]
+    evaluated = [(node, _find_node_problem(node, pool.devices, stock)) for node in nodes]
     problems = [problem for _, problem in evaluated if problem]
-    fabrics = _largest_fabrics(nodes, [node for node, problem in evaluated if not problem])
+    fabrics = _find_largest_fabrics(nodes, [node for node, problem in evaluated if not problem])
     return PoolNodes(
-        len(nodes), len(nodes) - len(problems), min(problems, default=""), _min_allocatable(nodes), fabrics
+        len(nodes), len(nodes) - len(problems), min(problems, default=""), _compute_min_allocatable(nodes), fabrics
     )
 
 
-def _largest_fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
+def _find_largest_fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
     """Return the largest fabric by label; it is empty for a label that no usable node has."""
     common_keys = set[str].intersection(*(set(section(node, "fabrics")) for node in nodes)) if nodes else set[str]()
-    return {key: _largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(common_keys)}
+    return {
+        key: _pick_largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(common_keys)
+    }
 
 
-def _largest(counts: Counter[str]) -> Fabric:
+def _pick_largest(counts: Counter[str]) -> Fabric:
     """Return the most common fabric value and its number of nodes; the first by name if several are equal."""
     value, nodes = min(((v, n) for v, n in counts.items() if v), key=lambda item: (-item[1], item[0]), default=("", 0))
     return Fabric(value=value, nodes=nodes)
 
 
-def _min_allocatable(nodes: Sequence[Manifest]) -> Amounts | None:
+def _compute_min_allocatable(nodes: Sequence[Manifest]) -> Amounts | None:
     """Return the CPU and memory that every node can allocate; None unless all nodes report both."""
     reports = [section(node, "status", "allocatable") for node in nodes]
     cpu, memory = (min((report.get(name, 0) for report in reports), default=0) for name in _UNITS)
     return Amounts(cpu=str(cpu), memory=f"{memory}Gi") if cpu and memory else None
 
 
-def _node_problem(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
+def _find_node_problem(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
     """Return why a node cannot run pods with the devices of its class; empty when it can."""
     name = node["metadata"]["name"]
     if problem := unfit(node):
         return f"node {name} {problem}"
     return next(
-        (f"node {name} {problem}" for device in devices if (problem := _missing_devices(device, name, stock))), ""
+        (f"node {name} {problem}" for device in devices if (problem := _find_missing_devices(device, name, stock))), ""
     )
 
 
-def _missing_devices(device: PublishedDevice, node: str, stock: _Stock) -> str:
+def _find_missing_devices(device: PublishedDevice, node: str, stock: _Stock) -> str:
     """Return what a node is missing of the devices in one entry of its class; empty when it has enough."""
     if device.claim == "Synthetic" or device.driver in stock.of_none:
         return ""
@@ -184,19 +186,19 @@ def _missing_devices(device: PublishedDevice, node: str, stock: _Stock) -> str:
 
 def _fits(device: PublishedDevice, capacity: Mapping[str, str]) -> bool:
     """True if a published device has at least every declared capacity. Attributes are not compared."""
-    published = {_in_domain(name, device.driver): amount for name, amount in capacity.items()}
+    published = {_qualify(name, device.driver): amount for name, amount in capacity.items()}
     return all(
-        (amount := published.get(_in_domain(name, device.driver))) is not None and _at_least(amount, declared.value)
+        (amount := published.get(_qualify(name, device.driver))) is not None and _is_at_least(amount, declared.value)
         for name, declared in device.capacity.items()
     )
 
 
-def _in_domain(name: str, driver: str) -> str:
+def _qualify(name: str, driver: str) -> str:
     """Return a device attribute's full name: names without a domain are in the driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _at_least(published: str, declared: str) -> bool:
+def _is_at_least(published: str, declared: str) -> bool:
     """True if the published amount is at least the declared one, or if either cannot be parsed."""
     try:
         return not quantity.parse(published) < quantity.parse(declared)

@@ -47,7 +47,7 @@ LEAST_LATENCY = 50
 """Milliseconds; smaller values are reported as this, since they vary with the load of the operator."""
 
 
-def _deleted_secret_message(observed: Observed) -> str:
+def _describe_deleted_secret(observed: Observed) -> str:
     """Return the message for a kubeconfig Secret that only the finalizer keeps; else empty."""
     if not observed.secrets.terminating:
         return ""
@@ -72,7 +72,7 @@ def in_service(seen: Observed, state: ClusterState) -> Plan:
     note = (
         f"{seen.named} is reached as before, but {seen.kubeconfig}"
         if seen.kubeconfig
-        else _deleted_secret_message(seen)
+        else _describe_deleted_secret(seen)
     )
     message = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
     gateway = gateway_status(seen, serving)
@@ -88,14 +88,14 @@ def in_service(seen: Observed, state: ClusterState) -> Plan:
         ready,
         secured,
         pools_valid(seen, resolved),
-        _gpu_ready(seen, state, nodes),
-        _ready(seen, state, resolved, ready),
-        *_ownership_conditions(seen, state),
+        _build_gpu_ready(seen, state, nodes),
+        _build_ready(seen, state, resolved, ready),
+        *_build_ownership(seen, state),
     )
     changes = {
         "gateway": gateway,
         "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(state.hardware, ClientError)),
-        "observed": _observed_cluster(seen, state, nodes),
+        "observed": _build_observed(seen, state, nodes),
         "orphans": len(state.orphans) if state.orphans is not None else None,
     }
     add_finalizer = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
@@ -120,7 +120,7 @@ def in_service(seen: Observed, state: ClusterState) -> Plan:
     )
 
 
-def _gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
+def _build_gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
     """Return the GPUReady condition: unknown, devices missing, nodes missing or all present."""
     if isinstance(state.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
@@ -129,11 +129,11 @@ def _gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str, Pool
     if state.hardware is None:
         return GPUReady.NOT_SEEN.condition(observed.now, message=UNLISTED)
     pools = {pool.name: pool for pool in observed.cluster.spec.node_pools}
-    too_few = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.nodes < _at_least(pools[name])}
+    too_few = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.nodes < _get_min_nodes(pools[name])}
     unusable = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.lacking}
     remedy = ": label them, or correct nodeCount" if observed.cluster.spec.cluster.source == "Existing" else ""
     messages = [
-        f"pool {name}: {pool_nodes.nodes} of {counted(_at_least(pools[name]), 'node')} with the label "
+        f"pool {name}: {pool_nodes.nodes} of {counted(_get_min_nodes(pools[name]), 'node')} with the label "
         f"{labels.POOL}={name}{remedy}"
         for name, pool_nodes in too_few.items()
     ]
@@ -150,7 +150,7 @@ def _gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str, Pool
     return GPUReady.ALL_PRESENT.condition(observed.now)
 
 
-def _ownership_conditions(observed: Observed, state: ClusterState) -> Iterator[Condition]:
+def _build_ownership(observed: Observed, state: ClusterState) -> Iterator[Condition]:
     """Yield the ObjectsOwned condition; nothing while no sweep for orphans has finished."""
     if state.orphans:
         message = (
@@ -162,17 +162,17 @@ def _ownership_conditions(observed: Observed, state: ClusterState) -> Iterator[C
         yield ObjectsOwned.ALL_OWNED.condition(observed.now)
 
 
-def _at_least(pool: NodePool) -> int:
+def _get_min_nodes(pool: NodePool) -> int:
     """Return the number of nodes that a pool must always have."""
     return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
 
 
-def _observed_cluster(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
+def _build_observed(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
     """Return the status fields that describe the cluster itself: version, latency, identity, APIs and pools."""
     last = observed.cluster.status.observed if observed.cluster.status else None
     return ObservedCluster(
         version=state.version,
-        latency_ms=_latency(state.latency, last.latency_ms if last else None),
+        latency_ms=_compute_latency(state.latency, last.latency_ms if last else None),
         identity=state.registered.identity or None,
         apis=tuple(sorted(state.apis)),
         pools=tuple(
@@ -182,7 +182,7 @@ def _observed_cluster(observed: Observed, state: ClusterState, nodes: Mapping[st
     )
 
 
-def _latency(seconds: float | None, last: int | None) -> int | None:
+def _compute_latency(seconds: float | None, last: int | None) -> int | None:
     """Return the latency in milliseconds; the old value unless it changed threefold, to save status writes."""
     if seconds is None:
         return last
@@ -190,7 +190,7 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= current <= last * 3 else current
 
 
-def _ready(observed: Observed, state: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
+def _build_ready(observed: Observed, state: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
     """Return the Ready condition: True if models can be placed on the cluster.
 
     A pool with a broken class keeps its last good devices and does not affect other pools.

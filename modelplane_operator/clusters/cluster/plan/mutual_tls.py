@@ -127,7 +127,7 @@ def doors(  # noqa: PLR0917 - what decides
     proves = certificate_secret is not None and live is not None and (secured(live) or known == name)
     http = not hub.wanted or (live is not None and is_open(live) and not closed)
     # After mutual TLS is turned off, http is open before requests are sent to it.
-    opening = not hub.wanted and live is not None and is_open(live) and _all_listening(live)
+    opening = not hub.wanted and live is not None and is_open(live) and _is_listening(live)
     return Doors(
         https=True,
         http=http,
@@ -153,6 +153,6 @@ def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetim
     return max((datetime.fromisoformat(item) + LEARNT - now for item in times if item), default=LEARNT)
 
 
-def _all_listening(gateway: Manifest) -> bool:
+def _is_listening(gateway: Manifest) -> bool:
     """True if every desired listener of the Gateway works."""
     return working(gateway) >= {listener["name"] for listener in gateway["spec"].get("listeners") or ()}

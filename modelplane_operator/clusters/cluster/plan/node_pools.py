@@ -26,12 +26,14 @@ KEPT_BYTES = 1 << 18  # bytes of JSON kept in the cache; a class has less than o
 
 def published(known: InferenceClass) -> tuple[PublishedDevice, ...]:
     """Return the devices of a class in the form that a cluster publishes."""
-    return tuple(_published(_by_content(device)) for device in known.spec.devices)
+    return tuple(_publish(_key_by_content(device)) for device in known.spec.devices)
 
 
 def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
     """Return one sentence for each value of the devices that cannot be read or claimed, in a stable order."""
-    return tuple(f"device {device.name}: {problem}" for device in devices for problem in _problems(_by_content(device)))
+    return tuple(
+        f"device {device.name}: {problem}" for device in devices for problem in _find_problems(_key_by_content(device))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,42 +143,42 @@ class _Device(Generic[D]):
     read: D = field(compare=False)
 
 
-def _by_content(device: D) -> _Device[D]:
+def _key_by_content(device: D) -> _Device[D]:
     return _Device(device.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True), device)
 
 
-def _size(device: _Device[Any]) -> int:
+def _get_size(device: _Device[Any]) -> int:
     """Return the size of an entry in the cache."""
     return len(device.text)
 
 
-@remembered(most=KEPT_BYTES, size=_size)
-def _published(device: _Device[ClassDevice]) -> PublishedDevice:
+@remembered(most=KEPT_BYTES, size=_get_size)
+def _publish(device: _Device[ClassDevice]) -> PublishedDevice:
     """Return the published form of a class's device; cached by its content."""
     read = device.read
     return PublishedDevice.model_validate({**read.to_manifest(), "claim": read.claim, "count": read.count})
 
 
-@remembered(most=KEPT_BYTES, size=_size)
-def _problems(device: _Device[PublishedDevice]) -> tuple[str, ...]:
+@remembered(most=KEPT_BYTES, size=_get_size)
+def _find_problems(device: _Device[PublishedDevice]) -> tuple[str, ...]:
     """Return the problems of a device; cached by its content."""
-    return tuple(_device_problems(device.read))
+    return tuple(_check_device(device.read))
 
 
-def _device_problems(device: PublishedDevice) -> Iterator[str]:
+def _check_device(device: PublishedDevice) -> Iterator[str]:
     """Yield what is wrong with a device: malformed values, and names that no driver can publish."""
     yield from read_device(device).device.malformed
     # names of devices without claims are only read by the operator's own scheduler
     claimed = device.claim != "Synthetic"
     for what, keys in (("attribute", device.attributes), ("capacity", device.capacity)):
-        yield from _illegal_keys(what, keys, device.driver, claimed=claimed)
+        yield from _check_keys(what, keys, device.driver, claimed=claimed)
     if claimed and not (re.fullmatch(_DOMAIN, device.driver) and len(device.driver) <= DRIVER_LENGTH):
         yield f'driver "{device.driver}" is not a DNS name of at most {DRIVER_LENGTH} characters'
     if claimed and not re.fullmatch(_DOMAIN, device.device_class_name or ""):
         yield f'deviceClassName "{device.device_class_name or ""}" is not a DNS name'
 
 
-def _illegal_keys(what: str, keys: Iterable[str], driver: str, *, claimed: bool) -> Iterator[str]:
+def _check_keys(what: str, keys: Iterable[str], driver: str, *, claimed: bool) -> Iterator[str]:
     """Yield a problem for each key that no driver can publish, and for each key that is written in two ways."""
     full = {key: key if "/" in key else f"{driver}/{key}" for key in sorted(keys)}
     times = Counter(full.values())

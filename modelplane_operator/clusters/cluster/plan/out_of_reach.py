@@ -29,7 +29,7 @@ def waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
 def unreachable(seen: Observed, error: ClientError) -> Plan:
     """Return a plan that changes nothing but conditions: the cluster does not answer, or its responses are unusable."""
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
-    started_at = _transition_time(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
+    started_at = _get_transition_time(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
     address = f" ({seen.server})" if seen.server else ""
     message = f"{seen.named} {_describe_error(error)} since {started_at}: {error}{address}"
     resolved = resolved_pools(seen)
@@ -55,7 +55,7 @@ def _describe_error(error: ClientError) -> str:
             return "has not answered"
 
 
-def _transition_time(observed: Observed, reason: ConditionType) -> datetime:
+def _get_transition_time(observed: Observed, reason: ConditionType) -> datetime:
     """Return when the condition got this reason's status; now if it does not have that yet."""
     for current in observed.cluster.conditions:
         if (current.type, current.status) == (reason.type, reason.status):

@@ -38,7 +38,7 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     problem = ""
     try:
         steps = (KEEP, Apply(render_infrastructure(seen.cluster, seen.classes, seen.removed_pools)))
-        problem = _lasting_problem(seen.infrastructure) if seen.connected else ""
+        problem = _find_lasting_problem(seen.infrastructure) if seen.connected else ""
     except CannotMake as error:
         problem = str(error)
     seen = replace(seen, problem=problem)
@@ -58,11 +58,11 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
         missing = any(pool.class_name not in seen.classes for pool in seen.cluster.spec.node_pools)
         plan = waiting(seen, ClusterReady.WAITING_FOR_CLASSES if missing else reason, problem)
     else:
-        plan = waiting(seen, ClusterReady.PROVISIONING, _progress(seen))
+        plan = waiting(seen, ClusterReady.PROVISIONING, _describe_progress(seen))
     return replace(plan, steps=(*steps, *plan.steps))
 
 
-def _lasting_problem(infrastructure: Manifest | None) -> str:
+def _find_lasting_problem(infrastructure: Manifest | None) -> str:
     """Return the lasting problem that the cloud's object reports; empty if there is none."""
     reported = (
         ((condition(infrastructure, condition_type), bad_status) for condition_type, bad_status in _PROBLEM_CONDITIONS)
@@ -80,7 +80,7 @@ def _lasting_problem(infrastructure: Manifest | None) -> str:
     return f"{infrastructure['kind']} {key_of(infrastructure)}: {message}" if infrastructure and message else ""
 
 
-def _progress(observed: Observed) -> str:
+def _describe_progress(observed: Observed) -> str:
     """Return the message about the progress of the cloud's object."""
     infrastructure = observed.infrastructure
     if infrastructure is None:

@@ -20,7 +20,7 @@ def renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
     """
     existing, token = seen.cluster.spec.cluster.existing, seen.token
     secret = existing.secret_ref if existing and existing.credential_renewal != "Never" else None
-    if secret is None or token is None or _out_of_reach(seen):
+    if secret is None or token is None or _is_out_of_reach(seen):
         return None
     renew_at = token.since + token.lasts / 2
     if seen.token_seen is not None:
@@ -31,6 +31,6 @@ def renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
     return renew_at, RenewToken(name, account, seconds, secret_key, secret.key)
 
 
-def _out_of_reach(observed: Observed) -> bool:
+def _is_out_of_reach(observed: Observed) -> bool:
     """True if the cluster cannot issue a token, or the Secret no longer holds the kubeconfig in use."""
     return observed.unreachable is not None or observed.kubeconfig is not None or not observed.connected

@@ -116,11 +116,11 @@ def from_stack(seen: Observed) -> ClusterServing:
 
 def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
     """Return the serving of a cluster whose gateway the operator creates directly, with Envoy Gateway there."""
-    if missing := _missing_software(state):
+    if missing := _list_missing_software(state):
         message = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
         return ClusterServing(
             BackendReady.NOT_INSTALLED.condition(seen.now, message=message),
-            _gateway_address(state),
+            _get_gateway_address(state),
             requeue_after=REQUEUE_AFTER,
         )
     cluster = seen.cluster.metadata.name
@@ -144,10 +144,10 @@ def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
     )
     steps = (*first, *desired_doors.issued(), *last_steps)
     # Steps that will likely be forbidden come last, so that they block no others.
-    steps = tuple(sorted(steps, key=lambda step: _step_type(step) in state.forbidden))
-    address = _gateway_address(state)
+    steps = tuple(sorted(steps, key=lambda step: _get_step_type(step) in state.forbidden))
+    address = _get_gateway_address(state)
     return ClusterServing(
-        _own_gateway_ready(seen, state, address, shut=desired_doors.shut),
+        _build_own_gateway_ready(seen, state, address, shut=desired_doors.shut),
         address,
         steps,
         server_name=desired_doors.server_name,
@@ -156,12 +156,12 @@ def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
     )
 
 
-def _step_type(step: Apply | Issue) -> ResourceType:
+def _get_step_type(step: Apply | Issue) -> ResourceType:
     """Return the type of the object that a step creates."""
     return type_of(step.manifest) if isinstance(step, Apply) else SECRET
 
 
-def _own_gateway_ready(observed: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
+def _build_own_gateway_ready(observed: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
     """Return the BackendReady condition of a gateway that the operator creates directly."""
     if address:
         message = f"the gateway of {observed.named} is of before this operator ran Helm, which installs nothing there"
@@ -175,14 +175,14 @@ def _own_gateway_ready(observed: Observed, state: ClusterState, address: str | N
     return BackendReady.INSTALLING.condition(observed.now, message=message)
 
 
-def _missing_software(state: ClusterState) -> str:
+def _list_missing_software(state: ClusterState) -> str:
     """Return the required APIs that the cluster does not serve, as prose; empty when it serves all."""
     needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
     needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
     return " and ".join(description for name, description in needed.items() if name not in state.apis)
 
 
-def _gateway_address(state: ClusterState) -> str | None:
+def _get_gateway_address(state: ClusterState) -> str | None:
     """Return the address of the cluster's gateway; None until the gateway is programmed."""
     gateway = gateway_among(state.children)
     if gateway is None or not condition(gateway, "Programmed").is_true:

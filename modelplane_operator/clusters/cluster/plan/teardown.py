@@ -44,18 +44,18 @@ def teardown(seen: Observed) -> Plan:
             "they stay for want of another place: make room elsewhere, or end them all the same by annotating the "
             f'InferenceCluster with {labels.FORCE_DRAIN}="true"'
         )
-        return _deletion_plan(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
+        return _build_deletion_plan(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
     if is_emptied(seen.cluster.status) or never_reached(seen):
-        return _delete_infrastructure(seen) if seen.infrastructure is not None else Plan(_release_steps(seen))
+        return _delete_infrastructure(seen) if seen.infrastructure is not None else Plan(_build_release_steps(seen))
     if seen.state is None:
         reason = seen.unreachable or seen.forbidden or seen.kubeconfig
         if reason is None:
             return Plan(requeue_after=REQUEUE_SOON)
         message = f"{seen.named} cannot be cleaned up: {reason}; {_ABANDON} to leave all there"
-        return _deletion_plan(seen, "Unreachable", [], message)
+        return _build_deletion_plan(seen, "Unreachable", [], message)
     if seen.state.others:
         remedy = f"delete them there if nobody else does, or {_ABANDON} to leave them"
-        return _deletion_plan(
+        return _build_deletion_plan(
             seen, "DrainServing", seen.state.others, f"objects of models are left on {seen.named}", remedy=remedy
         )
     return _uninstall(seen, seen.state)
@@ -70,7 +70,7 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
         return _report_spared(observed, state) if state.spared else _report_emptied(observed)
     descriptions = [f"{child['kind']} {key_of(child)}" for child in reversed(remaining)]
     steps: tuple[Step, ...] = (delete(remaining[-1], cluster=observed.cluster.metadata.name),)
-    return _deletion_plan(
+    return _build_deletion_plan(
         observed, "UninstallServingStack", descriptions, f"the gateway of {observed.named} is being deleted", steps
     )
 
@@ -79,7 +79,7 @@ def _report_spared(observed: Observed, state: ClusterState) -> Plan:
     """Report the tenant namespaces that stay on the cluster (see `is_emptied`)."""
     reason = "others have something in them, or nobody knows whose they are"
     message = f"namespaces stay on {observed.named}, as {reason}: {listed(state.spared)}"
-    return replace(_deletion_plan(observed, "UninstallServingStack", [], message), requeue_after=REQUEUE_SOON)
+    return replace(_build_deletion_plan(observed, "UninstallServingStack", [], message), requeue_after=REQUEUE_SOON)
 
 
 def _delete_stack(observed: Observed, stack: Manifest) -> Plan:
@@ -88,24 +88,24 @@ def _delete_stack(observed: Observed, stack: Manifest) -> Plan:
     if not observed.helm:
         reason = "this operator runs no Helm to take it away"
     blocking = [f"ServingStack {key_of(stack)}{f' ({reason})' if reason else ''}"]
-    return _deletion_plan(
+    return _build_deletion_plan(
         observed,
         "UninstallServingStack",
         blocking,
         f"the software of {observed.named} is being uninstalled",
-        _stack_deletion(observed),
+        _delete_stack_step(observed),
     )
 
 
 def _delete_infrastructure(observed: Observed) -> Plan:
     """Delete the cloud's object and wait: its own finalizer holds it until the cloud has deleted everything."""
     steps, remaining = ended(observed)
-    return _deletion_plan(
+    return _build_deletion_plan(
         observed,
         "DeleteCluster",
         [remaining],
         f"the cloud is taking {observed.named} down",
-        (*_stack_deletion(observed), *steps),
+        (*_delete_stack_step(observed), *steps),
     )
 
 
@@ -114,7 +114,7 @@ def _abandon(observed: Observed) -> Plan:
     message = f"{observed.named} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
     abandoned = ClusterReady.ABANDONED.condition(observed.now, message=message)
     if any((item.type, item.reason) == (abandoned.type, abandoned.reason) for item in observed.cluster.conditions):
-        return Plan(_release_steps(observed))
+        return Plan(_build_release_steps(observed))
     return Plan(status=status_of(observed, resolved_pools(observed), (abandoned,)), requeue_after=REQUEUE_SOON)
 
 
@@ -125,7 +125,7 @@ def _report_emptied(observed: Observed) -> Plan:
     that crashed in between could not read the cluster again.
     """
     return replace(
-        _deletion_plan(observed, "UninstallServingStack", [], f"nothing is left on {observed.named}"),
+        _build_deletion_plan(observed, "UninstallServingStack", [], f"nothing is left on {observed.named}"),
         requeue_after=REQUEUE_SOON,
     )
 
@@ -138,19 +138,19 @@ def is_emptied(status: object) -> bool:
     return deletion.phase == "UninstallServingStack" and not deletion.waiting_for
 
 
-def _stack_deletion(observed: Observed) -> tuple[Step, ...]:
+def _delete_stack_step(observed: Observed) -> tuple[Step, ...]:
     """Return the step that deletes the stack, unless it is gone or already being deleted."""
     return (delete(observed.stack),) if observed.stack is not None and not is_terminating(observed.stack) else ()
 
 
-def _release_steps(observed: Observed) -> tuple[Step, ...]:
+def _build_release_steps(observed: Observed) -> tuple[Step, ...]:
     """Return the steps that delete the stack and remove the finalizers of the Secret and the cluster."""
     secret = observed.secrets.mine
     remove_finalizer = (SetFinalizer(SECRET, secret, present=False),) if secret and not observed.secrets.theirs else ()
-    return (*_stack_deletion(observed), *remove_finalizer, LET_GO)
+    return (*_delete_stack_step(observed), *remove_finalizer, LET_GO)
 
 
-def _deletion_plan(
+def _build_deletion_plan(
     observed: Observed,
     phase: DeletionPhase,
     blocking: Sequence[str],

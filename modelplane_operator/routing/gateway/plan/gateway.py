@@ -60,19 +60,25 @@ def serve(seen: Observed) -> Plan:
         terminating = Ready.DELETING.condition(seen.now, message="The Gateway and its GatewayClass are being deleted")
         return Plan(status=last_status.model_copy(update={"conditions": (terminating,)}))
     if not seen.served:
-        return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
+        return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _build_not_served(seen))
     spec = keeping_balancer(gateway.spec, service_annotations(seen.children))
     desired = render_inference_gateway(gateway.model_copy(update={"spec": spec}))
     # The namespace belongs to the administrator: it is created if missing, and never changed or deleted.
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
     create_namespace = () if seen.namespace else (Create(namespace),)
     removals = prune(seen.children, desired, owner=gateway.metadata.uid or "")
-    steps = (*create_namespace, *_key_path_steps(seen), *_certificate_steps(seen), *map(Apply, desired), *removals)
+    steps = (
+        *create_namespace,
+        *_build_key_path_steps(seen),
+        *_build_certificate_steps(seen),
+        *map(Apply, desired),
+        *removals,
+    )
     accepts_unsigned = seen.key_paths is None or unsigned_until(seen.key_paths) is None
-    return Plan(steps, _status(seen), UNSIGNED_SECONDS if accepts_unsigned else None)
+    return Plan(steps, _build_status(seen), UNSIGNED_SECONDS if accepts_unsigned else None)
 
 
-def _key_path_steps(observed: Observed) -> Iterator[Step]:
+def _build_key_path_steps(observed: Observed) -> Iterator[Step]:
     """Yield the step that creates the Secret for signing paths, or ends the time in which unsigned paths are accepted.
 
     The Secret has no owner: guards keep working while there is no InferenceGateway.
@@ -91,7 +97,7 @@ def _key_path_steps(observed: Observed) -> Iterator[Step]:
         )
 
 
-def _certificate_steps(observed: Observed) -> Iterator[Step]:
+def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
     """Yield the steps that issue and renew the hub's certificates, and delete expired authorities.
 
     While mutual TLS is off, nothing is changed. If it was on and the spec has not turned it off, clusters are still
@@ -99,13 +105,13 @@ def _certificate_steps(observed: Observed) -> Iterator[Step]:
     """
     gateway, existing = observed.gateway, authorities(observed.secrets)
     # Clusters still trust an authority after its InferenceGateway was deleted to be applied again.
-    yield from (Replace(_unowned(item)) for item in observed.secrets if _is_owned_authority(item))
-    reason = _mutual_tls(observed)[0]
+    yield from (Replace(_drop_owners(item)) for item in observed.secrets if _is_owned_authority(item))
+    reason = _decide_mutual_tls(observed)[0]
     still_needed = reason is MutualTLSReady.NOT_OFFERED and data_plane(gateway).PRESENTS_CERTIFICATE and bool(existing)
     if not (reason.wanted or still_needed):
         return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
-    unowned = _unowned({"metadata": metadata})["metadata"]
+    unowned = _drop_owners({"metadata": metadata})["metadata"]
     if (authority := new_authority(observed.secrets, observed.now, unowned)) is not None:
         yield authority
     if (trusted := trust(existing, observed.now)) is not None:
@@ -122,7 +128,7 @@ def _is_owned_authority(secret: Manifest) -> bool:
     return authority and not is_terminating(secret) and bool(secret["metadata"].get("ownerReferences"))
 
 
-def _unowned(secret: Manifest) -> Manifest:
+def _drop_owners(secret: Manifest) -> Manifest:
     """Return the Secret without owner references."""
     metadata = {name: value for name, value in secret["metadata"].items() if name != "ownerReferences"}
     return {**secret, "metadata": metadata}
@@ -133,7 +139,7 @@ def _find_secret(observed: Observed, name: str) -> Manifest | None:
     return next((secret for secret in observed.secrets if key_of(secret).name == name), None)
 
 
-def _mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
+def _decide_mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
     """Return the reason of MutualTLSReady and its message."""
     mode, backend = observed.gateway.spec.mutual_tls, observed.gateway.spec.backend
     if mode == "Never":
@@ -157,7 +163,7 @@ def _was_in_use(observed: Observed) -> bool:
     return is_true(observed.gateway.conditions, MutualTLSReady)
 
 
-def _not_served(observed: Observed) -> InferenceGatewayStatus:
+def _build_not_served(observed: Observed) -> InferenceGatewayStatus:
     """Return the status of an InferenceGateway with another name, which does nothing."""
     default_name = names.DEFAULT_GATEWAY
     served = f"Models are served through the InferenceGateway named {default_name}; this one does nothing: delete it"
@@ -165,25 +171,29 @@ def _not_served(observed: Observed) -> InferenceGatewayStatus:
     return InferenceGatewayStatus(conditions=(not_served, not_ready(KIND, not_served)))
 
 
-def _status(observed: Observed) -> InferenceGatewayStatus:
+def _build_status(observed: Observed) -> InferenceGatewayStatus:
     """Return the status: address, URL and conditions."""
-    plane, live, tls = data_plane(observed.gateway), _child(observed, GATEWAY, HUB_GATEWAY), observed.gateway.spec.tls
+    plane, live, tls = (
+        data_plane(observed.gateway),
+        _find_child(observed, GATEWAY, HUB_GATEWAY),
+        observed.gateway.spec.tls,
+    )
     last_status = observed.gateway.status or InferenceGatewayStatus()
     # The address is kept, since the URLs of all services begin with it: a deleted Gateway may be created again.
     observed_address = address_of(live) if live else None
     address = observed_address or last_status.address
-    secured, tls_problem = _secured(tls, live) if tls else (TLSReady.NOT_ASKED, "")
-    url = _models_url(tls, address, last_status.url, secured=secured is TLSReady.SERVED)
-    gateway_class = _child(observed, GATEWAY_CLASS, Key("", plane.GATEWAY_CLASS))
-    controller = "".join(_problems_of(f"GatewayClass {plane.GATEWAY_CLASS}", gateway_class, "Accepted"))
+    secured, tls_problem = _decide_secured(tls, live) if tls else (TLSReady.NOT_ASKED, "")
+    url = _choose_url(tls, address, last_status.url, secured=secured is TLSReady.SERVED)
+    gateway_class = _find_child(observed, GATEWAY_CLASS, Key("", plane.GATEWAY_CLASS))
+    controller = "".join(_find_problems(f"GatewayClass {plane.GATEWAY_CLASS}", gateway_class, "Accepted"))
     remedy = f": {GIVE_ADDRESSES}" if live and not controller else ""
     problems = [
         *([controller] if controller else []),
-        *_problems_of(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
+        *_find_problems(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
         *([] if observed_address else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address{remedy}"]),
         *([tls_problem] if tls_problem else []),
     ]
-    mutual, mutual_message = _mutual_tls(observed)
+    mutual, mutual_message = _decide_mutual_tls(observed)
     healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
     runs = healthy.condition(observed.now, message=controller)
     listens = secured.condition(
@@ -197,7 +207,7 @@ def _status(observed: Observed) -> InferenceGatewayStatus:
     return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
 
 
-def _models_url(tls: TLS | None, address: str | None, previous: str | None, *, secured: bool) -> str | None:
+def _choose_url(tls: TLS | None, address: str | None, previous: str | None, *, secured: bool) -> str | None:
     """Return the beginning of models' URLs.
 
     Once it is https it stays so, lest clients send keys unencrypted.
@@ -212,11 +222,11 @@ def _models_url(tls: TLS | None, address: str | None, previous: str | None, *, s
     return url_of(address) if address else None
 
 
-def _secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
+def _decide_secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
     """Return the reason of TLSReady, and the message of the first https listener that does not work."""
     by_name = {listener["name"]: listener for listener in entries(live or {}, "status", "listeners")}
     for name, hostname in secure_listeners(tls).items():
-        reason, listener_message = _listener_state(live, by_name.get(name, {})) if live else _UNSEEN
+        reason, listener_message = _decide_listener(live, by_name.get(name, {})) if live else _UNSEEN
         if reason is TLSReady.CERTIFICATE_UNUSABLE:
             return reason, f"Secret {names.SYSTEM_NAMESPACE}/{tls.secret_ref.name} cannot be used: {listener_message}"
         if reason is TLSReady.CONFIGURING:
@@ -227,7 +237,7 @@ def _secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
 _UNSEEN: Final = (TLSReady.CONFIGURING, "no gateway controller has looked at it")
 
 
-def _listener_state(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
+def _decide_listener(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
     """Return the reason of TLSReady for one listener, with its controller's message."""
     for aspect, reason in (
         ("ResolvedRefs", TLSReady.CERTIFICATE_UNUSABLE),
@@ -240,12 +250,12 @@ def _listener_state(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
     return (TLSReady.SERVED, "") if condition(live, "Programmed", listener).current else _UNSEEN
 
 
-def _child(observed: Observed, kind: ResourceType, key: Key) -> Manifest | None:
+def _find_child(observed: Observed, kind: ResourceType, key: Key) -> Manifest | None:
     """Return the child of this type and key; None if there is none."""
     return next((child for child in observed.children if (type_of(child), key_of(child)) == (kind, key)), None)
 
 
-def _problems_of(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
+def _find_problems(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
     """Yield why a child does not have a condition yet, by what its controller reports for its current generation."""
     if live is None:
         yield f"{name} is not there yet"

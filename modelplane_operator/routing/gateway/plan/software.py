@@ -47,10 +47,10 @@ AT_REST = 60.0  # seconds between polls of releases and pods, which users may ch
 def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     """Return the plan that installs the software, and then executes the plan `served`."""
     gateway = seen.gateway
-    spec = keeping_balancer(gateway.spec, _service_annotations(charts))
+    spec = keeping_balancer(gateway.spec, _find_service_annotations(charts))
     components = gateway_parts(gateway.model_copy(update={"spec": spec}), seen.allowed)
     statuses = judge(components, charts)
-    routable, installed = _routable(statuses), all(item.runs for item in statuses)
+    routable, installed = _is_routable(statuses), all(item.runs for item in statuses)
     steps: list[Step] = [KEEP, *map(Apply, seen.definitions)]
     steps += (Apply(item) for item in render_namespaces(gateway) if item["metadata"]["name"] not in seen.taken)
     steps += (item.step for item in statuses if item.step is not None)
@@ -70,10 +70,10 @@ def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     delays += (
         [REQUEUE_AFTER] if obsolete else [UNREADY] if any(item.state == "Starting" for item in statuses) else [AT_REST]
     )
-    return Plan(tuple(steps), _status(seen, statuses, served), requeue_after=min(delays))
+    return Plan(tuple(steps), _build_status(seen, statuses, served), requeue_after=min(delays))
 
 
-def _service_annotations(charts: ObservedCharts) -> Mapping[str, str] | None:
+def _find_service_annotations(charts: ObservedCharts) -> Mapping[str, str] | None:
     """Return the annotations with which Traefik's Service was deployed; None without Traefik."""
     deployed = (charts.deployed(key) for key in charts.history)
     contents = (charts.contents.get((item.release, item.number)) for item in deployed if item)
@@ -87,16 +87,18 @@ def _has_remnants(observed: Observed) -> bool:
     return any((type_of(manifest), key_of(manifest)) not in desired for manifest in observed.children)
 
 
-def _routable(statuses: Iterable[ChartStatus]) -> bool:
+def _is_routable(statuses: Iterable[ChartStatus]) -> bool:
     """True if the software that serves the Gateway is deployed; an address may follow later."""
     return all(chart_status.runs for chart_status in statuses if chart_status.part.name != METALLB)
 
 
-def _status(observed: Observed, statuses: Sequence[ChartStatus], served: Plan) -> InferenceGatewayStatus:
+def _build_status(observed: Observed, statuses: Sequence[ChartStatus], served: Plan) -> InferenceGatewayStatus:
     """Return the status of the Gateway, with conditions replaced where the state of charts matters more."""
     now, problems = observed.now, "; ".join(lacking(statuses))
     last_status = observed.gateway.status or InferenceGatewayStatus()
-    base = served.status if _routable(statuses) and isinstance(served.status, InferenceGatewayStatus) else last_status
+    base = (
+        served.status if _is_routable(statuses) and isinstance(served.status, InferenceGatewayStatus) else last_status
+    )
     if problems:
         failed = any(item.state == "Failed" and not item.runs for item in statuses)
         reason = ControllerReady.INSTALL_FAILED if failed else ControllerReady.INSTALLING
@@ -105,14 +107,14 @@ def _status(observed: Observed, statuses: Sequence[ChartStatus], served: Plan) -
     else:
         overrides = {
             item.type: item
-            for item in (_change_condition(observed, statuses), _presenting_soon(observed, statuses, base))
+            for item in (_build_change(observed, statuses), _build_preparing(observed, statuses, base))
             if item
         }
         conditions = tuple(overrides.get(item.type, item) for item in base.conditions)
     return base.model_copy(update={"conditions": conditions})
 
 
-def _presenting_soon(
+def _build_preparing(
     observed: Observed, statuses: Iterable[ChartStatus], base_status: InferenceGatewayStatus
 ) -> Condition | None:
     """Return MutualTLSReady as preparing while the running version presents no certificate yet; else None.
@@ -128,7 +130,7 @@ def _presenting_soon(
     )
 
 
-def _change_condition(observed: Observed, statuses: Iterable[ChartStatus]) -> Condition | None:
+def _build_change(observed: Observed, statuses: Iterable[ChartStatus]) -> Condition | None:
     """Return the condition of an upgrade that is running or failed while the old version serves; else None."""
     for reason, states in (
         (ControllerReady.ROLLED_BACK, {"Failed", "RollingBack", "RolledBack"}),
@@ -152,16 +154,16 @@ def teardown(seen: Observed, charts: ObservedCharts) -> Plan:
     if children := seen.children:
         next_child = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if is_terminating(next_child) else (delete(next_child),)
-        return _deletion_plan(
+        return _build_deletion_plan(
             seen, f"waiting for what is being deleted: {next_child['kind']} {key_of(next_child)}", *steps
         )
     if seen.balancer:
-        return _deletion_plan(seen, f"load balancer {seen.balancer} is being taken away")
+        return _build_deletion_plan(seen, f"load balancer {seen.balancer} is being taken away")
     if not charts.releases:
         return Plan((LET_GO,))
     next_release = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
     message, step = remove(next_release, charts)
-    return _deletion_plan(seen, message, *([step] if step else []))
+    return _build_deletion_plan(seen, message, *([step] if step else []))
 
 
 def leave(seen: Observed) -> Plan:
@@ -169,10 +171,10 @@ def leave(seen: Observed) -> Plan:
     if seen.gateway.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
     message = "the charts of the hub gateway go as soon as the operator may use Helm on the hub again"
-    return _deletion_plan(seen, f'{message}; annotate it with {labels.ABANDON}="true" to leave them')
+    return _build_deletion_plan(seen, f'{message}; annotate it with {labels.ABANDON}="true" to leave them')
 
 
-def _deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
+def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
     """Return the plan of a step of the removal, with its message."""
     last_status = observed.gateway.status or InferenceGatewayStatus()
     terminating = Ready.DELETING.condition(observed.now, message=message)

@@ -83,7 +83,7 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             "spec": {
                 "gatewayClassName": plane.GATEWAY_CLASS,
                 # Always has http, by which the gateway calls itself (weights.py), even if clients may not use it.
-                "listeners": [_listener("web", "HTTP", plane.PORT), *_tls_listeners(gateway, plane)],
+                "listeners": [_build_listener("web", "HTTP", plane.PORT), *_build_tls_listeners(gateway, plane)],
             },
         },
         *plane.render_after(gateway),
@@ -95,7 +95,7 @@ def secure_listeners(tls: TLS) -> Mapping[str, str]:
     return {f"https-{number}": hostname for number, hostname in enumerate(tls.hostnames)}
 
 
-def _tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Manifest]:
+def _build_tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Manifest]:
     """Yield the https listeners."""
     tls = gateway.spec.tls
     if tls is None:
@@ -103,10 +103,10 @@ def _tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Mani
     certificate = {"group": "", "kind": "Secret", "name": tls.secret_ref.name}
     termination = {"mode": "Terminate", "certificateRefs": [certificate]}
     for name, hostname in secure_listeners(tls).items():
-        yield {**_listener(name, "HTTPS", plane.TLS_PORT), "hostname": hostname, "tls": termination}
+        yield {**_build_listener(name, "HTTPS", plane.TLS_PORT), "hostname": hostname, "tls": termination}
 
 
-def _listener(name: str, protocol: str, port: int) -> Manifest:
+def _build_listener(name: str, protocol: str, port: int) -> Manifest:
     """Return a listener for HTTPRoutes of all namespaces."""
     return {
         "name": name,

@@ -27,11 +27,11 @@ def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> t
     software = plane.software(gateway.spec)
     if software is None:
         return ()
-    balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
+    balancer = (_build_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
     return (*balancer, plane.chart(gateway, software, allowed))
 
 
-def _metallb(gateway: InferenceGateway) -> Component:
+def _build_metallb(gateway: InferenceGateway) -> Component:
     """Return the chart of MetalLB."""
     release = Key(METALLB_NAMESPACE, "mp-metallb")
     own_labels = owner_labels(gateway)
