@@ -261,7 +261,7 @@ def _get_version(manifest: Manifest) -> tuple[str, int | None]:
 
 
 async def _probe_gateway(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
-    """True if the gateway accepts https connections; probed until mutual TLS is first in use."""
+    """True if the gateway accepts https connections, which is probed until mutual TLS is first in use."""
     last = cluster.status.gateway if cluster.status else None
     address = section(stack or {}, "status", "gateway").get("address") or (last.address if last else None)
     if not address or (last and last.server_name):

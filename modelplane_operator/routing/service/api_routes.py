@@ -81,7 +81,7 @@ def _list_own_paths(replica: Manifest) -> tuple[str, ...]:
 
 
 def _has_working_picker(replica: Manifest) -> bool:
-    """True if the replica's endpoint picker works."""
+    """True if an endpoint picker selects the pods of the replica."""
     return condition(replica, PickerReady.__name__).reason == PickerReady.PICKING.reason
 
 
