@@ -1,1 +1,1 @@
-"""InferenceClusters, their ServingStacks and InferenceClasses."""
+"""InferenceCluster, ServingStack and InferenceClass."""

@@ -1,1 +1,1 @@
-"""How requests reach models: ModelEndpoints, ModelServices and InferenceGateways."""
+"""ModelEndpoint, ModelService and InferenceGateway."""

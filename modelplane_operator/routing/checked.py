@@ -1,4 +1,4 @@
-"""What is known of something that is asked again and again, as planning sees it."""
+"""The results of repeated checks, as an input of plans."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Checked(Generic[A]):
-    """What checks have met with since what is checked last changed."""
+    """The results of checks since the checked object last changed."""
 
     answer: A | None = None
-    """None: the first is on its way."""
+    """The last result; None before the first one."""
     failing: bool = field(default=False, kw_only=True)
-    """Whether the last ones have failed, as many in a row as are no accident."""
+    """True if so many checks in a row have failed that it is no accident."""

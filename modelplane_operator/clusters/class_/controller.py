@@ -1,4 +1,4 @@
-"""InferenceClass: the clusters that name it, and who wakes it."""
+"""The controller of InferenceClass: observes the clusters that reference it, and maps their changes to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLUSTERS = of(InferenceCluster)
 
 
 def class_names(cluster: Manifest) -> frozenset[str]:
-    """The classes that a cluster's pools name."""
+    """Return the names of the classes that a cluster's pools reference."""
     return frozenset(pool.get("className", "") for pool in cluster["spec"].get("nodePools") or ())
 
 
@@ -24,32 +24,41 @@ INDEXES: Indexes = {CLUSTERS: {"class": class_names}}
 
 
 async def observe(known: InferenceClass, clients: Clients) -> Observed:
+    """Return the class with the node count of each cluster that references it."""
     clusters = clients.hub.find(CLUSTERS)
     name = known.metadata.name
-    users = {one["metadata"]["name"]: nodes(one, name) for one in clusters.by("class", name)} if clusters else {}
+    users = (
+        {cluster["metadata"]["name"]: nodes(cluster, name) for cluster in clusters.by("class", name)}
+        if clusters
+        else {}
+    )
     return Observed(known, users, clients.now().replace(microsecond=0))
 
 
 def nodes(cluster: Manifest, name: str) -> int:
-    """How many nodes a cluster's pools of a class have. Read as it is: a thousand clusters take seconds to parse."""
-    mine = {pool["name"] for pool in entries(cluster, "spec", "nodePools") if pool.get("className") == name}
-    return sum(pool.get("nodes") or 0 for pool in entries(cluster, "status", "gpuPools") if pool["name"] in mine)
+    """Return how many nodes a cluster has in pools of a class.
+
+    It reads the manifest: parsing a thousand clusters would take seconds.
+    """
+    pool_names = {pool["name"] for pool in entries(cluster, "spec", "nodePools") if pool.get("className") == name}
+    return sum(pool.get("nodes") or 0 for pool in entries(cluster, "status", "gpuPools") if pool["name"] in pool_names)
 
 
-def _of_its_pools(change: Change, _: Cluster) -> Iterable[Key]:
-    """The classes of a cluster's pools, when those or their nodes are not what they were."""
-    if change.old and change.new and _counted(change.old) == _counted(change.new):
+def _map_to_classes(change: Change, _: Cluster) -> Iterable[Key]:
+    """Return the classes of a cluster's pools, old and new, if the pools or their nodes have changed."""
+    if change.old and change.new and _get_pool_nodes(change.old) == _get_pool_nodes(change.new):
         return ()
-    named = {name for cluster in filter(None, change) for name in class_names(cluster)}
-    return (Key("", name) for name in sorted(named))
+    changed_names = {name for cluster in filter(None, change) for name in class_names(cluster)}
+    return (Key("", name) for name in sorted(changed_names))
 
 
-def _counted(cluster: Manifest) -> Any:
+def _get_pool_nodes(cluster: Manifest) -> Any:
+    """Return the parts of a cluster that matter to its classes: the class and node count of each pool."""
     pools = [(pool["name"], pool.get("className")) for pool in cluster["spec"].get("nodePools") or ()]
     status: Manifest = cluster.get("status") or {}
     return pools, [(pool["name"], pool.get("nodes")) for pool in status.get("gpuPools") or ()]
 
 
 CONTROLLER: Controller[InferenceClass, Observed] = Controller(
-    InferenceClass, observe, plan, sums_up=True, watches={CLUSTERS: _of_its_pools}, indexes=INDEXES
+    InferenceClass, observe, plan, sums_up=True, watches={CLUSTERS: _map_to_classes}, indexes=INDEXES
 )

@@ -1,4 +1,4 @@
-"""One class of nodes: whether it can be read, who uses it, and that it stays while somebody does."""
+"""Plan one InferenceClass: check that it is readable, count its users, and keep it while it has any."""
 
 from __future__ import annotations
 
@@ -16,36 +16,41 @@ from modelplane_operator.clusters.cluster.plan.node_pools import problems, publi
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A class, and the clusters that name it with the nodes that their pools of it have."""
+    """An InferenceClass, and its node count by the name of each cluster that references it."""
 
     inference_class: InferenceClass
     users: Mapping[str, int]
+    """Node counts by the name of each cluster that references the class."""
     now: datetime
 
 
 def plan(seen: Observed) -> Plan:
+    """Return the plan of a class: the finalizer stays while clusters use it."""
     terminating = seen.inference_class.metadata.deletion_timestamp is not None
-    # A class that is terminating and was never held is gone before anybody could be told.
-    held = () if terminating else (KEEP,)
-    return Plan(held if seen.users else (LET_GO,), _status(seen, terminating=terminating))
+    # Kubernetes rejects new finalizers on an object that is being deleted.
+    add_finalizer = () if terminating else (KEEP,)
+    # Unused classes lose the finalizer, which lets a deletion finish.
+    return Plan(add_finalizer if seen.users else (LET_GO,), _build_status(seen, terminating=terminating))
 
 
-def _status(seen: Observed, *, terminating: bool) -> InferenceClassStatus:
-    wrong = problems(published(seen.inference_class))
-    accepted = Accepted.INVALID_DEVICE if wrong else Accepted.AVAILABLE
-    judged = accepted.condition(seen.now, message="; ".join(wrong))
+def _build_status(observed: Observed, *, terminating: bool) -> InferenceClassStatus:
+    """Return the status of a class: its users, nodes and conditions."""
+    malformed = problems(published(observed.inference_class))
+    accepted = Accepted.INVALID_DEVICE if malformed else Accepted.AVAILABLE
+    condition = accepted.condition(observed.now, message="; ".join(malformed))
     return InferenceClassStatus(
-        clusters=len(seen.users),
-        nodes=sum(seen.users.values()),
-        conditions=(judged, _ready(seen, judged, terminating=terminating)),
+        clusters=len(observed.users),
+        nodes=sum(observed.users.values()),
+        conditions=(condition, _build_ready(observed, condition, terminating=terminating)),
     )
 
 
-def _ready(seen: Observed, accepted: Condition, *, terminating: bool) -> Condition:
+def _build_ready(observed: Observed, accepted: Condition, *, terminating: bool) -> Condition:
+    """Return the Ready condition; while the class is being deleted, it names the clusters that block that."""
     if terminating:
-        waiting = f"clusters have pools of the class: {listed(sorted(seen.users))}" if seen.users else ""
-        return Ready.DELETING.condition(seen.now, message=waiting)
+        message = f"clusters have pools of the class: {listed(sorted(observed.users))}" if observed.users else ""
+        return Ready.DELETING.condition(observed.now, message=message)
     if accepted.status != "True":
-        words = f"what the class says of its devices cannot be read: {accepted.message}"
-        return not_ready(InferenceClass.definition.kind, accepted, words)
-    return Ready.AVAILABLE.condition(seen.now)
+        problem = f"what the class says of its devices cannot be read: {accepted.message}"
+        return not_ready(InferenceClass.definition.kind, accepted, problem)
+    return Ready.AVAILABLE.condition(observed.now)

@@ -1,6 +1,6 @@
-"""The gateway of a workload cluster, through which the models there are reached: Envoy Gateway's.
+"""Render the gateway of a workload cluster, an Envoy Gateway through which its models are reached.
 
-It belongs to whoever installs it: the InferenceCluster where Envoy Gateway is there already, a ServingStack elsewhere.
+Its owner is the InferenceCluster where Envoy Gateway was already installed, and a ServingStack elsewhere.
 """
 
 from __future__ import annotations
@@ -23,48 +23,49 @@ ENVOY_NAMESPACE: Final = "envoy-gateway-system"
 ENVOY_CHART: Final = "gateway-helm"
 ENVOY_REPOSITORY: Final = "oci://docker.io/envoyproxy"
 _CHOSEN: Final = "x-gateway-destination-endpoint"
-# By these the picker of a replica tells Envoy, and the sidecars of its pods, which pod a request goes to: sidecars take
-# any address. It obeys the others itself, whoever sent them: they rename the model and choose whose requests go first.
-# One with `Prefer` is answered 412 by it.
+# Request headers that clients must not send. With the first ones a replica's endpoint picker tells Envoy and the pods'
+# sidecars which pod a request goes to, and sidecars accept any address. The picker obeys the others from any client:
+# they rename the model and change priorities. It answers a request that has `Prefer` with 412.
 STEERING: Final = (
     *("x-prefiller-host-port", "x-prefiller-url", "x-encoder-hosts-ports", "x-data-parallel-host-port"),
     *(_CHOSEN, "x-gateway-destination-endpoint-subset"),
     *("x-llm-d-inference-objective", "x-llm-d-inference-fairness-id", "x-llm-d-model-name-rewrite"),
     *("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"),
     *("x-gateway-inference-objective", "x-gateway-inference-fairness-id", "x-gateway-model-name-rewrite"),
-    # Engines obey these: SGLang the first, by default or when it is asked to, and both vLLM and it the last.
+    # Headers that engines obey: SGLang the first ones, some only if configured; vLLM and SGLang the last one.
     *("x-override-bootstrap-host", "x-override-bootstrap-port", "x-override-bootstrap-room", "x-override-priority"),
     *("x-override-rid", "x-override-conversation-id", "x-override-routed-dp-rank"),
     *("x-override-disagg-prefill-dp-rank", "x-data-parallel-rank"),
-    # And later pickers and sidecars these.
+    # Headers of later versions of the picker and the sidecar.
     *("x-llm-d-inference-ttl", "x-kv-cache-source-host-port", "x-llm-d-kv-cache-source-host-port"),
     *("x-llm-d-disagg-revision", "x-llm-d-revision-decision-id", "x-speculative-prefill"),
     *("prefer", NO_REQUEST),
 )
-# Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
-# picker has set.
+# Removed before routing and the picker. A filter of the route would run after the picker, and remove the headers that
+# the picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
-# The hub sends all that it has for a cluster on a few connections. By default 16 bodies that nobody reads would hold up
-# the others, and each would have 64 KiB a round trip; what fits into a stream's window is also what can be tried again.
+# The hub multiplexes a cluster's requests on a few connections. With Envoy's defaults, 16 request bodies that are not
+# read block all others, and each body gets 64 KiB per round trip. A body can be retried if it fits into a stream's
+# window.
 _HTTP2: Final[Manifest] = {
     "initialStreamWindowSize": "512Ki",
-    "initialConnectionWindowSize": "64Mi",  # more than all streams of a connection may have, 100 as it is
+    "initialConnectionWindowSize": "64Mi",  # more than the windows of all 100 streams of a connection
     "onInvalidMessage": "TerminateStream",
 }
-# By default Envoy ends a connection, and all that others have on it, when half of its requests were cancelled early.
+# By default Envoy closes a connection with all its requests when half of them were cancelled early.
 _RUNTIME: Final[Manifest] = {
     "op": "add",
     "path": "/layered_runtime/layers/0/static_layer/overload.premature_reset_total_stream_count",
     "value": 2**31 - 1,
 }
 _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
-# The web server of most engines, uvicorn, ends idle connections after five seconds.
+# Most engines use uvicorn, which closes idle connections after five seconds.
 _IDLE: Final = "4s"
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
 
 
 def own_port(listeners: Sequence[Listener]) -> int | None:
-    """The port by which a gateway with these listeners is reached by http; None for the usual one."""
+    """Return the http port of a gateway with these listeners; None if it is the default port."""
     ports = [listener.port for listener in listeners if listener.protocol == "HTTP"]
     return ports[0] if ports and HTTP[0].port not in ports else None
 
@@ -83,54 +84,60 @@ _HTTPS: Final[Manifest] = {
 
 
 def secured(gateway: Manifest) -> bool:
-    """Whether a Gateway, as it was observed, has the listener for the hub, and it works."""
+    """True if the observed Gateway has the mutual TLS listener and the listener works."""
     return _HTTPS["name"] in working(gateway)
 
 
 def working(gateway: Manifest) -> Set[str]:
-    """The listeners of a Gateway that do their work, by what its status says of them."""
+    """Return the names of the Gateway's listeners that are programmed."""
     listeners = entries(gateway, "status", "listeners")
-    return {one["name"] for one in listeners if condition(gateway, "Programmed", one).is_true}
+    return {listener["name"] for listener in listeners if condition(gateway, "Programmed", listener).is_true}
 
 
 def is_guarded(gateway: Manifest) -> bool:
-    """Whether a Gateway has the listener for the hub, be it that it works or not."""
-    return any(one["name"] == _HTTPS["name"] for one in gateway["spec"].get("listeners") or ())
+    """True if the Gateway has the mutual TLS listener, working or not."""
+    return any(listener["name"] == _HTTPS["name"] for listener in gateway["spec"].get("listeners") or ())
 
 
 def is_open(gateway: Manifest) -> bool:
-    """Whether a Gateway answers more than the hub."""
-    return any(one["name"] != _HTTPS["name"] for one in gateway["spec"].get("listeners") or ())
+    """True if the Gateway has a listener for clients other than the hub."""
+    return any(listener["name"] != _HTTPS["name"] for listener in gateway["spec"].get("listeners") or ())
 
 
 def render_system_namespace(owner: Owner) -> Manifest:
-    """Where what is ours and no model's lives on a workload cluster; for clusters that have none of that name yet."""
-    marks = {labels.POD_SECURITY: "restricted", **owner_labels(owner)}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE, "labels": marks}}
+    """Return the operator's namespace on a workload cluster, for clusters that do not have it yet."""
+    namespace_labels = {labels.POD_SECURITY: "restricted", **owner_labels(owner)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": names.SYSTEM_NAMESPACE, "labels": namespace_labels},
+    }
 
 
 def gateway_among(children: Iterable[Manifest]) -> Manifest | None:
-    """The gateway, as it was observed, by its full name: another Gateway's address is another's."""
-    wanted = ("Gateway", names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)
-    told = ((one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"], one) for one in children)
-    return next((one for *identity, one in told if tuple(identity) == wanted), None)
+    """Return the cluster's Gateway among the children; it is identified by its full name."""
+    desired = ("Gateway", names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)
+    identified = (
+        (child["kind"], child["metadata"].get("namespace"), child["metadata"]["name"], child) for child in children
+    )
+    return next((child for *identity, child in identified if tuple(identity) == desired), None)
 
 
 def gateway_of(cluster: InferenceCluster) -> StackGateway:
-    """What an InferenceCluster that has its gateway itself makes of it."""
-    asked = cluster.spec.gateway
-    return StackGateway.model_validate(asked.to_manifest()) if asked else StackGateway()
+    """Return the gateway settings of an InferenceCluster that creates its gateway directly."""
+    spec = cluster.spec.gateway
+    return StackGateway.model_validate(spec.to_manifest()) if spec else StackGateway()
 
 
 def render_cluster_gateway(
     owner: Owner, gateway: StackGateway | None = None, *, https: bool = False, http: bool = True
 ) -> tuple[Manifest, ...]:
-    """What makes up the gateway, in the order in which each needs the ones before.
+    """Return the objects of the gateway, each after those that it needs.
 
-    `https`: by its certificate, to whoever proves to be this hub's gateway. `http`: to anybody. A Gateway has at least
-    one listener: where it is to have neither, there is none yet.
+    `https`: True for the mutual TLS listener, which only this hub can use. `http`: True for listeners that anyone can
+    use. With neither, there is no Gateway, as it needs at least one listener.
     """
-    wanted = gateway or StackGateway()
+    settings = gateway or StackGateway()
     namespaced = {
         "name": names.CLUSTER_GATEWAY,
         "namespace": names.SYSTEM_NAMESPACE,
@@ -142,14 +149,14 @@ def render_cluster_gateway(
             "kind": "EnvoyProxy",
             "metadata": namespaced,
             "spec": {
-                **envoy_proxy(wanted, names.CLUSTER_GATEWAY),
+                **envoy_proxy(settings, names.CLUSTER_GATEWAY),
                 "bootstrap": {"type": "JSONPatch", "jsonPatches": [_RUNTIME]},
             },
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "GatewayClass",
-            "metadata": {"name": wanted.class_name, "labels": owner_labels(owner)},
+            "metadata": {"name": settings.class_name, "labels": owner_labels(owner)},
             "spec": {
                 "controllerName": CONTROLLER,
                 "parametersRef": {
@@ -160,21 +167,23 @@ def render_cluster_gateway(
                 },
             },
         },
-        *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
-        *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
-        # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
+        # before the Gateway, so that no other client is ever served
+        *([_render_hub_policy(namespaced)] if https else ()),
+        *([_render_gateway(namespaced, settings, https=https, http=http)] if https or http else ()),
+        # Last: a cluster with an older access manifest may forbid these, and its gateway must not wait for them.
         client_policy(namespaced, _TARGET, headers=_UNSTEERED, http2=_HTTP2),
         backend_policy(namespaced, _TARGET, idle=_IDLE, chosen_by=_CHOSEN),
     )
 
 
-def _gateway(metadata: Manifest, wanted: StackGateway, *, https: bool, http: bool) -> Manifest:
+def _render_gateway(metadata: Manifest, settings: StackGateway, *, https: bool, http: bool) -> Manifest:
+    """Return the Gateway with the listeners that it should have."""
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "Gateway",
         "metadata": metadata,
         "spec": {
-            "gatewayClassName": wanted.class_name,
+            "gatewayClassName": settings.class_name,
             "listeners": [
                 {
                     "name": listener.name,
@@ -182,7 +191,7 @@ def _gateway(metadata: Manifest, wanted: StackGateway, *, https: bool, http: boo
                     "protocol": listener.protocol,
                     "allowedRoutes": {"namespaces": {"from": "All"}},
                 }
-                for listener in (wanted.listeners or HTTP if http else ())
+                for listener in (settings.listeners or HTTP if http else ())
             ]
             + ([_HTTPS] if https else []),
         },
@@ -190,7 +199,7 @@ def _gateway(metadata: Manifest, wanted: StackGateway, *, https: bool, http: boo
 
 
 def certificate(owner: Owner) -> Manifest:
-    """The metadata of the Secret with the gateway's certificate, and whom it trusts."""
+    """Return the metadata of the Secret with the gateway's certificate and the authority that it trusts."""
     return {
         "name": names.GATEWAY_CERTIFICATE,
         "namespace": names.SYSTEM_NAMESPACE,
@@ -198,17 +207,17 @@ def certificate(owner: Owner) -> Manifest:
     }
 
 
-def _hub_only(metadata: Manifest) -> Manifest:
-    """Turns away, before any request is read, who does not prove to be this hub's gateway."""
+def _render_hub_policy(metadata: Manifest) -> Manifest:
+    """Return the policy that rejects clients without this hub's certificate during the TLS handshake."""
     clients = {
         "caCertificateRefs": [{"group": "", "kind": "Secret", "name": names.GATEWAY_CERTIFICATE}],
-        # Clusters have certificates of the same authority, and are not the hub.
+        # Clusters have certificates of the same authority; only the hub's name is accepted.
         "subjectAltNames": {"dnsNames": [{"type": "Exact", "value": names.HUB_NAME}]},
     }
     return client_policy(
         {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
         {**_TARGET, "sectionName": _HTTPS["name"]},
         http2=_HTTP2,
-        headers=_UNSTEERED,  # this policy takes the place of the other one's at its listener
+        headers=_UNSTEERED,  # at this listener, this policy replaces the Gateway's
         tls={"minVersion": "1.2", "clientValidation": clients},
     )

@@ -1,8 +1,7 @@
-"""Connections: keeps the fleet in step with all that names a kubeconfig: clusters that are brought along, and
-ServingStacks that no cluster has.
+"""Keep the fleet's connections in line with the kubeconfigs that InferenceClusters and ServingStacks reference.
 
-A kubeconfig that is missing or cannot be read changes nothing about a connection that is there: bad input never cuts a
-cluster off. Whichever order the objects are seen in, the end is the same.
+Only stacks without an InferenceCluster have a connection of their own. A missing or invalid kubeconfig does not close
+an existing connection. The result does not depend on the order in which objects are observed.
 """
 
 from __future__ import annotations
@@ -32,153 +31,163 @@ log = structlog.get_logger()
 
 
 class Way(NamedTuple):
-    """How somebody wants a cluster to be reached."""
+    """The connection that an object asks for."""
 
     name: str
-    """Of the connection."""
+    """The name of the connection."""
     secret: Key | None
-    """None when it is not for a kubeconfig to say."""
+    """The Secret with the kubeconfig; None if the connection does not come from a kubeconfig."""
     key: str = ""
-    """Within the Secret."""
+    """The key within the Secret."""
 
 
-def _way_to_cluster(cluster: Manifest) -> Way:
+def _get_cluster_connection(cluster: Manifest) -> Way:
+    """Return the connection of an InferenceCluster."""
     name, origin = cluster["metadata"]["name"], section(cluster, "spec", "cluster")
     if origin.get("source") != "Existing" or "cloud" in section(origin, "existing"):
         return Way(name, None)
-    named = section(origin, "existing", "secretRef")
-    return Way(name, Key(names.SYSTEM_NAMESPACE, named.get("name", "")), named.get("key", "kubeconfig"))
+    reference = section(origin, "existing", "secretRef")
+    return Way(name, Key(names.SYSTEM_NAMESPACE, reference.get("name", "")), reference.get("key", "kubeconfig"))
 
 
 def cluster_of(stack: Manifest) -> str:
-    """The connection by which a stack's cluster is reached: its InferenceCluster's, or one of its own."""
-    key, named = key_of(stack), labels_of(stack)
-    if key.namespace == names.SYSTEM_NAMESPACE and named.get(labels.OWNER_KIND) == "InferenceCluster":
-        return named.get(labels.OWNER_NAME, "")  # elsewhere anybody may have written the labels
+    """Return the name of the connection to a stack's cluster: its InferenceCluster's, or one of its own."""
+    key, stack_labels = key_of(stack), labels_of(stack)
+    if key.namespace == names.SYSTEM_NAMESPACE and stack_labels.get(labels.OWNER_KIND) == "InferenceCluster":
+        return stack_labels.get(labels.OWNER_NAME, "")  # in other namespaces users may set these labels
     return str(key)
 
 
-def _way_of_stack(stack: Manifest) -> Way | None:
-    """None for a stack that an InferenceCluster has: it goes the cluster's way."""
+def _get_stack_connection(stack: Manifest) -> Way | None:
+    """Return the connection of a standalone stack; None for an InferenceCluster's, which uses the cluster's."""
     name = str(key_of(stack))
     if cluster_of(stack) != name:
         return None
-    named = next(one for one in entries(stack, "spec", "secrets") if one["type"] == "Kubeconfig")
-    return Way(name, Key(key_of(stack).namespace, named["name"]), named["key"])
+    reference = next(secret for secret in entries(stack, "spec", "secrets") if secret["type"] == "Kubeconfig")
+    return Way(name, Key(key_of(stack).namespace, reference["name"]), reference["key"])
 
 
-def _told(secret: Manifest) -> tuple[object, bool]:
-    """What clusters say of their Secret."""
+def _get_secret_content(secret: Manifest) -> tuple[object, bool]:
+    """Return the parts of a Secret that clusters depend on."""
     return secret.get("data"), "deletionTimestamp" in secret["metadata"]
 
 
 WayOf = Callable[[Manifest], Way | None]
-WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _way_to_cluster, STACKS: _way_of_stack}
+WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _get_cluster_connection, STACKS: _get_stack_connection}
 
 
-def _secret_of(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
+def _get_secret_names(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
     way = way_of(manifest)
     return (way.secret.name,) if way and way.secret else ()
 
 
-INDEXES: Indexes = {kind: {"kubeconfig": partial(_secret_of, way_of)} for kind, way_of in WAYS.items()}
+INDEXES: Indexes = {kind: {"kubeconfig": partial(_get_secret_names, way_of)} for kind, way_of in WAYS.items()}
 
 
 @dataclass(slots=True)
 class Connections:
-    """`changed` is told the cluster when another way leads to it, or the reason why none does is another.
+    """The connections of clusters and the errors in their kubeconfigs.
 
-    `plain_http`: kubeconfigs may lead to servers that speak no TLS.
+    `changed` is called with the cluster when its connection or the error in its kubeconfig has changed. `plain_http`:
+    True if kubeconfigs may lead to servers without TLS.
     """
 
     fleet: Fleet
     changed: Callable[[str], None]
     plain_http: bool = field(default=False, kw_only=True)
     _named: list[Informer] = field(default_factory=list[Informer], init=False)
+    """Informers of the types that reference kubeconfigs."""
     _secrets: Informer | None = field(default=None, init=False)
+    """The informer of the hub's Secrets."""
     _sources: dict[str, KubeconfigSource] = field(default_factory=dict[str, KubeconfigSource], init=False)
+    """The kubeconfig source by cluster."""
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
+    """The error in the kubeconfig by cluster."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
 
     def listen(self, informer: Informer) -> None:
-        """Follow an informer of the hub, if it is one of those that matter."""
+        """Subscribe to an informer of the hub if its type holds or references kubeconfigs."""
         if way_of := WAYS.get(informer.type):
             self._named.append(informer)
             informer.subscribe(partial(self._named_seen, way_of))
         elif informer.type == SECRET:
             self._secrets = informer
-            informer.subscribe(self._secret_seen)
+            informer.subscribe(self._on_secret)
 
     def why(self, cluster: str) -> ClientError | None:
-        """What is wrong with the kubeconfig that a cluster names. The cluster may be connected all the same."""
+        """Return the error in a cluster's kubeconfig. The cluster may be connected nevertheless."""
         return self._wrong.get(cluster)
 
     def follow(self, cluster: str, source: KubeconfigSource) -> None:
-        """Reach a cluster as this source says, and tell the source when its credentials are refused."""
+        """Connect a cluster by a source, and notify the source when its credentials are rejected."""
         self._sources[cluster] = source
-        before, is_news = self._wrong.pop(cluster, None), False
+        old_error, is_changed = self._wrong.pop(cluster, None), False
         try:
-            is_news = self.fleet.set(cluster, source.read())
+            is_changed = self.fleet.set(cluster, source.read())
         except ClientError as error:
             self._wrong[cluster] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            self._wrong[cluster] = self._defect(source, error)
-        self._tell(cluster, before, is_news=is_news)
+            self._wrong[cluster] = self._log_defect(source, error)
+        self._notify(cluster, old_error, is_news=is_changed)
 
     def failed(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
-        """No credentials can be made for a cluster. It may be connected all the same."""
-        before = self._wrong.get(cluster)
-        self._wrong[cluster] = error if isinstance(error, ClientError) else self._defect(source, error)
-        self._tell(cluster, before)
+        """Record that no credentials could be created for a cluster. It may be connected nevertheless."""
+        old_error = self._wrong.get(cluster)
+        self._wrong[cluster] = error if isinstance(error, ClientError) else self._log_defect(source, error)
+        self._notify(cluster, old_error)
 
-    def _tell(self, cluster: str, before: ClientError | None, *, is_news: bool = False) -> None:
-        """`before`: what was wrong with its kubeconfig until now."""
-        if is_news or repr(before) != repr(self.why(cluster)):
+    def _notify(self, cluster: str, old_error: ClientError | None, *, is_news: bool = False) -> None:
+        """Call `changed` if the connection was replaced or its error has changed."""
+        if is_news or repr(old_error) != repr(self.why(cluster)):
             self.changed(cluster)
 
-    def _defect(self, source: KubeconfigSource, error: Exception) -> Defect:
-        told = {"error": type(error).__name__, "at": origin(error)}
-        if so_far := self._repeats.worth((str(source), *told.values())):
-            log.error("kubeconfig failed", source=str(source), so_far=so_far, **told)
+    def _log_defect(self, source: KubeconfigSource, error: Exception) -> Defect:
+        """Log an unexpected failure, rarely if it repeats, and return it as an error."""
+        fields = {"error": type(error).__name__, "at": origin(error)}
+        if so_far := self._repeats.worth((str(source), *fields.values())):
+            log.error("kubeconfig failed", source=str(source), so_far=so_far, **fields)
         return Defect(f"{source}: {Defect.by(error)}")
 
     def unfollow(self, cluster: str) -> None:
-        """There is no such cluster any more."""
+        """Remove the connection of a deleted cluster."""
         self._sources.pop(cluster, None)
         self._wrong.pop(cluster, None)
         self.fleet.remove(cluster)
         self.changed(cluster)
 
     def refused(self, cluster: str) -> None:
-        """A cluster does not accept our credentials."""
+        """Notify the source that a cluster has rejected its credentials."""
         if source := self._sources.get(cluster):
             source.refused()
 
     def _named_seen(self, way_of: WayOf, _: Key, old: Manifest | None, new: Manifest | None) -> None:
-        before, after = (way_of(one) if one else None for one in (old, new))
-        if before == after:
+        """Update or remove the connection of an object that references a kubeconfig."""
+        old_way, new_way = (way_of(manifest) if manifest else None for manifest in (old, new))
+        if old_way == new_way:
             return
-        if after is not None:
-            self._settle(after)
-        elif before is not None:
-            self._wrong.pop(before.name, None)
-            self._sources.pop(before.name, None)
-            self.fleet.remove(before.name)
+        if new_way is not None:
+            self._update(new_way)
+        elif old_way is not None:
+            self._wrong.pop(old_way.name, None)
+            self._sources.pop(old_way.name, None)
+            self.fleet.remove(old_way.name)
 
-    def _secret_seen(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
-        if old and new and _told(old) == _told(new):
+    def _on_secret(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+        """Update the connections of all objects that reference a changed Secret."""
+        if old and new and _get_secret_content(old) == _get_secret_content(new):
             return
         for informer in self._named:
-            for one in informer.by("kubeconfig", key.name):
-                if way := WAYS[informer.type](one):
-                    self._settle(way)
+            for manifest in informer.by("kubeconfig", key.name):
+                if way := WAYS[informer.type](manifest):
+                    self._update(way)
 
-    def _settle(self, way: Way) -> None:
-        """Bring the connection in line with what is known now."""
+    def _update(self, way: Way) -> None:
+        """Open, replace or keep a connection by the current kubeconfig."""
         if way.secret is None:
             self._wrong.pop(way.name, None)
         else:
-            self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._secret, plain_http=self.plain_http))
+            self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._get_secret, plain_http=self.plain_http))
 
-    def _secret(self, key: Key) -> Manifest | None:
+    def _get_secret(self, key: Key) -> Manifest | None:
+        """Return a Secret of the hub; None before its informer exists."""
         return self._secrets.get(key) if self._secrets else None

@@ -1,4 +1,4 @@
-"""InferenceCluster: what to read of it on the hub and on the cluster itself, and who wakes it."""
+"""The controller of InferenceCluster: observes it on the hub and on the cluster, and maps changes to it."""
 
 from __future__ import annotations
 
@@ -69,10 +69,12 @@ STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
 
 
 def _has_finalizer(secret: Manifest) -> tuple[bool, ...]:
+    """Return the index key of a Secret: True if it has the operator's finalizer."""
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
-def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
+def _get_cluster_names(endpoint: Manifest) -> tuple[str, ...]:
+    """Return the index key of an endpoint: the cluster in its label."""
     name = labels_of(endpoint).get(labels.CLUSTER)
     return (name,) if name else ()
 
@@ -82,13 +84,13 @@ INDEXES: Indexes = {
     CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
     REPLICAS: {"cluster": placed_on},
     of(ModelCache): {"cluster": staged_on},
-    ENDPOINTS: {"cluster": _cluster_of},
+    ENDPOINTS: {"cluster": _get_cluster_names},
     SECRET: {"finalizer": _has_finalizer},
 }
 
 
 def watched_remotely(fabrics: Fabrics) -> tuple[Watched, ...]:
-    """What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
+    """Return the watches on workload clusters, other than those for objects with the operator's owner label."""
     return (
         *(Watched(kind, ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
         *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
@@ -106,44 +108,47 @@ def controller(
     settle: timedelta = timedelta(minutes=6),
     beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (),
 ) -> Controller[InferenceCluster, Observed]:
-    """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
+    """Return the controller.
 
-    `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
-    `resolver` says what the names of gateways stand for, `fabrics` what is kept of nodes. `beside`: what makes the
-    tokens by which clusters are reached.
+    `known` has the errors of kubeconfigs, `resolver` the addresses of gateways' names, `fabrics` the watches of nodes.
+    `helm`: True if charts can be installed. `settle`: how long requests may still use http after the last endpoint has
+    switched. The tasks in `beside` create tokens for clusters while this process leads.
     """
     sweeps, registrations = Sweeps(SWEPT), Registrations()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
+        """Return a cluster with its objects on the hub and, if it answers and all caches have synced, its own state."""
         name = cluster.metadata.name
         now = clients.now().replace(microsecond=0)
-        wanted = sorted({pool.class_name for pool in cluster.spec.node_pools})
-        classes = [find(clients.hub, CLASSES, Key("", one)) for one in wanted]
+        class_names_sorted = sorted({pool.class_name for pool in cluster.spec.node_pools})
+        classes = [find(clients.hub, CLASSES, Key("", item)) for item in class_names_sorted]
         try:
             remote = clients.fleet(name)
         except Unreachable:
             remote = None
         forbidden = forbidden_on(remote) if remote else None
-        token, since = tokens.get(name, (None, now))
+        token, token_seen = tokens.get(name, (None, now))
         if remote and remote.token != token:
-            token, since = tokens[name] = remote.token, now
-        stack = _stack(cluster, clients.hub)
-        # Whatever takes the cluster down may refuse us there first; nothing of it is waited for any more.
-        over = cluster.metadata.deletion_timestamp is not None and is_emptied(cluster.status)
-        visible = remote is not None and not forbidden and not over and is_synced(remote)
+            token, token_seen = tokens[name] = remote.token, now
+        stack = _find_stack(cluster, clients.hub)
+        # While a cluster is being deleted, it may reject the operator first; nothing there is waited for any more.
+        emptied = cluster.metadata.deletion_timestamp is not None and is_emptied(cluster.status)
+        visible = remote is not None and not forbidden and not emptied and is_synced(remote)
         state = None
         if remote and visible:
             registered = await registrations.of(cluster, remote, clients, now)
             state = await observe_state(cluster, remote, clients.hub, clients.reads, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
-        replicas = clients.hub.find(REPLICAS)  # after the cluster was asked: some may have been placed meanwhile
-        placed = tuple(replicas.by("cluster", name)) if replicas else ()
+        # after the reads on the cluster, during which replicas may have been placed
+        replicas = clients.hub.find(REPLICAS)
+        replicas_here = tuple(replicas.by("cluster", name)) if replicas else ()
         return Observed(
             cluster,
-            classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
-            replicas=tuple(map(key_of, placed)),
+            classes={item["metadata"]["name"]: InferenceClass.parse(item) for item in classes if item},
+            replicas=tuple(map(key_of, replicas_here)),
             state=state,
+            # None also before the first probe has finished.
             unreachable=remote.health.error if remote else None,
             forbidden=forbidden,
             kubeconfig=known.why(name),
@@ -151,20 +156,22 @@ def controller(
             server=remote.server if remote else "",
             unverified=remote.unverified if remote else "",
             token=token,
-            token_seen=since,
-            secrets=_secrets(cluster, clients.hub),
+            token_seen=token_seen,
+            secrets=_observe_secrets(cluster, clients.hub),
             now=now,
             helm=helm,
             stack=stack,
-            used_pools=frozenset(pool for one in placed for pool in _pools_of(one)),
+            used_pools=frozenset(pool for item in replicas_here for pool in _list_pool_names(item)),
             infrastructure=infrastructure(cluster, clients.hub),
-            hub=(front := hub_gateway(clients.hub, now)),
-            answers=not front.ready or await _answers(cluster, stack, gateways),
+            hub=(gateway_state := hub_gateway(clients.hub, now)),
+            answers=not gateway_state.ready or await _probe_gateway(cluster, stack, gateways),
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", PLATFORM_NAMESPACES)),
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
             hub_gateway=frozenset(
-                one for one in _told(state, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
+                item
+                for item in _list_addresses(state, stack)
+                if our_hosts & hosts_at(item, resolver, f"cluster {name}")
             ),
         )
 
@@ -174,18 +181,18 @@ def controller(
         plan,
         sums_up=True,
         watches={
-            CLASSES: _with_pools_of_it,
+            CLASSES: _map_from_class,
             CLUSTERS: on_another,
-            REPLICAS: _counting_it,
-            ENDPOINTS: _led_by_http,
+            REPLICAS: _map_from_replica,
+            ENDPOINTS: _map_from_endpoint,
             GATEWAYS: on_gateway(CLUSTERS),
             SECRET: on_authority(CLUSTERS),
             **dict.fromkeys((STACKS, *CLOUDS, *ON_HUB), owner_of_kind("InferenceCluster")),
         },
         remote_watches={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
-            NODE: _with_that_node,
-            RESOURCE_SLICE: _with_that_node,
+            NODE: _map_from_node,
+            RESOURCE_SLICE: _map_from_node,
         },
         on_connection=lambda name, _: (Key("", name),),
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
@@ -198,57 +205,63 @@ def controller(
     )
 
 
-def _pools_of(replica: Manifest) -> Iterator[str]:
+def _list_pool_names(replica: Manifest) -> Iterator[str]:
+    """Yield the node pools that a replica's engines use."""
     for engine in entries(replica, "spec", "engines"):
         yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
 
-def _told(state: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
-    """Where the gateway says to be."""
-    gateways = [one for one in state.children if type_of(one) == GATEWAY] if state else []
-    told = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
-    return filter(None, told)
+def _list_addresses(state: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
+    """Yield the addresses that the cluster's gateway reports."""
+    gateways = [child for child in state.children if type_of(child) == GATEWAY] if state else []
+    reported = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
+    return filter(None, reported)
 
 
-def _stack(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
-    """The cluster's stack. ServingStacks are written by others too, so that the labels alone tell nothing."""
-    wanted = Key(names.SYSTEM_NAMESPACE, names.serving_stack(cluster.metadata.name))
-    found = applied(hub, (STACKS,), cluster.metadata.uid or "", (wanted.namespace,))
-    return next((one for one in found if key_of(one) == wanted), None)
+def _find_stack(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
+    """Return the cluster's own ServingStack.
+
+    It is identified by its key, as users may write ServingStacks with the same labels.
+    """
+    key = Key(names.SYSTEM_NAMESPACE, names.serving_stack(cluster.metadata.name))
+    stacks = applied(hub, (STACKS,), cluster.metadata.uid or "", (key.namespace,))
+    return next((stack for stack in stacks if key_of(stack) == key), None)
 
 
-def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
+def _observe_secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
+    """Return the kubeconfig Secrets that concern the cluster's finalizers."""
     clusters, secrets = hub.find(CLUSTERS), hub.find(SECRET)
     existing = cluster.spec.cluster.existing
-    own = existing.secret_ref if existing else None
-    if clusters is None or secrets is None or own is None:
+    reference = existing.secret_ref if existing else None
+    if clusters is None or secrets is None or reference is None:
         return Secrets()
-    mine = secrets.get(Key(names.SYSTEM_NAMESPACE, own.name))
-    # One that is being deleted and has no finalizer goes: no finalizer can be added any more.
-    kept = mine is not None and (not is_terminating(mine) or True in _has_finalizer(mine))
-    users, used = clusters.by("kubeconfig", own.name), clusters.values("kubeconfig")
+    secret = secrets.get(Key(names.SYSTEM_NAMESPACE, reference.name))
+    # A Secret that is being deleted without a finalizer is lost: none can be added any more.
+    keepable = secret is not None and (not is_terminating(secret) or True in _has_finalizer(secret))
+    users, used = clusters.by("kubeconfig", reference.name), clusters.values("kubeconfig")
     return Secrets(
-        mine=key_of(mine) if mine and kept else None,
-        terminating=bool(mine and kept and is_terminating(mine)),
+        mine=key_of(secret) if secret and keepable else None,
+        terminating=bool(secret and keepable and is_terminating(secret)),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(sorted(key for key in secrets.keys_by("finalizer", value=True) if key.name not in used)),
     )
 
 
-def _with_pools_of_it(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The clusters that name a class, when it says something else than before."""
-    if change.old and change.new and _version(change.old) == _version(change.new):
+def _map_from_class(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the clusters that reference a class, if its spec has changed."""
+    if change.old and change.new and _get_version(change.old) == _get_version(change.new):
         return ()
     clusters = hub.find(CLUSTERS)
     return map(key_of, clusters.by("class", change.latest["metadata"]["name"])) if clusters else ()
 
 
-def _version(known: Manifest) -> tuple[str, int | None]:
-    return known["metadata"]["uid"], known["metadata"].get("generation")
+def _get_version(manifest: Manifest) -> tuple[str, int | None]:
+    """Return the values that change whenever the spec does."""
+    return manifest["metadata"]["uid"], manifest["metadata"].get("generation")
 
 
-async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
-    """Whether the gateway takes connections for https; asked until it is reached by them."""
+async def _probe_gateway(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
+    """True if the gateway accepts https connections, which is probed until mutual TLS is first in use."""
     last = cluster.status.gateway if cluster.status else None
     address = section(stack or {}, "status", "gateway").get("address") or (last.address if last else None)
     if not address or (last and last.server_name):
@@ -257,50 +270,57 @@ async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: 
 
 
 def plain_endpoints(name: str, hub: Cluster) -> int:
-    """How many endpoints of replicas lead to a cluster by http, or may still do so.
+    """Return the number of endpoints of the cluster's replicas that lead, or may still lead, to it by http.
 
-    Others' are others' business: one whose owner's label somebody has changed is nobody's to mend any more.
+    An endpoint whose owner label does not match its replica is not counted, as the operator will not change it.
     """
     endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
     if endpoints is None or replicas is None:
         return 0
-    plain = [one for one in endpoints.by("cluster", name) if is_plain(one)]
-    pairs = [(one, found) for one in plain if (found := replicas.get(key_of(one)))]
-    return sum(name in placed_on(found) and labels.owner_uid(one) == labels.owner_uid(found) for one, found in pairs)
+    plain = [endpoint for endpoint in endpoints.by("cluster", name) if is_plain(endpoint)]
+    pairs = [(endpoint, replica) for endpoint in plain if (replica := replicas.get(key_of(endpoint)))]
+    return sum(
+        name in placed_on(replica) and labels.owner_uid(endpoint) == labels.owner_uid(replica)
+        for endpoint, replica in pairs
+    )
 
 
 def is_plain(endpoint: Manifest) -> bool:
-    """Whether requests may come by http for it."""
+    """True if requests for the endpoint may arrive by http."""
     if is_terminating(endpoint) and labels.FINALIZER not in (endpoint["metadata"].get("finalizers") or ()):
-        return False  # nobody is led there any more, and whoever still holds it holds up nothing
+        return False  # no route uses it any more; a foreign finalizer must not block the switch
     urls = (endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url"))
     return any(url and not url.startswith("https:") for url in urls)
 
 
-def _led_by_http(change: Change, _: Cluster) -> Iterable[Key]:
-    """The cluster to which one endpoint more or less leads by http."""
-    before, after = ({*_cluster_of(one)} if one and is_plain(one) else set[str]() for one in change)
-    return [Key("", name) for name in sorted(before ^ after)]
+def _map_from_endpoint(change: Change, _: Cluster) -> Iterable[Key]:
+    """Return the clusters for which an endpoint has begun or ceased to use http."""
+    old_clusters, new_clusters = (
+        {*_get_cluster_names(endpoint)} if endpoint and is_plain(endpoint) else set[str]() for endpoint in change
+    )
+    return [Key("", name) for name in sorted(old_clusters ^ new_clusters)]
 
 
-def _counting_it(change: Change, _: Cluster) -> Iterable[Key]:
-    """The clusters on which there is a replica more or less, or one on other pools."""
+def _map_from_replica(change: Change, _: Cluster) -> Iterable[Key]:
+    """Return the clusters that have gained or lost a replica, or whose replica now uses other pools."""
 
-    def places(replica: Manifest | None) -> set[tuple[str, str]]:
+    def locations(replica: Manifest | None) -> set[tuple[str, str]]:
+        """Return the cluster and pools of a replica; the empty pool stands for the cluster itself."""
         if replica is None:
             return set()
-        return {(name, pool) for name in placed_on(replica) for pool in ("", *_pools_of(replica))}
+        return {(name, pool) for name in placed_on(replica) for pool in ("", *_list_pool_names(replica))}
 
-    before, after = map(places, change)
-    return [Key("", name) for name in sorted({name for name, _ in before ^ after})]
+    old, new = map(locations, change)
+    return [Key("", name) for name in sorted({name for name, _ in old ^ new})]
 
 
-def _with_that_node(change: Change, _: Cluster) -> Iterable[Key]:
-    """The cluster of a node or its devices, when anything that counts is another."""
-    if change.old and change.new and _said(change.old) == _said(change.new):
+def _map_from_node(change: Change, _: Cluster) -> Iterable[Key]:
+    """Return the cluster of a node or ResourceSlice, if a relevant field has changed."""
+    if change.old and change.new and _get_relevant_fields(change.old) == _get_relevant_fields(change.new):
         return ()
     return (Key("", change.cluster),)
 
 
-def _said(cut: Manifest) -> tuple[object, ...]:
+def _get_relevant_fields(cut: Manifest) -> tuple[object, ...]:
+    """Return the fields of a reduced node or slice that the plan uses."""
     return cut["metadata"].get("labels"), cut["spec"], cut.get("status"), cut.get("fabrics")

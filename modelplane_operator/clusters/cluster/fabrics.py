@@ -1,4 +1,4 @@
-"""What is kept of nodes and of what their drivers publish: among little else, which fabric they are on."""
+"""Watches of nodes and ResourceSlices that keep only the fields in use, with the labels that identify fabrics."""
 
 from __future__ import annotations
 
@@ -15,29 +15,39 @@ from modelplane_operator.clusters.cluster.plan.hardware import cut_node, cut_sli
 
 @dataclass(slots=True)
 class Fabrics:
-    """The labels that pools name. One that is new is kept of a node when there is news of it: every few minutes."""
+    """The fabric labels that the pools of all clusters declare.
+
+    A new label is read from a node at the node's next event, within minutes.
+    """
 
     _named: dict[Key, frozenset[str]] = field(default_factory=dict[Key, frozenset[str]], init=False)
+    """Declared labels by InferenceCluster."""
     _all: frozenset[str] = field(default=frozenset(), init=False)
+    """All declared labels."""
 
     def listen(self, informer: Informer) -> None:
+        """Subscribe to the informer of InferenceClusters."""
         if informer.type == of(InferenceCluster):
-            informer.subscribe(self._cluster)
+            informer.subscribe(self._on_cluster)
 
     def watched(self) -> tuple[Watched, ...]:
-        """How nodes of pools and ResourceSlices are watched, for all controllers that read them."""
+        """Return the watches of pool nodes and ResourceSlices, for all controllers that read them."""
         return Watched(NODE, labels.POOL, keeping=self.cut_node), Watched(RESOURCE_SLICE, None, keeping=cut_slice)
 
     def cut_node(self, node: Manifest) -> Manifest:
+        """Return a node with only the fields in use, as the informer keeps it."""
         return cut_node(node, self._all)
 
-    def _cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+    def _on_cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Update the declared labels by the pools of a cluster."""
         pools = entries(new or {}, "spec", "nodePools")
-        named = frozenset(name for pool in pools if isinstance(name := section(pool, "fabric").get("topologyKey"), str))
-        if named == self._named.get(key, frozenset()):
+        declared = frozenset(
+            name for pool in pools if isinstance(name := section(pool, "fabric").get("topologyKey"), str)
+        )
+        if declared == self._named.get(key, frozenset()):
             return
-        if named:
-            self._named[key] = named
+        if declared:
+            self._named[key] = declared
         else:
             del self._named[key]
         self._all = frozenset[str]().union(*self._named.values())

@@ -1,7 +1,7 @@
-"""Whether a gateway answers, asked by opening a connection: for when the API server behind it does not say.
+"""Probe a gateway by opening a connection, when its cluster's API server does not report its state.
 
-A cluster may tell any name as its gateway's, and whoever runs that answers as slowly as they like. So names are
-resolved in threads of their own, and of each cluster few at once.
+A cluster may report any name as its gateway's, and that name's DNS server may be slow. So names are resolved in
+separate threads, a few at a time for each cluster.
 """
 
 from __future__ import annotations
@@ -16,33 +16,37 @@ from ipaddress import ip_address
 from kubeloop.client.resolver import Infos, OwnThreads
 
 CONNECT_SECONDS = 2.0
-REMEMBER_SECONDS = 5.0  # all replicas of a lost cluster ask at once
-ATTEMPTS = 2  # one lost packet is no outage
-OF_A_CLUSTER = 4  # names that are resolved at once: its gateway has one, by two ports, and may have got another
+REMEMBER_SECONDS = 5.0  # all replicas of a lost cluster probe it at the same time
+ATTEMPTS = 2  # a lost packet must not count as an outage
+OF_A_CLUSTER = 4  # concurrent lookups: one name at two ports, and perhaps a new name
 
 
 @dataclass(slots=True)
 class Gateways:
-    """What the gateways have answered lately, by address."""
+    """Recent results of probes, by cluster, address and port."""
 
     now: Callable[[], float]
+    """The clock, in seconds."""
     lookup: Callable[..., Infos] = socket.getaddrinfo
     _asked: dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]] = field(
         default_factory=dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]], init=False
     )
+    """The start of each recent probe, and its task."""
     _names: dict[str, OwnThreads] = field(default_factory=dict[str, OwnThreads], init=False)
-    """By cluster, what resolves its names."""
+    """Resolver threads by cluster."""
 
     async def answers(self, cluster: str, address: str, port: int) -> bool:
-        """Whether something takes connections there, where a cluster says that its gateway is."""
-        self._forget()
+        """True if the address accepts connections; the result is shared for a few seconds."""
+        self._expire()
         question = (cluster, address, port)
         if question not in self._asked:
-            task = asyncio.create_task(self._knock(cluster, address, port), name=f"gateway {address}")
+            task = asyncio.create_task(self._probe(cluster, address, port), name=f"gateway {address}")
             self._asked[question] = (self.now(), task)
+        # Shielded, since callers share the probe and one of them may be cancelled.
         return await asyncio.shield(self._asked[question][1])
 
-    async def _knock(self, cluster: str, address: str, port: int) -> bool:
+    async def _probe(self, cluster: str, address: str, port: int) -> bool:
+        """True if a connection opens within the attempts."""
         for _ in range(ATTEMPTS):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
@@ -54,26 +58,27 @@ class Gateways:
         return False
 
     async def _connect(self, cluster: str, address: str, port: int) -> asyncio.StreamWriter:
-        refused = OSError(f"{address} stands for nothing")
-        for host in await self._hosts(cluster, address, port):
+        """Return a connection to the first address that accepts one; raise OSError if none does."""
+        last_error = OSError(f"{address} stands for nothing")
+        for host in await self._resolve(cluster, address, port):
             try:
                 _, writer = await asyncio.open_connection(host, port)
             except OSError as error:
-                refused = error
+                last_error = error
             else:
                 return writer
-        raise refused
+        raise last_error
 
-    async def _hosts(self, cluster: str, address: str, port: int) -> Sequence[str]:
-        """The addresses that a name stands for; of an address itself."""
+    async def _resolve(self, cluster: str, address: str, port: int) -> Sequence[str]:
+        """Return the addresses of a name; an IP address is returned unchanged."""
         with suppress(ValueError):
             return [str(ip_address(address))]
-        names = self._names.setdefault(cluster, OwnThreads(self.lookup, OF_A_CLUSTER))
-        return [found["host"] for found in await names.resolve(address, port, socket.AF_UNSPEC)]
+        resolver = self._names.setdefault(cluster, OwnThreads(self.lookup, OF_A_CLUSTER))
+        return [info["host"] for info in await resolver.resolve(address, port, socket.AF_UNSPEC)]
 
-    def _forget(self) -> None:
-        """Let go of answers that are too old to be given again, and of clusters that nothing is resolved for."""
+    def _expire(self) -> None:
+        """Drop expired probes, and the resolvers of clusters without probes or lookups."""
         oldest = self.now() - REMEMBER_SECONDS
-        self._asked = {key: one for key, one in self._asked.items() if one[0] >= oldest or not one[1].done()}
-        asking = {cluster for cluster, _, _ in self._asked}
-        self._names = {cluster: one for cluster, one in self._names.items() if cluster in asking or one.busy}
+        self._asked = {key: item for key, item in self._asked.items() if item[0] >= oldest or not item[1].done()}
+        active = {cluster for cluster, _, _ in self._asked}
+        self._names = {cluster: item for cluster, item in self._names.items() if cluster in active or item.busy}

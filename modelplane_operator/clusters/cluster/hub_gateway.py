@@ -1,4 +1,4 @@
-"""What clusters have to know of the hub's gateway: read in one place, for all that make the gateway of a cluster."""
+"""Read the state of the hub's gateway, for all controllers that create the gateway of a cluster."""
 
 from __future__ import annotations
 
@@ -25,60 +25,64 @@ HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 
 
 def hub_gateway(hub: Cluster, now: datetime) -> Hub:
-    found = find(hub, GATEWAYS, HUB_GATEWAY)
-    gateway = InferenceGateway.parse(found) if found else None
+    """Return the mutual TLS state of the hub's gateway."""
+    manifest = find(hub, GATEWAYS, HUB_GATEWAY)
+    gateway = InferenceGateway.parse(manifest) if manifest else None
     return read_hub(gateway, certificates(gateway, hub), now)
 
 
 def own_hosts(hub: Cluster, resolver: Resolver) -> frozenset[str]:
-    """The hosts of the hub gateway's own URLs, and the addresses that its load balancer is known to have."""
-    found = find(hub, GATEWAYS, HUB_GATEWAY)
-    return known_hosts(InferenceGateway.parse(found), resolver) if found else frozenset[str]()
+    """Return the hosts of the hub gateway's own URLs, and the known addresses of its load balancer."""
+    manifest = find(hub, GATEWAYS, HUB_GATEWAY)
+    return known_hosts(InferenceGateway.parse(manifest), resolver) if manifest else frozenset[str]()
 
 
 def known_hosts(gateway: InferenceGateway, resolver: Resolver) -> frozenset[str]:
-    """The same of a hub gateway that was read already.
+    """Return the same hosts and addresses for a parsed InferenceGateway.
 
-    Not what the names of its certificate stand for: that may be a network in front, which others share.
+    The names in its certificate are not resolved: they may belong to a shared network in front of it.
     """
     address = gateway.status.address if gateway.status else None
     return hosts_of(gateway) | (hosts_at(address, resolver, names.SYSTEM_NAMESPACE) if address else frozenset[str]())
 
 
 def hosts_at(address: str, resolver: Resolver, asking: str) -> frozenset[str]:
-    """The host of a gateway's address and, if it is a name, its addresses.
+    """Return the host of a gateway's address and, if that is a name, its addresses.
 
-    `asking`: of whose questions only some are asked at once.
+    `asking`: the group of lookups in which only a few run at a time.
     """
-    read = read_url(url_of(address))
-    if not isinstance(read, Backend):
+    backend = read_url(url_of(address))
+    if not isinstance(backend, Backend):
         return frozenset[str]()
-    return frozenset({read.host, *(resolver.addresses(read.host, asking) if read.address is None else ())})
+    return frozenset({backend.host, *(resolver.addresses(backend.host, asking) if backend.address is None else ())})
 
 
 def on_gateway(kind: ResourceType) -> Mapper:
-    """Wakes all objects of a type when the hub's gateway presents its certificate, or no longer, or is elsewhere."""
+    """Return a mapper to all objects of a type, for changes of the hub gateway's certificate or address."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
-        before, after = (one and _presents(one) for one in change)
-        return everyone(kind)(change, hub) if key_of(change.latest) == HUB_GATEWAY and before != after else ()
+        """Return all objects of the type, if a relevant field of the hub gateway has changed."""
+        old, new = (manifest and _get_relevant_fields(manifest) for manifest in change)
+        return everyone(kind)(change, hub) if key_of(change.latest) == HUB_GATEWAY and old != new else ()
 
     return all_of_them
 
 
 def on_authority(kind: ResourceType) -> Mapper:
-    """Wakes all objects of a type when there is another authority, or one more."""
+    """Return a mapper to all objects of a type, for changes of the certificate authorities."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
+        """Return all objects of the type, if an authority's Secret has changed."""
         key = key_of(change.latest)
-        ours = key.namespace == names.SYSTEM_NAMESPACE and key.name.startswith(names.GATEWAY_AUTHORITY)
-        before, after = (one and (one.get("data"), annotations_of(one)) for one in change)
-        return everyone(kind)(change, hub) if ours and before != after else ()
+        is_authority = key.namespace == names.SYSTEM_NAMESPACE and key.name.startswith(names.GATEWAY_AUTHORITY)
+        old, new = (manifest and (manifest.get("data"), annotations_of(manifest)) for manifest in change)
+        return everyone(kind)(change, hub) if is_authority and old != new else ()
 
     return all_of_them
 
 
-def _presents(gateway: Manifest) -> tuple[object, ...]:
-    said = condition(gateway, MutualTLSReady.__name__)
-    where = section(gateway, "status").get("address"), gateway["spec"].get("tls")
-    return said.reason, said.message, is_terminating(gateway), *where
+def _get_relevant_fields(gateway: Manifest) -> tuple[object, ...]:
+    """Return the fields of the InferenceGateway that matter to clusters."""
+    ready_condition = condition(gateway, MutualTLSReady.__name__)
+    location = section(gateway, "status").get("address"), gateway["spec"].get("tls")
+    return ready_condition.reason, ready_condition.message, is_terminating(gateway), *location

@@ -1,4 +1,4 @@
-"""What is on a workload cluster itself: what it serves and has, what we made there, and what is left of models."""
+"""Observe a workload cluster: its APIs and hardware, the operator's own objects, and remaining objects of models."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ APIS: Mapping[str, ResourceType] = {
     "GatewayAPI": GATEWAY,
     "LeaderWorkerSet": LEADER_WORKER_SET,
 }
-"""What a cluster may serve, by the names that its status has for them, and a type that tells."""
+"""Optional APIs by their names in the status, each with a type that shows its presence."""
 
 OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, HTTP_ROUTE)
-"""What must be gone before a cluster is let go, where its owner is a model's."""
+"""Types of models' objects that must be deleted before a cluster is released."""
 MODELS = frozenset({"ModelReplica", "ModelCache"})
 SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
-"""Of what it is looked for whether it still has an owner."""
+"""Types that are swept for objects without an owner."""
 
 OPTIONAL = (SECRET, *POLICIES)
-"""What we make there as far as we may. An account of before this version has no permission to all of it."""
+"""Types that the operator creates if permitted. Older access manifests do not permit all of them."""
 
 VERSION_LASTS = timedelta(minutes=5)
 
@@ -65,99 +65,115 @@ async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
     *,
     now: datetime,
 ) -> ClusterState:
-    made = tuple(children(remote, CHILDREN, cluster.metadata.uid or "", PLATFORM_NAMESPACES))
+    """Return the state of a workload cluster."""
+    owned = tuple(children(remote, CHILDREN, cluster.metadata.uid or "", PLATFORM_NAMESPACES))
     terminating = cluster.metadata.deletion_timestamp is not None
-    has_namespace = await _has_namespace(remote, made, reads, now)
-    home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
-    alike = [one["metadata"]["name"] for one in look_alike(remote.name, registered.identity, hub)]
+    has_namespace = await _has_namespace(remote, owned, reads, now)
+    home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in owned)
+    same_identity = [item["metadata"]["name"] for item in look_alike(remote.name, registered.identity, hub)]
     return ClusterState(
         version=await reads.of(remote, ("version",), lambda kube: kube.version(), now, lasts=VERSION_LASTS),
         latency=remote.health.latency,
-        apis=frozenset(name for name, kind in APIS.items() if (found := remote.find(kind)) and found.serves()),
-        hardware=_hardware(remote),
-        children=made,
+        apis=frozenset(name for name, kind in APIS.items() if (informer := remote.find(kind)) and informer.serves()),
+        hardware=_observe_hardware(remote),
+        children=owned,
         has_namespace=has_namespace,
         others=tuple(of_models(remote, hub)) if terminating else (),
-        orphans=None if terminating else sweeps.of(remote, hub, now, alike),
-        spared=tuple(_spared(remote)) if terminating and not registered.first else (),
-        unpermitted=_unpermitted(remote),
-        forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(remote, kind)),
+        orphans=None if terminating else sweeps.of(remote, hub, now, same_identity),
+        spared=tuple(_list_spared_namespaces(remote)) if terminating and not registered.first else (),
+        unpermitted=_explain_unpermitted(remote),
+        forbidden=frozenset(kind for kind in OPTIONAL if _get_forbidden(remote, kind)),
         registered=replace(registered, home=home),
     )
 
 
 def is_synced(remote: Cluster) -> bool:
-    """Whether it answers, and all that we make there has been seen once."""
+    """True if the cluster answers and the caches of all child types have synced, or are forbidden and optional."""
     return remote.health.answers and all(
-        ((found := remote.find(kind)) is not None and found.synced) or (kind in OPTIONAL and _forbidden(remote, kind))
+        ((informer := remote.find(kind)) is not None and informer.synced)
+        or (kind in OPTIONAL and _get_forbidden(remote, kind))
         for kind in CHILDREN
     )
 
 
-def _forbidden(remote: Cluster, kind: ResourceType) -> Forbidden | None:
+def _get_forbidden(remote: Cluster, kind: ResourceType) -> Forbidden | None:
+    """Return the error if the operator may not read a type on the cluster."""
     return error if isinstance(error := remote.failing(kind), Forbidden) else None
 
 
 def forbidden_on(remote: Cluster) -> ClientError | None:
-    """Why the cluster does not tell us of what we need to see, or no longer does."""
-    return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _forbidden(remote, kind))), None)
+    """Return the error of the first required type that the operator may not read; None if it may read all."""
+    return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _get_forbidden(remote, kind))), None)
 
 
-def _unpermitted(remote: Cluster) -> str:
-    """Why the gateway there cannot be made to answer the hub alone, as far as permissions or kinds are concerned."""
-    refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(remote, kind))), None)
+def _explain_unpermitted(remote: Cluster) -> str:
+    """Return why mutual TLS cannot be set up, by permissions and served APIs; empty if it can."""
+    refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _get_forbidden(remote, kind))), None)
     if refused is not None:
         return f"the operator lacks a permission there: {refused}"
-    found = remote.find(CLIENT_TRAFFIC_POLICY)
-    return "" if found and found.serves() else "the cluster serves no ClientTrafficPolicy"
+    informer = remote.find(CLIENT_TRAFFIC_POLICY)
+    return "" if informer and informer.serves() else "the cluster serves no ClientTrafficPolicy"
 
 
-def _hardware(remote: Cluster) -> ObservedHardware | ClientError | None:
+def _observe_hardware(remote: Cluster) -> ObservedHardware | ClientError | None:
+    """Return the nodes and slices, the error if they cannot be listed, or None before they have synced."""
     nodes, slices = remote.find(NODE), remote.find(RESOURCE_SLICE)
-    for found in (nodes, slices):
-        if found is None or not found.synced:
-            return found and remote.failing(found.type)
+    for informer in (nodes, slices):
+        if informer is None or not informer.synced:
+            return informer and remote.failing(informer.type)
     return ObservedHardware(tuple(nodes or ()), tuple(slices or ()))
 
 
-async def _has_namespace(remote: Cluster, made: Iterable[Manifest], reads: Reads, now: datetime) -> bool:
-    """Whether our namespace is there and of somebody else's making."""
-    kinds = {child["kind"] for child in made}
+async def _has_namespace(remote: Cluster, owned: Iterable[Manifest], reads: Reads, now: datetime) -> bool:
+    """True if the operator's namespace exists and was created by another owner."""
+    kinds = {child["kind"] for child in owned}
     if kinds & {"Namespace", "EnvoyProxy"}:
-        return "Namespace" not in kinds  # what is in it needs it
+        return "Namespace" not in kinds  # an object in the namespace proves that it exists
     key = Key("", names.SYSTEM_NAMESPACE)
     return await reads.of(remote, ("home", frozenset(kinds)), lambda kube: kube.find(NAMESPACE, key), now) is not None
 
 
 def of_models(remote: Cluster, hub: Cluster) -> Iterator[str]:
-    """What is there because of a model, but for what the same cluster under another name has; and what ends already.
+    """Yield remaining objects of models, and tenant namespaces that are being deleted.
 
-    It is what we applied, where such a model's objects are: labels alone are anybody's to write, and would hold the
-    cluster for ever.
+    Objects of the same cluster's other InferenceCluster are left out. Only objects that the operator applied in the
+    expected namespaces count: users may set labels, and must not block the release of the cluster.
     """
     for kind in OF_MODELS:
-        for one in ours(remote.find(kind)):
-            if _is_of_a_model(one) and not elsewhere(one, remote.name, hub):
-                yield f"{kind.kind} {key_of(one)}"
-    for one in _namespaces(remote):
-        if is_terminating(one):
-            yield f"{NAMESPACE.kind} {key_of(one)}"
+        for manifest in ours(remote.find(kind)):
+            if _is_of_a_model(manifest) and not elsewhere(manifest, remote.name, hub):
+                yield f"{kind.kind} {key_of(manifest)}"
+    for manifest in _list_tenant_namespaces(remote):
+        if is_terminating(manifest):
+            yield f"{NAMESPACE.kind} {key_of(manifest)}"
 
 
-def _spared(remote: Cluster) -> Iterator[str]:
-    """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
-    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(remote) if not is_terminating(one))
+def _list_spared_namespaces(remote: Cluster) -> Iterator[str]:
+    """Yield the tenant namespaces that stay: with the last replica gone, those that could be deleted have been."""
+    return (
+        f"{NAMESPACE.kind} {key_of(namespace)}"
+        for namespace in _list_tenant_namespaces(remote)
+        if not is_terminating(namespace)
+    )
 
 
-def _namespaces(remote: Cluster) -> Iterator[Manifest]:
-    return (one for one in ours(remote.find(NAMESPACE)) if is_tenants(one) and _is_at_home(one, labels.OWNER_NAME))
+def _list_tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
+    """Yield the namespaces that the operator created for tenants."""
+    return (
+        namespace
+        for namespace in ours(remote.find(NAMESPACE))
+        if is_tenants(namespace) and _is_in_own_namespace(namespace, labels.OWNER_NAME)
+    )
 
 
 def _is_of_a_model(manifest: Manifest) -> bool:
-    return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_at_home(manifest, labels.OWNER_NAMESPACE)
+    """True if the owner is a model's and the object is in the expected namespace."""
+    return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_in_own_namespace(
+        manifest, labels.OWNER_NAMESPACE
+    )
 
 
-def _is_at_home(manifest: Manifest, label: str) -> bool:
-    """Whether it is, or is in, the namespace that stands for the one of the hub that its label names."""
+def _is_in_own_namespace(manifest: Manifest, label: str) -> bool:
+    """True if the object is, or is in, the namespace that stands for the hub namespace in its label."""
     key = key_of(manifest)
     return (key.namespace or key.name) == names.remote_namespace(labels_of(manifest).get(label, ""))

@@ -1,4 +1,4 @@
-"""The mark of an InferenceCluster on its cluster, by which the same cluster under another name is recognized."""
+"""The mark of an InferenceCluster on its cluster, which shows a later InferenceCluster that it is the same cluster."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from modelplane_operator.owned import owner_labels
 
 
 def mark_key(uid: str) -> Key:
-    """Where the mark of an InferenceCluster of that uid is."""
+    """Return the key of the mark of the InferenceCluster with this uid."""
     return Key(names.SYSTEM_NAMESPACE, names.registration(uid))
 
 
 def render_mark(cluster: InferenceCluster, others: Iterable[str]) -> Manifest:
-    """A Secret without content, for no other type in our namespace there is watched and needs no further permission."""
+    """Return the mark: a Secret without data, as Secrets in that namespace are already watched and permitted."""
     key = mark_key(cluster.metadata.uid or "")
     metadata = {
         "name": key.name,
@@ -28,5 +28,5 @@ def render_mark(cluster: InferenceCluster, others: Iterable[str]) -> Manifest:
 
 
 def is_marked(mark: Manifest | None, uid: str) -> bool:
-    """Whether a mark, as it was observed, names an InferenceCluster."""
+    """True if the observed mark names the InferenceCluster with this uid."""
     return mark is not None and uid in annotations_of(mark).get(labels.ALSO_REGISTERED, "").split(",")

@@ -1,9 +1,10 @@
-"""Whether a cluster was brought under another name before: by what it says of itself, and by marks (`registration.py`).
+"""Find out if a cluster is registered under another InferenceCluster, by its identity and by marks (`registration.py`).
 
-The uid of kube-system and the root certificate say so first, by whichever address the cluster is reached. One that was
-restored from another's backup may say the same. So the first InferenceCluster of those that look alike writes the uids
-of the others on its cluster: whoever sees its own there has the same. They are younger than any backup of the cluster
-but one that was made since and lies behind a kubeconfig that was swapped: who is brought anew then has another uid.
+The identity is the uid of kube-system with the root certificate; it does not depend on the address. A cluster restored
+from another's backup has the same one. So the first InferenceCluster with an identity writes the uids of the others on
+its cluster: one that reads its own uid there has the same cluster. A backup proves nothing false unless it was made
+after the mark and a kubeconfig was then swapped to its restored cluster; in that case, create the InferenceCluster
+again, which gives it a new uid.
 """
 
 from __future__ import annotations
@@ -28,90 +29,95 @@ from modelplane_operator.clusters.cluster.registration import is_marked, mark_ke
 from modelplane_operator.models.replica.plan.symptoms import condition
 
 CLUSTERS = of(InferenceCluster)
-IDENTITY_LASTS = timedelta(hours=1)  # another one has another address, most likely, and is asked at once
+IDENTITY_LASTS = timedelta(hours=1)  # a different cluster most likely has a different address, and is read at once
 LOOK_LASTS = timedelta(minutes=5)
-PATIENCE = timedelta(seconds=30)  # for the other one's mark: it may be paused, or fail
-_SYSTEM, _ROOT = Key("", "kube-system"), Key("kube-system", "kube-root-ca.crt")  # on every cluster, made once
+PATIENCE = timedelta(seconds=30)  # how long to wait for the other one's mark: its reconciles may be paused or fail
+_SYSTEM, _ROOT = Key("", "kube-system"), Key("kube-system", "kube-root-ca.crt")  # on every cluster, created once
 _WITHOUT = frozenset({ClusterReady.IDENTIFYING.reason, ClusterReady.REGISTERED_TWICE.reason})
 
 
 def identity_of(cluster: Manifest) -> tuple[str, ...]:
-    """What an InferenceCluster was recognized by last."""
+    """Return the last identity of an InferenceCluster; empty if it has none."""
     identity = section(cluster, "status", "observed").get("identity")
     return (identity,) if identity else ()
 
 
 def look_alike(cluster: str, identity: str, hub: Cluster) -> tuple[Manifest, ...]:
-    """The other InferenceClusters that were recognized by the same."""
+    """Return the other InferenceClusters with this identity."""
     clusters = hub.find(CLUSTERS)
-    found = clusters.by("identity", identity) if clusters and identity else ()
-    return tuple(one for one in found if one["metadata"]["name"] != cluster)
+    same_identity = clusters.by("identity", identity) if clusters and identity else ()
+    return tuple(other for other in same_identity if other["metadata"]["name"] != cluster)
 
 
 @dataclass(slots=True)
 class Registrations:
-    """What clusters have told lately of which they are."""
+    """Results of recent checks for the same cluster."""
 
     _marked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], init=False)
-    """By the uids of one and of one before it: whether the mark was there when it was last looked for."""
+    """Pairs of uids, later and earlier: the mark was there at the last check."""
     _unsure: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime], init=False)
-    """The same: since when nothing proves either."""
+    """The time since which a pair of uids has been undecided."""
 
     async def of(self, cluster: InferenceCluster, remote: Cluster, clients: Clients, now: datetime) -> Registered:
-        """Who else has the cluster, or may have it."""
+        """Return the other InferenceClusters that have, or may have, the cluster."""
         hub, reads = clients.hub, clients.reads
-        identity = await reads.of(remote, ("identity",), _read, now, lasts=IDENTITY_LASTS, nothing_lasts=LOOK_LASTS)
-        name, mine = cluster.metadata.name, cluster.metadata.uid or ""
+        identity = await reads.of(
+            remote, ("identity",), _read_identity, now, lasts=IDENTITY_LASTS, nothing_lasts=LOOK_LASTS
+        )
+        name, uid = cluster.metadata.name, cluster.metadata.uid or ""
         others = look_alike(name, identity, hub)
-        known = find(hub, CLUSTERS, Key("", name))
-        if not others or known is None:
+        current = find(hub, CLUSTERS, Key("", name))
+        if not others or current is None:
             return Registered(identity)
-        ranked = sorted((*others, known), key=_rank)
-        place = ranked.index(known)
-        later = tuple(sorted(one["metadata"]["uid"] for one in ranked[place + 1 :]))
+        ranked = sorted((*others, current), key=_rank)
+        index = ranked.index(current)
+        later = tuple(sorted(other["metadata"]["uid"] for other in ranked[index + 1 :]))
         unsure = ""
-        for one in ranked[:place]:
-            same = await self._same(mine, remote, one, clients, now)
+        for other in ranked[:index]:
+            same = await self._is_same(uid, remote, other, clients, now)
             if same:
-                return Registered(identity, first=one["metadata"]["name"])
-            if same is None and not _has(known):
-                unsure = unsure or one["metadata"]["name"]
+                return Registered(identity, first=other["metadata"]["name"])
+            if same is None and not _is_registered(current):
+                unsure = unsure or other["metadata"]["name"]
         return Registered(identity, unsure=unsure, later=later)
 
-    async def _same(self, mine: str, remote: Cluster, other: Manifest, clients: Clients, now: datetime) -> bool | None:
-        """Whether another one, which is before this one, has the same cluster; None while nothing proves either."""
-        theirs = other["metadata"]["uid"]
-        pair, key = (mine, theirs), mark_key(theirs)
-        if is_marked(find(remote, SECRET, key), mine):
+    async def _is_same(
+        self, uid: str, remote: Cluster, other: Manifest, clients: Clients, now: datetime
+    ) -> bool | None:
+        """True if an earlier InferenceCluster has the same cluster; None while that is undecided."""
+        other_uid = other["metadata"]["uid"]
+        pair, key = (uid, other_uid), mark_key(other_uid)
+        if is_marked(find(remote, SECRET, key), uid):
             return True
-        marked = _has_marked(other, key, mine, clients.fleet)
+        marked = _find_mark(other, key, uid, clients.fleet)
         if marked or pair in self._marked:
 
-            async def ask(kube: Kube) -> bool:
-                return is_marked(await kube.find(SECRET, key), mine)
+            async def read_mark(kube: Kube) -> bool:
+                """Read the mark from the API server, as the cache may be older."""
+                return is_marked(await kube.find(SECRET, key), uid)
 
             with suppress(Forbidden):
-                there = await clients.reads.of(remote, ("mark", *pair), ask, now, lasts=LOOK_LASTS)
-                (self._marked.add if there else self._marked.discard)(pair)
-                return there
-        since = self._unsure.setdefault(pair, now)
-        return None if marked is not None and now - since < PATIENCE else False
+                is_present = await clients.reads.of(remote, ("mark", *pair), read_mark, now, lasts=LOOK_LASTS)
+                (self._marked.add if is_present else self._marked.discard)(pair)
+                return is_present
+        undecided_since = self._unsure.setdefault(pair, now)
+        return None if marked is not None and now - undecided_since < PATIENCE else False
 
 
-def _has_marked(other: Manifest, key: Key, uid: str, fleet: Callable[[str], Cluster]) -> bool | None:
-    """Whether another InferenceCluster has written the uid on its cluster; None when nobody can tell."""
+def _find_mark(other: Manifest, key: Key, uid: str, fleet: Callable[[str], Cluster]) -> bool | None:
+    """True if another InferenceCluster has written the uid on its cluster; None if that cannot be read."""
     try:
         remote = fleet(other["metadata"]["name"])
     except Unreachable:
-        # Its connection is about to come: then it is marked, and we see that if it is our own cluster, too.
+        # It will connect soon and write its mark, which is then visible here if it is the same cluster.
         return False if condition(other, ClusterReady.__name__).is_true else None
     if not remote.health.answers:
         return None
     return is_marked(find(remote, SECRET, key), uid)
 
 
-async def _read(kube: Kube) -> str:
-    """What it says of itself; empty while that is not known."""
+async def _read_identity(kube: Kube) -> str:
+    """Return a hash that identifies the cluster; empty while it cannot be read."""
     try:
         system = await kube.find(NAMESPACE, _SYSTEM)
     except Forbidden:
@@ -121,30 +127,33 @@ async def _read(kube: Kube) -> str:
         root = await kube.find(CONFIG_MAP, _ROOT)
     if system is None or root is None:
         return ""
-    told = f"{system['metadata']['uid']} {section(root, 'data').get('ca.crt', '')}"
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    text = f"{system['metadata']['uid']} {section(root, 'data').get('ca.crt', '')}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _rank(cluster: Manifest) -> tuple[bool, bool, str, str]:
-    """Who comes first: who has it keeps it, and then whose gateway serves; else by age, and by name."""
+    """Return the sort key by which one of them keeps the cluster: registered, serving, age, name."""
     metadata = cluster["metadata"]
-    return not _has(cluster), not _serves(cluster), metadata.get("creationTimestamp") or "", metadata["name"]
+    return not _is_registered(cluster), not _serves(cluster), metadata.get("creationTimestamp") or "", metadata["name"]
 
 
-def _has(cluster: Manifest) -> bool:
-    """Whether an InferenceCluster was last taken to be the only one that has its cluster."""
+def _is_registered(cluster: Manifest) -> bool:
+    """True if an InferenceCluster was last considered the only one of its cluster."""
     without = condition(cluster, ClusterReady.__name__).reason in _WITHOUT
     return bool(identity_of(cluster)) and not without
 
 
 def _serves(cluster: Manifest) -> bool:
+    """True if the gateway of an InferenceCluster works."""
     return condition(cluster, BackendReady.__name__).is_true
 
 
 def on_another(change: Change, hub: Cluster) -> Iterator[Key]:
-    """The InferenceClusters that look like one, when that comes, goes, or stands otherwise than before."""
-    before, after = (one and (identity_of(one), _rank(one), one["metadata"]["uid"]) for one in change)
-    if before == after:
+    """Map a change of an InferenceCluster to the others with its old or new identity."""
+    old, new = (
+        manifest and (identity_of(manifest), _rank(manifest), manifest["metadata"]["uid"]) for manifest in change
+    )
+    if old == new:
         return
-    for identity in {identity for one in filter(None, change) for identity in identity_of(one)}:
+    for identity in {identity for manifest in filter(None, change) for identity in identity_of(manifest)}:
         yield from map(key_of, look_alike(change.latest["metadata"]["name"], identity, hub))

@@ -1,7 +1,7 @@
-"""Software that a cluster has already, from somebody else: the parts of a stack that are left out there.
+"""Detect foreign software: components of a stack that another owner has installed on the cluster.
 
-A CustomResourceDefinition or DeviceClass shows that there is such software; by Helm's annotations, by labels or by a
-Deployment it shows whose it is. One that nobody can be named for is left over: Helm keeps those of a chart's `crds/`.
+A CustomResourceDefinition or DeviceClass shows that the software exists; Helm's annotations, labels or a Deployment
+show its owner. Without an owner it is a remnant, since Helm keeps the definitions in a chart's `crds/`.
 """
 
 from __future__ import annotations
@@ -18,52 +18,54 @@ _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _NAME: Final = "app.kubernetes.io/name"
 _OLM: Final = "olm.managed"
 _IMAGE: Final = re.compile(r"(?:^|/)([^/:@]+)(?::[^/@]*)?(?:@.*)?$")
-_LONGEST: Final = 253  # of what a cluster says somebody is called
+_LONGEST: Final = 253  # characters kept of a reported owner
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """How a cluster shows that it has software of a kind."""
+    """The objects by which a cluster shows that it has some software."""
 
     name: str
-    """Of the CustomResourceDefinition, or of the DeviceClass, that comes with it."""
+    """The name of its CustomResourceDefinition or DeviceClass."""
     image: str = ""
-    """What the image of its controller is called, in whichever registry; empty where a Deployment shows nothing."""
+    """The name of its controller's image, without the registry; empty if no Deployment is checked."""
 
 
 def holder(
     marker: Marker, release: Key, definitions: Iterable[Manifest], deployments: Iterable[Manifest]
 ) -> str | None:
-    """Return who has brought software to a cluster; empty when that is `release`, None when nobody has."""
-    definition = next((one for one in definitions if one["metadata"]["name"] == marker.name), None)
+    """Return the owner of software on a cluster; empty if it is `release`, None if there is none."""
+    definition = next((item for item in definitions if item["metadata"]["name"] == marker.name), None)
     if definition is None:
         return None
-    controllers = [one for one in deployments if marker.image and _runs(one, marker.image)]
+    controllers = [item for item in deployments if marker.image and _runs_image(item, marker.image)]
     for manifest in (definition, *controllers):
-        if labels.OWNER_UID in labels_of(manifest) or _helm_release(manifest) == release:
+        if labels.OWNER_UID in labels_of(manifest) or _get_helm_release(manifest) == release:
             return ""
-        if (name := _attribution(manifest)) and name.isprintable():
+        if (name := _find_owner(manifest)) and name.isprintable():
             return name
     return f"Deployment {key_of(controllers[0])}"[:_LONGEST] if controllers else None
 
 
-def _helm_release(manifest: Manifest) -> Key | None:
-    noted = annotations_of(manifest)
-    name = noted.get("meta.helm.sh/release-name")
-    return Key(noted.get("meta.helm.sh/release-namespace", ""), name) if name else None
+def _get_helm_release(manifest: Manifest) -> Key | None:
+    """Return the Helm release that created the object, by its annotations."""
+    annotations = annotations_of(manifest)
+    name = annotations.get("meta.helm.sh/release-name")
+    return Key(annotations.get("meta.helm.sh/release-namespace", ""), name) if name else None
 
 
-def _attribution(manifest: Manifest) -> str:
-    if release := _helm_release(manifest):
+def _find_owner(manifest: Manifest) -> str:
+    """Return the owner of an object, by Helm's annotations or by labels; empty if they name none."""
+    if release := _get_helm_release(manifest):
         return f"Helm release {release}"[:_LONGEST]
-    marks = labels_of(manifest)
-    if marks.get(_OLM) == "true":
+    object_labels = labels_of(manifest)
+    if object_labels.get(_OLM) == "true":
         return "the Operator Lifecycle Manager"
-    return marks.get(_MANAGED_BY, "")[:_LONGEST]
+    return object_labels.get(_MANAGED_BY, "")[:_LONGEST]
 
 
-def _runs(deployment: Manifest, image: str) -> bool:
-    """Whether a Deployment runs an image of this name, or is labelled as what it is of."""
+def _runs_image(deployment: Manifest, image: str) -> bool:
+    """True if a Deployment runs an image of this name, or has it as its name label."""
     containers: Sequence[Mapping[str, object]] = entries(deployment, "spec", "template", "spec", "containers")
-    images = (_IMAGE.search(str(one.get("image") or "")) for one in containers)
+    images = (_IMAGE.search(str(container.get("image") or "")) for container in containers)
     return labels_of(deployment).get(_NAME) == image or any(match and match[1] == image for match in images)

@@ -1,13 +1,13 @@
-"""Charts: how each release stands against what is asked of it, and the one step that takes it further.
+"""The state of each Helm release against its spec, and the one step that advances it.
 
-    no record            install, once what it needs is there; again after a while when that failed
-    pending              somebody's Helm is at work; nobody's any more after its longest time: give that revision up
-    failed, given up     go on where it was
-    failed               bring back the revision that works, where there is one; else try again after a while
-    deployed, as asked   done
-    deployed, otherwise  upgrade, one at a time; one that failed before only after a longer while
+    no record                      install once its dependencies are deployed; after a failure, retry with backoff
+    pending                        another Helm process may be running; after its timeout, mark the revision failed
+    failed by being interrupted    continue with an install
+    failed                         roll back to the deployed revision if there is one; else retry with backoff
+    deployed, as in the spec       done
+    deployed, differs              upgrade, one release at a time; after a failure, with a longer backoff
 
-Nothing here uninstalls a release that is wanted.
+No step here uninstalls a release that the spec has.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ from kubeloop.plan import Install, MarkFailed, RollBack, Step, Uninstall
 from kubeloop.words import counted
 from modelplane_operator.api.serving_stack import ComponentState
 
-REQUEUE_AFTER = 5.0  # while Helm runs: what it does before it writes anything, no event tells of
+REQUEUE_AFTER = 5.0  # while Helm runs: its work before the first record triggers no event
 INSTALLS = Backoff(first=20.0, longest=1800.0)
-UPGRADES = Backoff(first=600.0, longest=4 * 3600.0)  # each attempt restarts pods twice: forth, and back
+UPGRADES = Backoff(first=600.0, longest=4 * 3600.0)  # each attempt restarts pods twice: upgrade and rollback
 
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
-# Helm's own clock is ours, but its record is written some moments before its run ends.
+# Helm uses the operator's clock, but writes its record some moments before its process ends.
 _SLACK = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods that a release brings."""
+    """A workload with pods that a release has created."""
 
     release: Key
     kind: str
     name: str
     wanted: int
+    """The number of desired pods."""
     ready: int
+    """The number of ready pods."""
 
     @property
     def down(self) -> bool:
-        """Whether nothing of it works. A node that is lost, or a pod that moves, takes no cluster out of service."""
+        """True if none of its pods is ready. A lost node or a moving pod must not take a cluster out of service."""
         return self.ready == 0 < self.wanted
 
     def __str__(self) -> str:
@@ -55,125 +57,149 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class ObservedCharts:
-    """What was seen of a cluster's releases."""
+    """The observed Helm releases of a cluster."""
 
     cluster: str
+    """The connection of the cluster, for the steps."""
     now: datetime
     patience: float
-    """The seconds after which no Helm can be at work any more on what it last wrote then."""
+    """Seconds after its last record for which a Helm process may still be running."""
     history: Mapping[Key, tuple[Revision, ...]] = field(default_factory=dict[Key, tuple[Revision, ...]])
-    """Revisions by release, the newest first."""
+    """Revisions by release, newest first."""
     contents: Mapping[tuple[Key, int], RevisionContent] = field(default_factory=dict[tuple[Key, int], RevisionContent])
+    """The stored content of the revisions that matter, by release and number."""
     runs: Mapping[Key, Run] = field(default_factory=dict[Key, Run])
+    """The latest Helm run of this process, by release."""
     workloads: tuple[Workload, ...] = ()
+    """The workloads that the releases have created."""
 
     @property
     def releases(self) -> frozenset[Key]:
-        """Those that are there, and those that Helm may be about to make."""
+        """The existing releases, and those that a running Helm process may create."""
         return frozenset(self.history) | {key for key, run in self.runs.items() if run.ended is None}
 
     def newest(self, release: Key) -> Revision | None:
+        """Return the newest revision; None if there is none."""
         return next(iter(self.history.get(release, ())), None)
 
     def deployed(self, release: Key) -> Revision | None:
-        """The revision that runs."""
-        return next((one for one in self.history.get(release, ()) if one.status == "deployed"), None)
+        """Return the revision that is deployed; None if there is none."""
+        return next((revision for revision in self.history.get(release, ()) if revision.status == "deployed"), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ChartStatus:
-    """How one part stands."""
+    """The state of one component."""
 
     part: Component
+    """The component."""
     state: ComponentState
     message: str = ""
+    """Details for the status; empty if there are none."""
     step: Step | None = None
+    """The next step; None while the component waits or is done."""
     requeue_after: float | None = None
-    """The seconds after which to look again, if no event comes."""
+    """Seconds until the next reconcile, if no event comes earlier."""
     runs: bool = False
-    """Whether a revision of it is deployed."""
+    """True if a revision of it is deployed."""
 
 
 def judge(parts: Sequence[Component], seen: ObservedCharts) -> tuple[ChartStatus, ...]:
-    """How the parts stand. Of the steps at most one upgrades something, and none while another part is on its way."""
+    """Return the state of each component.
+
+    At most one of the steps is an upgrade, and none is while another component is being upgraded or rolled back.
+    """
+    # A component waits for its dependencies only until their first deployment.
     deployed = {part.name for part in parts if seen.deployed(part.release.key)}
-    statuses = [_judge(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
-    current = {one.part.name for one in statuses if one.state in {"Deployed", "Starting"}}
-    on_its_way = (one for one in statuses if one.state in {"Upgrading", "RollingBack"} and not _upgrades(one))
-    busy = next((one.part.name for one in on_its_way), "")
-    turns: list[ChartStatus] = []
-    for one in statuses:
-        if _upgrades(one):
-            before = busy or ", ".join(name for name in one.part.after if name not in current)
-            if before:
-                one = replace(one, step=None, state="Waiting", message=f"to be upgraded after {before}")  # noqa: PLW2901
-            busy = busy or one.part.name
-        turns.append(one)
-    return tuple(turns)
+    statuses = [_build_status(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
+    current = {status.part.name for status in statuses if status.state in {"Deployed", "Starting"}}
+    in_progress = (
+        status for status in statuses if status.state in {"Upgrading", "RollingBack"} and not _starts_upgrade(status)
+    )
+    busy = next((status.part.name for status in in_progress), "")
+    results: list[ChartStatus] = []
+    for status in statuses:
+        if _starts_upgrade(status):
+            blockers = busy or ", ".join(name for name in status.part.after if name not in current)
+            if blockers:
+                status = replace(status, step=None, state="Waiting", message=f"to be upgraded after {blockers}")  # noqa: PLW2901
+            busy = busy or status.part.name
+        results.append(status)
+    return tuple(results)
 
 
-def _upgrades(one: ChartStatus) -> bool:
-    """Whether its step is the beginning of an upgrade."""
-    return one.runs and isinstance(one.step, Install)
+def _starts_upgrade(status: ChartStatus) -> bool:
+    """True if the step starts an upgrade."""
+    return status.runs and isinstance(status.step, Install)
 
 
 def lacking(statuses: Iterable[ChartStatus]) -> Iterator[str]:
-    """Which charts are not there or do not work. An upgrade that waits or failed is no reason."""
-    for one in statuses:
-        if not one.runs:
-            yield f"chart {one.part.name} is not installed" + (f": {one.message}" if one.message else "")
-        elif one.state == "Starting":
-            yield f"chart {one.part.name}: {one.message}"
+    """Yield a message for each chart that is not installed or whose pods are down.
+
+    A waiting or failed upgrade yields none.
+    """
+    for status in statuses:
+        if not status.runs:
+            yield f"chart {status.part.name} is not installed" + (f": {status.message}" if status.message else "")
+        elif status.state == "Starting":
+            yield f"chart {status.part.name}: {status.message}"
 
 
 def remove(release: Key, seen: ObservedCharts) -> tuple[str, Step | None]:
-    """What a release that is no longer wanted waits for, and the step that takes it away."""
+    """Return the message about uninstalling a release, and the step that does it, if it may start."""
     run, newest = seen.runs.get(release), seen.newest(release)
     if run is not None and run.ended is None:
         return f"Helm is at work on {release}", None
-    if newest is not None and _another_works(newest, run, seen):
+    if newest is not None and _is_foreign_helm_running(newest, run, seen):
         return f"Helm may still be at work on {release}", None
     if run is not None and run.verb == "uninstall" and run.error:
-        wait = _until(run.ended, INSTALLS, run.failures, seen.now)
-        said = f"Helm could not uninstall {release}: {run.error}"
-        return said, Uninstall(release, seen.cluster) if wait <= 0 else None
+        wait = _compute_retry_delay(run.ended, INSTALLS, run.failures, seen.now)
+        message = f"Helm could not uninstall {release}: {run.error}"
+        return message, Uninstall(release, seen.cluster) if wait <= 0 else None
     return f"release {release} is being uninstalled", Uninstall(release, seen.cluster)
 
 
-def _judge(part: Component, seen: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
-    key, cluster = part.release.key, seen.cluster
-    run, newest, deployed = seen.runs.get(key), seen.newest(key), seen.deployed(key)
+def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
+    """Return the state and next step of a component; `missing`: dependencies that are not deployed."""
+    key, cluster = part.release.key, observed.cluster
+    run, newest, deployed = observed.runs.get(key), observed.newest(key), observed.deployed(key)
     runs = deployed is not None
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
-        return ChartStatus(part, _under_way(run, seen.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs)
-    if newest is not None and _another_works(newest, run, seen):
-        wait = max(newest.modified + seen.patience - seen.now.timestamp(), REQUEUE_AFTER)
+        return ChartStatus(
+            part, _get_running_state(run, observed.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs
+        )
+    if newest is not None and _is_foreign_helm_running(newest, run, observed):
+        delay = max(newest.modified + observed.patience - observed.now.timestamp(), REQUEUE_AFTER)
         message = f"Helm may still be at work on revision {newest.number}, which is {newest.status}"
-        return ChartStatus(part, "Upgrading" if runs else "Installing", message, requeue_after=wait, runs=runs)
+        return ChartStatus(part, "Upgrading" if runs else "Installing", message, requeue_after=delay, runs=runs)
     if newest is not None and newest.status in PENDING:
+        # The Helm process is dead, and Helm refuses to continue while a revision is pending.
         step = MarkFailed(key, newest.secret, newest.uid, newest.version, cluster)
         return ChartStatus(
             part, "Upgrading" if runs else "Installing", step=step, requeue_after=REQUEUE_AFTER, runs=runs
         )
     if newest is not None and newest.status == "uninstalling":
         return ChartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
-    failure = _failure(part.release, run, seen)
+    # From here on no Helm process is running for the release.
+    failure = _find_latest_failure(part.release, run, observed)
     if newest is not None and deployed is not None:
         if newest.status == "failed" and not newest.interrupted:
-            return _roll_back(part, deployed, failure, run, seen)
-        if newest.status == "deployed" and _as_asked(newest, part.release, run, seen):
-            down = [str(one) for one in seen.workloads if one.release == key and one.down]
-            return ChartStatus(part, "Starting" if down else "Deployed", "; ".join(down), runs=True)
+            return _roll_back(part, deployed, failure, run, observed)
+        if newest.status == "deployed" and _matches_spec(newest, part.release, run, observed):
+            down_workloads = [
+                str(workload) for workload in observed.workloads if workload.release == key and workload.down
+            ]
+            return ChartStatus(part, "Starting" if down_workloads else "Deployed", "; ".join(down_workloads), runs=True)
     if failure is not None:
-        wait = _until(failure.when, UPGRADES if runs else INSTALLS, failure.count, seen.now)
+        delay = _compute_retry_delay(failure.when, UPGRADES if runs else INSTALLS, failure.count, observed.now)
         state: ComponentState = "RolledBack" if runs and failure.recorded else "Failed"
         return ChartStatus(
             part,
             state,
             failure.words,
-            step=install if wait <= 0 else None,
-            requeue_after=max(wait, REQUEUE_AFTER),
+            step=install if delay <= 0 else None,
+            requeue_after=max(delay, REQUEUE_AFTER),
             runs=runs,
         )
     if missing and not runs:
@@ -183,98 +209,113 @@ def _judge(part: Component, seen: ObservedCharts, missing: Sequence[str]) -> Cha
     )
 
 
-def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
+def _get_running_state(run: Run, history: Iterable[Revision]) -> ComponentState:
+    """Return the state while a Helm process runs, by its verb and by an earlier deployment."""
     match run.verb:
         case "install":
-            began = int(run.began.timestamp())  # Helm notes whole seconds
-            ran = any(one.status in {"deployed", "superseded"} and one.modified < began for one in history)
-            return "Upgrading" if ran else "Installing"
+            started_at = int(run.began.timestamp())  # Helm records whole seconds
+            was_deployed = any(
+                revision.status in {"deployed", "superseded"} and revision.modified < started_at for revision in history
+            )
+            return "Upgrading" if was_deployed else "Installing"
         case "rollback":
             return "RollingBack"
         case "uninstall":
             return "Uninstalling"
 
 
-def _another_works(newest: Revision, run: Run | None, seen: ObservedCharts) -> bool:
-    """Whether somebody else's Helm may be at work: another operator's, or ours from before a restart."""
+def _is_foreign_helm_running(newest: Revision, run: Run | None, observed: ObservedCharts) -> bool:
+    """True if a foreign Helm process may be running: another operator's, or this one's from before a restart."""
     if newest.status not in UNDECIDED:
         return False
-    began = datetime.fromtimestamp(newest.modified, seen.now.tzinfo)
-    if run is not None and run.ended is not None and run.began - _SLACK <= began <= run.ended + _SLACK:
-        return False  # it was ours, and has ended
-    return seen.now.timestamp() < newest.modified + seen.patience
+    started_at = datetime.fromtimestamp(newest.modified, observed.now.tzinfo)
+    if run is not None and run.ended is not None and run.began - _SLACK <= started_at <= run.ended + _SLACK:
+        return False  # it was this process's own run, which has finished
+    return observed.now.timestamp() < newest.modified + observed.patience
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The latest failure to bring a release to what is asked."""
+    """The latest failed attempt to bring a release in line with the spec."""
 
     count: int
+    """The number of failed attempts."""
     when: datetime
+    """The time of the last one."""
     words: str
+    """Helm's message."""
     recorded: bool
-    """Whether it came as far as a revision of its own."""
+    """True if the attempt has left a revision of its own."""
 
 
-def _failure(release: Release, run: Run | None, seen: ObservedCharts) -> _Failure | None:
+def _find_latest_failure(release: Release, run: Run | None, observed: ObservedCharts) -> _Failure | None:
+    """Return the latest failure of the release as specified; None if there was none."""
     records = [
-        one
-        for one in seen.history.get(release.key, ())
-        if one.status == "failed" and one.digest == release.digest and not one.interrupted
+        revision
+        for revision in observed.history.get(release.key, ())
+        if revision.status == "failed" and revision.digest == release.digest and not revision.interrupted
     ]
-    said = run if run is not None and run.error and (run.verb, run.digest) == ("install", release.digest) else None
-    if said is None and not records:
+    failed_run = (
+        run if run is not None and run.error and (run.verb, run.digest) == ("install", release.digest) else None
+    )
+    if failed_run is None and not records:
         return None
-    held = seen.contents.get((release.key, records[0].number)) if records else None
-    recorded = datetime.fromtimestamp(records[0].modified, seen.now.tzinfo) if records else None
-    ended = said.ended if said else None
+    content = observed.contents.get((release.key, records[0].number)) if records else None
+    recorded_at = datetime.fromtimestamp(records[0].modified, observed.now.tzinfo) if records else None
+    finished_at = failed_run.ended if failed_run else None
     return _Failure(
-        count=max(len(records), said.failures if said else 0),
-        when=max(moment for moment in (recorded, ended) if moment),
-        words=said.error if said else held.description if held else "Helm failed without a word",
+        count=max(len(records), failed_run.failures if failed_run else 0),
+        when=max(time for time in (recorded_at, finished_at) if time),
+        words=failed_run.error if failed_run else content.description if content else "Helm failed without a word",
         recorded=bool(records),
     )
 
 
 def _roll_back(
-    part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, seen: ObservedCharts
+    part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, observed: ObservedCharts
 ) -> ChartStatus:
-    words = failure.words if failure else "an earlier change failed"
-    step, wait = RollBack(part.release.key, deployed.number, seen.cluster), REQUEUE_AFTER
+    """Return the state of a release that is being rolled back, with the step when it is due."""
+    message = failure.words if failure else "an earlier change failed"
+    step, delay = RollBack(part.release.key, deployed.number, observed.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
-        words = f"{words}; going back to revision {deployed.number} failed: {run.error}"
-        wait = max(_until(run.ended, INSTALLS, run.failures, seen.now), REQUEUE_AFTER)
-        step = step if wait <= REQUEUE_AFTER else None
-    return ChartStatus(part, "RollingBack", words, step=step, requeue_after=wait, runs=True)
+        message = f"{message}; going back to revision {deployed.number} failed: {run.error}"
+        delay = max(_compute_retry_delay(run.ended, INSTALLS, run.failures, observed.now), REQUEUE_AFTER)
+        step = step if delay <= REQUEUE_AFTER else None
+    return ChartStatus(part, "RollingBack", message, step=step, requeue_after=delay, runs=True)
 
 
-def _as_asked(newest: Revision, release: Release, run: Run | None, seen: ObservedCharts) -> bool:
-    """Whether the release is what is asked. Somebody who changes it by hand leaves our labels on it."""
+def _matches_spec(newest: Revision, release: Release, run: Run | None, observed: ObservedCharts) -> bool:
+    """True if the release matches the spec.
+
+    A user who changes it with Helm keeps the operator's labels on it, so chart, version and values are compared too.
+    """
     if newest.digest != release.digest:
         return False
-    held = seen.contents.get((release.key, newest.number))
-    ended = run.ended if run is not None and run.digest == release.digest and not run.error else None
-    if held is None or (ended is not None and newest.modified <= (ended + _SLACK).timestamp()):
+    content = observed.contents.get((release.key, newest.number))
+    finished_at = run.ended if run is not None and run.digest == release.digest and not run.error else None
+    if content is None or (finished_at is not None and newest.modified <= (finished_at + _SLACK).timestamp()):
         return True
-    same_version = not _EXACT.fullmatch(release.version) or _plain(held.version) == _plain(release.version)
-    return same_version and held.chart == release.chart and _told(held.values) == _told(release.values)
+    same_version = not _EXACT.fullmatch(release.version) or _strip_v(content.version) == _strip_v(release.version)
+    return (
+        same_version and content.chart == release.chart and _drop_nulls(content.values) == _drop_nulls(release.values)
+    )
 
 
-def _plain(version: str) -> str:
+def _strip_v(version: str) -> str:
     return version.removeprefix("v")
 
 
-def _told(value: Any) -> Any:
-    """Values without nulls: Helm leaves them out of what it keeps."""
+def _drop_nulls(value: Any) -> Any:
+    """Return values without nulls, which Helm does not store."""
     if isinstance(value, Mapping):
-        return {name: _told(item) for name, item in cast(Mapping[str, Any], value).items() if item is not None}
+        return {name: _drop_nulls(item) for name, item in cast(Mapping[str, Any], value).items() if item is not None}
     if isinstance(value, (list, tuple)):
-        return [_told(item) for item in cast(Iterable[Any], value)]
+        return [_drop_nulls(item) for item in cast(Iterable[Any], value)]
     return value
 
 
-def _until(since: datetime | None, backoff: Backoff, failures: int, now: datetime) -> float:
-    """The seconds until something that failed so often is tried again; not above 0 when it is time."""
-    if since is None:
+def _compute_retry_delay(last_attempt: datetime | None, backoff: Backoff, failures: int, now: datetime) -> float:
+    """Return the seconds until the next attempt after so many failures; zero or less if it is due."""
+    if last_attempt is None:
         return 0.0
-    return backoff.delay(failures, 1.0) - (now - since).total_seconds()
+    return backoff.delay(failures, 1.0) - (now - last_attempt).total_seconds()

@@ -1,4 +1,4 @@
-"""The charts of a serving stack, one row each, with the values that we give them."""
+"""The charts of a serving stack, one entry each, with the values that the operator sets."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
 MONITORING: Final = "monitoring"
 _AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
 _ENVOY_METRICS_PORT: Final = 19001
-# What Envoy Gateway and the AI gateway tell each other of all routes at once. By default 4, which some hundred pass:
-# then no route changes any more.
+# The size limit of messages with all routes between Envoy Gateway and the AI gateway. A few hundred routes exceed the
+# default of 4, and then no route changes any more.
 _XDS_MEBIBYTES: Final = 64
-# What kube-prometheus-stack measures of a cluster, by the names of its values.
+# Values of kube-prometheus-stack for the metrics of the cluster itself.
 _OF_THE_CLUSTER: Final = (
     "nodeExporter",
     "kubeStateMetrics",
@@ -37,71 +37,78 @@ _OF_THE_CLUSTER: Final = (
     "kubeScheduler",
     "kubeProxy",
 )
-# The pools' taint: what finds out which nodes have GPUs must run on them, or the driver never does.
+# Tolerates the taint of GPU pools: the pods that detect GPUs must run there, or the driver never does.
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
 PodSecurity = Literal["restricted", "baseline", "privileged"]
 
 
-def _nothing(_: ServingStackSpec) -> Manifest:
+def _build_no_values(_: ServingStackSpec) -> Manifest:
+    """Return no values."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class StackChart:
-    """One part of the stack that is a chart."""
+    """A component of the stack that is a chart."""
 
     name: ComponentName
     chart: str
     repository: str
     namespace: str
     version: Callable[[Versions], str]
-    values: Callable[[ServingStackSpec], Manifest] = _nothing
+    """The chart's version, from the versions of a stack."""
+    values: Callable[[ServingStackSpec], Manifest] = _build_no_values
+    """The operator's values, from the spec of a stack."""
     after: tuple[ComponentName, ...] = ()
-    """What has to be deployed before."""
+    """Components that must be deployed first."""
     pods: PodSecurity = "baseline"
-    """What its pods keep to, with the values that we give it."""
+    """The Pod Security level of its pods, with the operator's values."""
     needed: bool = field(default=True)
-    """Whether no model can be served without it, once what needs it is deployed."""
+    """True if no model can be served without it, once its dependants are deployed."""
     marker: Marker = field(kw_only=True)
-    """By what a cluster shows that it has this software."""
+    """The objects by which a cluster shows that it has this software."""
     yields: bool = field(default=False)
-    """Whether it is left out where somebody else has brought such software."""
+    """True if it is left out where another owner has installed the software."""
     default: bool = field(default=True)
-    """Whether a stack has it that does not name it. One that has it already keeps it."""
+    """True if stacks that do not name it have it. An installed one stays."""
 
     @property
     def release(self) -> Key:
-        """Fixed and short: the reference has the same, and upgrades must find it."""
+        """The key of its release: fixed and short, the same as in the reference, so that upgrades find it."""
         return Key(self.namespace, f"mp-{self.chart}")
 
 
 def asks_ai_gateway(spec: ServingStackSpec) -> bool:
-    """Return whether Envoy Gateway asks the AI gateway: a stack that only has kept it may have no routes of its."""
-    return any(one.name == AI_GATEWAY and one.enabled for one in spec.components)
+    """Return True if Envoy Gateway queries the AI gateway.
+
+    The spec must enable it: a stack that merely keeps an installed one may have no routes of its kinds.
+    """
+    return any(component.name == AI_GATEWAY and component.enabled for component in spec.components)
 
 
-def _envoy_values(spec: ServingStackSpec) -> Manifest:
+def _build_envoy_values(spec: ServingStackSpec) -> Manifest:
+    """Return the values of Envoy Gateway, with the AI gateway as its extension where that is enabled."""
     return {
         "deployment": {"pod": {"tolerations": LOST}},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True},
-                **({"extensionManager": _ai_gateway()} if asks_ai_gateway(spec) else {}),
+                **({"extensionManager": _build_extension_manager()} if asks_ai_gateway(spec) else {}),
             }
         },
     }
 
 
-def _ai_gateway_values(_: ServingStackSpec) -> Manifest:
-    """While none answers, no route on the cluster changes: so there are two."""
+def _build_ai_gateway_values(_: ServingStackSpec) -> Manifest:
+    """Return values with two replicas: while none answers, no route on the cluster changes."""
     controller = {"replicaCount": REPLICAS, "tolerations": LOST, "maxRecvMsgSize": str(_XDS_MEBIBYTES * 2**20)}
     return {"controller": controller}
 
 
-def _ai_gateway() -> Manifest:
-    """Return how Envoy Gateway asks the AI gateway about routes of its kinds, and to InferencePools."""
+def _build_extension_manager() -> Manifest:
+    """Return the settings by which Envoy Gateway queries the AI gateway about its own kinds and InferencePools."""
     everything = {"includeAll": True}
     kinds = ("listener", "route", "cluster", "secret")
     service = f"ai-gateway-controller.{_AI_GATEWAY_NAMESPACE}.svc.cluster.local"
@@ -114,39 +121,41 @@ def _ai_gateway() -> Manifest:
         },
         "service": {"fqdn": {"hostname": service, "port": 1063}},
         "maxMessageSize": f"{_XDS_MEBIBYTES}Mi",
-        # Where a cluster does not know the kind, Envoy Gateway 1.8 changes no route: so its definition comes along.
+        # Without this kind's definition, Envoy Gateway 1.8 changes no route, so the stack installs it.
         "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
     }
 
 
-def _prometheus_values(_: ServingStackSpec) -> Manifest:
-    """Return values for the metrics of engines and gateways, and for nothing that reaches into another's monitoring.
+def _build_prometheus_values(_: ServingStackSpec) -> Manifest:
+    """Return values for the metrics of engines and gateways only, so that foreign monitoring is not affected.
 
-    The operator reconciles what is in its own namespace. `namespaces` of the chart would confine it, too, and hide the
-    PodMonitors that are in those of models.
+    The Prometheus operator reconciles objects in its own namespace. The chart's `namespaces` value is not used: it
+    would also hide PodMonitors in models' namespaces.
     """
-    own = [MONITORING]
+    own_namespaces = [MONITORING]
     return {
         "fullnameOverride": "prometheus",
         "prometheusOperator": {
-            "prometheusInstanceNamespaces": own,
-            "alertmanagerInstanceNamespaces": own,
-            "thanosRulerInstanceNamespaces": own,
-            # The webhooks judge every PrometheusRule of the cluster, and a hook of theirs makes the TLS certificate.
+            "prometheusInstanceNamespaces": own_namespaces,
+            "alertmanagerInstanceNamespaces": own_namespaces,
+            "thanosRulerInstanceNamespaces": own_namespaces,
+            # The webhooks check every PrometheusRule of the cluster, and one of their hooks creates the TLS
+            # certificate.
             "admissionWebhooks": {"enabled": False},
             "tls": {"enabled": False},
-            "kubeletService": {"enabled": False},  # the operator makes it in kube-system, and nobody takes it away
+            "kubeletService": {"enabled": False},  # created by the operator in kube-system, and never deleted
         },
-        # These are of the cluster and not of models: a node has one port 9100, kube-system gets Services of them, and
-        # every other Prometheus of the cluster that selects all rules and monitors takes the chart's as well.
+        # These are about the cluster, not models: a node has one port 9100, kube-system gets Services for them, and any
+        # other Prometheus of the cluster that selects all rules and monitors would load the chart's as well.
         **{key: {"enabled": False} for key in _OF_THE_CLUSTER},
         "defaultRules": {"create": False},
         "prometheus": {
             "prometheusSpec": {
-                # Whoever puts a PodMonitor beside a model has it scraped, whatever its labels.
+                # A PodMonitor is scraped in any namespace, whatever its labels.
                 "podMonitorSelectorNilUsesHelmValues": False,
                 "podMonitorNamespaceSelector": {},
-                # Of one answer, whosever it is. The metrics of a cluster's objects are the largest honest one.
+                # Limits for one response of any target. The largest legitimate response is that with the metrics of a
+                # cluster's objects.
                 "additionalConfig": {"enforcedSampleLimit": 1_000_000, "enforcedBodySizeLimit": "128MB"},
                 "additionalScrapeConfigs": [
                     {
@@ -175,7 +184,8 @@ def _prometheus_values(_: ServingStackSpec) -> Manifest:
     }
 
 
-def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
+def _build_gpu_driver_values(spec: ServingStackSpec) -> Manifest:
+    """Return the values of NVIDIA's DRA driver, without compute domains."""
     root = spec.nvidia_driver_root
     return {
         "gpuResourcesEnabledOverride": True,
@@ -186,7 +196,7 @@ def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
 
 AI_GATEWAY_ROUTES: Final = Marker("aigatewayroutes.aigateway.envoyproxy.io", "ai-gateway-controller")
 STACK: Final = (
-    # Nothing of the stack needs it. Those who began to use it where an earlier version installed it keep it.
+    # No component depends on it. A stack that got it from an earlier version keeps it.
     StackChart(
         "cert-manager",
         chart="cert-manager",
@@ -199,7 +209,7 @@ STACK: Final = (
         marker=Marker("certificates.cert-manager.io", "cert-manager-controller"),
         default=False,
     ),
-    # Labels the nodes that have GPUs; the driver's plugin runs where the label is.
+    # Labels the nodes that have GPUs; the driver's plugin runs on labelled nodes.
     StackChart(
         "node-feature-discovery",
         chart="node-feature-discovery",
@@ -207,7 +217,7 @@ STACK: Final = (
         namespace="node-feature-discovery",
         version=lambda versions: versions.node_feature_discovery,
         values=lambda _: {"worker": {"tolerations": [_GPU_TOLERATION]}},
-        pods="privileged",  # its workers read the node's own files
+        pods="privileged",  # its workers read files of the node
         needed=False,
         marker=Marker("nodefeaturerules.nfd.k8s-sigs.io", "node-feature-discovery"),
         yields=True,
@@ -228,12 +238,12 @@ STACK: Final = (
         repository="https://prometheus-community.github.io/helm-charts",
         namespace=MONITORING,
         version=lambda versions: versions.prometheus,
-        values=_prometheus_values,
+        values=_build_prometheus_values,
         needed=False,
         marker=Marker("prometheuses.monitoring.coreos.com", "prometheus-operator"),
         yields=True,
     ),
-    # Nothing of the stack needs these two either: pickers are asked by Envoy Gateway itself.
+    # No component depends on these two: Envoy Gateway itself queries the endpoint pickers.
     StackChart(
         "ai-gateway-crds",
         chart="ai-gateway-crds-helm",
@@ -250,7 +260,7 @@ STACK: Final = (
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: pins.AI_GATEWAY.version,
-        values=_ai_gateway_values,
+        values=_build_ai_gateway_values,
         needed=False,
         marker=AI_GATEWAY_ROUTES,
         default=False,
@@ -262,20 +272,20 @@ STACK: Final = (
         repository=ENVOY_REPOSITORY,
         namespace=ENVOY_NAMESPACE,
         version=lambda versions: versions.envoy_gateway,
-        values=_envoy_values,
+        values=_build_envoy_values,
         marker=Marker("envoyproxies.gateway.envoyproxy.io", ENVOY_CHART),
         after=(AI_GATEWAY,),
     ),
-    # Publishes the GPUs as ResourceSlices and makes the DeviceClass.
+    # Publishes the GPUs as ResourceSlices and creates the DeviceClass.
     StackChart(
         GPU_DRIVER,
         chart="dra-driver-nvidia-gpu",
         repository="oci://registry.k8s.io/dra-driver-nvidia/charts",
         namespace=GPU_DRIVER_NAMESPACE,
         version=lambda versions: versions.nvidia_dra_driver,
-        values=_gpu_driver_values,
+        values=_build_gpu_driver_values,
         after=("node-feature-discovery",),
-        pods="privileged",  # it gives pods the node's devices
+        pods="privileged",  # it mounts the node's devices into pods
         marker=Marker("gpu.nvidia.com"),
         yields=True,
     ),
@@ -284,6 +294,9 @@ NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STA
 
 
 def optional_charts(spec: ServingStackSpec) -> tuple[StackChart, ...]:
-    """Return the charts that are left out where somebody else has brought such software; one that is named is not."""
-    named = {override.name for override in spec.components}
-    return tuple(one for one in STACK if one.yields and one.name not in named)
+    """Return the charts that are left out where another owner has installed the software.
+
+    A chart that the spec names is never left out.
+    """
+    names = {override.name for override in spec.components}
+    return tuple(chart for chart in STACK if chart.yields and chart.name not in names)

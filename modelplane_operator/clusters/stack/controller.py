@@ -1,4 +1,4 @@
-"""ServingStack: what to read of its charts, its gateway and its cluster's pools, and who wakes it."""
+"""The controller of ServingStack: observes its releases, gateway and node pools, and maps changes to it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from modelplane_operator.lookups import placed_on
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
 OTHERS_LAST = timedelta(minutes=5)
-"""How long others' software is taken to be there before it is looked for again: all Deployments are read for it."""
-_OF_THE_GATEWAY = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
+"""Time for which detected foreign software is cached: detecting it reads all Deployments."""
+_GATEWAY_SELECTOR = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
 
 
 INDEXES: Indexes = {
@@ -55,18 +55,20 @@ INDEXES: Indexes = {
     REPLICAS: {"cluster": placed_on},
 }
 RECORDS = Watched(SECRET, bare=True)
-"""Of Helm's records the metadata tell enough; their content may be a megabyte each."""
+"""The watch of Helm's records. Metadata are enough; the content of a record may be a megabyte."""
 
 
 def controller(
     definitions: tuple[Manifest, ...], helm: Helm, fabrics: Fabrics, known: Connections | None = None
 ) -> Controller[ServingStack, Observed]:
-    """`definitions` are those of the kinds that the AI gateway needs and no chart brings.
+    """Return the controller.
 
-    `fabrics`: what is kept of nodes; `known` says what is wrong with kubeconfigs.
+    `definitions`: the CustomResourceDefinitions that the AI gateway needs and no chart installs. `fabrics` has the
+    watches of nodes, `known` the errors of kubeconfigs.
     """
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
+        """Return a stack with the state of its cluster, if that answers and its caches have synced."""
         name = cluster_of(stack.to_manifest())
         try:
             remote = clients.fleet(name)
@@ -85,20 +87,20 @@ def controller(
             state,
             unreachable,
             clients.now().replace(microsecond=0),
-            tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
-            abandoned=_abandoned(stack, name, clients.hub),
+            tuple(str(key_of(replica)) for replica in replicas.by("cluster", name)) if replicas else (),
+            abandoned=_is_abandoned(stack, name, clients.hub),
             unverified=remote.unverified if remote is not None and name == str(stack.key) else None,
             hub=hub_gateway(clients.hub, clients.now()),
-            closed=_closed(name, clients.hub),
+            closed=_is_http_closed(name, clients.hub),
         )
 
     return Controller(
         ServingStack,
         observe,
         plan,
-        watches={CLUSTERS: _with_news, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
+        watches={CLUSTERS: _map_from_cluster, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
-        on_connection=_stacks_of,
+        on_connection=_find_stacks,
         concurrency_key=cluster_of,
         watched_remotely=(RECORDS, *fabrics.watched()),
         indexes=INDEXES,
@@ -111,81 +113,92 @@ def controller(
 async def _observe_state(
     stack: ServingStack, remote: Cluster, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...]
 ) -> ClusterState:
+    """Return the state of the cluster: releases, own objects, foreign software and published devices."""
     uid = stack.metadata.uid or ""
-    wanted = parts(stack)
+    components = parts(stack)
     children = tuple(applied(remote, CHILDREN, uid, (*PLATFORM_NAMESPACES, *NAMESPACES)))
-    charts = await look(remote, uid, wanted, helm, clients, homes=homes(stack))
+    charts = await look(remote, uid, components, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     needed = () if terminating or not asks_ai_gateway(stack.spec) else definitions
-    others = dict[str, str]() if terminating else await _others(stack, remote, charts, clients)
+    others = dict[str, str]() if terminating else await _find_foreign_software(stack, remote, charts, clients)
     existing = ClusterSoftware(charts.releases, others)
     has_driver = GPU_DRIVER in others or any(
-        part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted
+        part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in components
     )
-    lacking, having = _devices(remote, clients.hub) if has_driver and not terminating else ((), ())
+    without_devices, with_devices = _devices(remote, clients.hub) if has_driver and not terminating else ((), ())
     return ClusterState(
         charts=charts,
         children=children,
-        taken=frozenset() if terminating else await _taken(stack, remote, clients, children, existing),
+        taken=frozenset()
+        if terminating
+        else await _find_foreign_namespaces(stack, remote, clients, children, existing),
         definitions=await ours(remote, clients, needed),
-        balancers=await _balancers(remote, clients, children) if terminating else (),
-        no_devices=lacking,
-        has_devices=bool(having),
+        balancers=await _find_balancers(remote, clients, children) if terminating else (),
+        no_devices=without_devices,
+        has_devices=bool(with_devices),
         others=others,
     )
 
 
-async def _others(stack: ServingStack, remote: Cluster, charts: ObservedCharts, clients: Clients) -> Mapping[str, str]:
-    """Return the parts that somebody else has brought to the cluster, and who that is.
+async def _find_foreign_software(
+    stack: ServingStack, remote: Cluster, charts: ObservedCharts, clients: Clients
+) -> Mapping[str, str]:
+    """Return the components that another owner has installed on the cluster, with that owner.
 
-    A release of ours, or a Helm that has been at work on it, settles a part: it is the stack's from then on.
+    A component with an own release, or with an own Helm install, belongs to the stack for good.
     """
-    settled = charts.releases | {key for key, run in charts.runs.items() if run.verb == "install"}
-    open_ = tuple(one for one in optional_charts(stack.spec) if one.release not in settled)
+    decided = charts.releases | {key for key, run in charts.runs.items() if run.verb == "install"}
+    candidates = tuple(item for item in optional_charts(stack.spec) if item.release not in decided)
 
-    async def ask(kube: Kube) -> Mapping[str, str]:
+    async def detect(kube: Kube) -> Mapping[str, str]:
+        """List definitions and, only if some match, Deployments, and return the owners of components."""
         definitions = [
             *(await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items,
             *(await kube.list(DEVICE_CLASS, bare=True)).items,
         ]
-        names = {one["metadata"]["name"] for one in definitions}
-        there = [one for one in open_ if one.marker.name in names]
-        deployments = (await kube.list(DEPLOYMENT)).items if there else ()
-        whose = {one.name: holder(one.marker, one.release, definitions, deployments) for one in there}
-        return {name: who for name, who in whose.items() if who}
+        names = {item["metadata"]["name"] for item in definitions}
+        present = [item for item in candidates if item.marker.name in names]
+        deployments = (await kube.list(DEPLOYMENT)).items if present else ()
+        owners = {item.name: holder(item.marker, item.release, definitions, deployments) for item in present}
+        return {name: owner for name, owner in owners.items() if owner}
 
-    if not open_:
+    if not candidates:
         return {}
-    question = ("others", tuple(one.name for one in open_))
-    return await clients.reads.of(remote, question, ask, clients.now(), lasts=OTHERS_LAST, nothing_lasts=A_MOMENT)
+    cache_key = ("others", tuple(item.name for item in candidates))
+    return await clients.reads.of(remote, cache_key, detect, clients.now(), lasts=OTHERS_LAST, nothing_lasts=A_MOMENT)
 
 
-async def _taken(
+async def _find_foreign_namespaces(
     stack: ServingStack, remote: Cluster, clients: Clients, children: Iterable[Manifest], existing: ClusterSoftware
 ) -> frozenset[str]:
-    """The namespaces that are to be there and are somebody else's."""
+    """Return the required namespaces that exist and belong to another owner."""
     ours = {child["metadata"]["name"] for child in children if child["kind"] == "Namespace"}
     missing = tuple(sorted({manifest["metadata"]["name"] for manifest in render_namespaces(stack, existing)} - ours))
 
-    async def ask(kube: Kube) -> frozenset[str]:
+    async def find_existing(kube: Kube) -> frozenset[str]:
+        """Return the missing namespaces that exist: their owner is another, as they are not among the children."""
         return frozenset([name for name in missing if await kube.find(NAMESPACE, Key("", name))])
 
-    return await clients.reads.of(remote, ("namespaces", missing), ask, clients.now())
+    return await clients.reads.of(remote, ("namespaces", missing), find_existing, clients.now())
 
 
-async def _balancers(remote: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
-    """What Envoy Gateway takes away once the Gateway is gone."""
+async def _find_balancers(remote: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
+    """Return the gateway's load balancers, which Envoy Gateway deletes after the Gateway."""
 
-    async def ask(kube: Kube) -> tuple[str, ...]:
-        found = (await kube.list(SERVICE, selector=_OF_THE_GATEWAY)).items
-        return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
+    async def list_balancers(kube: Kube) -> tuple[str, ...]:
+        """Return the gateway's Services of type LoadBalancer."""
+        services = (await kube.list(SERVICE, selector=_GATEWAY_SELECTOR)).items
+        return tuple(str(key_of(service)) for service in services if service["spec"].get("type") == "LoadBalancer")
 
-    left = frozenset((child["kind"], child["metadata"]["name"]) for child in children)
-    return await clients.reads.of(remote, ("load balancers", left), ask, clients.now())
+    remaining = frozenset((child["kind"], child["metadata"]["name"]) for child in children)
+    return await clients.reads.of(remote, ("load balancers", remaining), list_balancers, clients.now())
 
 
 def _devices(remote: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Pools that have nodes and declare devices to claim: those whose nodes publish none of them, and the others."""
+    """Return two lists of pools: nodes without devices of a declared driver, and nodes with those of all.
+
+    Pools without nodes or without declared devices are in neither.
+    """
     cluster = find(hub, CLUSTERS, Key("", remote.name))
     declared: dict[str, set[str]] = {
         pool["name"]: {device["driver"] for device in entries(pool, "devices") if device.get("claim") != "Synthetic"}
@@ -195,39 +208,40 @@ def _devices(remote: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str,
         return (), ()
     pool_of = {node["metadata"]["name"]: labels_of(node)[labels.POOL] for node in remote.find(NODE) or ()}
     published: dict[str, set[str]] = {pool: set() for pool in pool_of.values()}
-    for one in remote.find(RESOURCE_SLICE) or ():
-        if pool := pool_of.get(one["spec"].get("nodeName", "")):
-            published[pool].add(one["spec"]["driver"])
-    asked = {pool: found for pool in published if (found := declared.get(pool))}
-    lacking = tuple(sorted(pool for pool, drivers in asked.items() if drivers - published[pool]))
-    return lacking, tuple(sorted(asked.keys() - {*lacking}))
+    for item in remote.find(RESOURCE_SLICE) or ():
+        if pool := pool_of.get(item["spec"].get("nodeName", "")):
+            published[pool].add(item["spec"]["driver"])
+    expected = {pool: declared_drivers for pool in published if (declared_drivers := declared.get(pool))}
+    missing = tuple(sorted(pool for pool, drivers in expected.items() if drivers - published[pool]))
+    return missing, tuple(sorted(expected.keys() - {*missing}))
 
 
-def _abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:
-    """Whether somebody has said so, of the stack or of its cluster, or the cluster is no longer known."""
-    owned = name != str(stack.key)
-    cluster = find(hub, CLUSTERS, Key("", name)) if owned else None
-    if owned and cluster is None:
+def _is_abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:
+    """True if the stack or its cluster is annotated to be abandoned, or its InferenceCluster is deleted."""
+    has_cluster = name != str(stack.key)
+    cluster = find(hub, CLUSTERS, Key("", name)) if has_cluster else None
+    if has_cluster and cluster is None:
         return True
-    noted = {**(annotations_of(cluster) if cluster else {}), **stack.metadata.annotations}
-    return noted.get(labels.ABANDON) == "true"
+    annotations = {**(annotations_of(cluster) if cluster else {}), **stack.metadata.annotations}
+    return annotations.get(labels.ABANDON) == "true"
 
 
-def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
+def _find_stacks(name: str, hub: Cluster) -> Iterable[Key]:
+    """Return the stacks that use a connection."""
     stacks = hub.find(STACKS)
     return map(key_of, stacks.by("cluster", name)) if stacks else ()
 
 
-def _closed(name: str, hub: Cluster) -> bool:
-    """Whether no request comes to the cluster by http."""
+def _is_http_closed(name: str, hub: Cluster) -> bool:
+    """True if no request arrives at the cluster by http."""
     cluster = find(hub, CLUSTERS, Key("", name))
     return cluster is None or condition(cluster, GatewaySecured.__name__).is_true
 
 
-def _with_news(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The stacks of a cluster whose pools declare something else than before, or to which no more http leads."""
-    before, after = (
-        (entries(one or {}, "status", "gpuPools"), condition(one or {}, GatewaySecured.__name__).status)
-        for one in change
+def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the stacks of a cluster whose pools or GatewaySecured status have changed."""
+    old, new = (
+        (entries(manifest or {}, "status", "gpuPools"), condition(manifest or {}, GatewaySecured.__name__).status)
+        for manifest in change
     )
-    return _stacks_of(change.latest["metadata"]["name"], hub) if before != after else ()
+    return _find_stacks(change.latest["metadata"]["name"], hub) if old != new else ()

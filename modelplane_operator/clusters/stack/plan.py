@@ -1,7 +1,7 @@
-"""The software of one workload cluster: charts in their order, the gateway, and how all of it goes.
+"""Plan the software of one workload cluster: charts in order, the gateway, and the removal of both.
 
-It goes from the front: the gateway while Envoy Gateway still runs, which takes its load balancer away; then the charts,
-each after those that need it; then the namespaces. Definitions of kinds stay: others may have objects of them.
+Removal order: the gateway while Envoy Gateway still runs and deletes its load balancer; the charts, each after its
+dependants; the namespaces. CustomResourceDefinitions stay, since others may have objects of those kinds.
 """
 
 from __future__ import annotations
@@ -48,272 +48,325 @@ from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.routing.gateway.render import address_of
 
 CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
-"""What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
+"""Types of the objects that the operator creates besides charts, in order of dependency; deleted in reverse."""
 
-REQUEUE_SOON = 0.5  # until a connection that has just begun has seen everything
-UNREADY = 15.0  # until we look again for what no event tells of: pods that come up, devices that are published
-NAMED = 3  # of many, in a message
-LISTED = 32  # components in a status
+REQUEUE_SOON = 0.5  # seconds; the caches of a new connection sync meanwhile
+UNREADY = 15.0  # seconds between polls of state without events: pods becoming ready, devices being published
+NAMED = 3  # the number of items in a message
+LISTED = 32  # the maximum number of components in a status
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What was seen on the cluster itself."""
+    """The state observed on the workload cluster itself."""
 
     charts: ObservedCharts
+    """The Helm releases of the stack."""
     children: tuple[Manifest, ...] = ()
-    """What we applied there for this stack."""
+    """The objects that the operator applied there for this stack."""
     taken: frozenset[str] = frozenset()
-    """Namespaces that are somebody else's, and in which we install all the same."""
+    """Namespaces of other owners in which charts are installed nevertheless."""
     definitions: tuple[Manifest, ...] = ()
-    """Those of the kinds that the AI gateway needs and no chart brings, but for those that somebody else has made."""
+    """Definitions for the AI gateway that no chart installs and that must be applied."""
     balancers: tuple[str, ...] = ()
-    """Load balancers of the gateway; looked for when the gateway is to go."""
+    """Load balancers of the gateway; only observed during the removal."""
     no_devices: tuple[str, ...] = ()
-    """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
+    """Pools whose nodes publish none of the devices that the class declares."""
     has_devices: bool = field(default=False)
-    """Whether another pool's nodes do."""
+    """True if the nodes of another pool publish theirs."""
     others: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Parts of the stack that somebody else has brought, and who that is."""
+    """Components that another owner has installed, with that owner."""
 
     @property
     def existing(self) -> ClusterSoftware:
+        """The software that the cluster already has."""
         return ClusterSoftware(self.charts.releases, self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A stack and all that was seen of it."""
+    """A stack with its observed state, on the hub and on the cluster."""
 
     stack: ServingStack
     cluster: str
+    """The name of the connection to its cluster."""
     state: ClusterState | None
-    """None while the cluster does not answer, and until all of it has been seen."""
+    """The state on the cluster; None while it does not answer, and until all its caches have synced."""
     unreachable: ClientError | None
-    """Why it does not answer; None while it does, or while that is being found out."""
+    """The error of its last probe; None while it answers or has not been probed."""
     now: datetime
     replicas: tuple[str, ...] = ()
-    """The ModelReplicas on the cluster; looked for when the stack is to go."""
+    """The ModelReplicas on the cluster; only observed during the deletion."""
     abandoned: bool = field(default=False)
-    """Whether somebody has said to let go of the cluster, or nothing leads to it any more."""
+    """True if the user has abandoned the cluster, or its InferenceCluster is deleted."""
     unverified: str | None = None
-    """Why nobody can tell whether it is that cluster who answers, empty when it proves it; None while it is not
-    connected, and where that is for an InferenceCluster to say."""
+    """The reason why the server's identity cannot be verified; empty when it can.
+
+    None while there is no connection, and for a stack of an InferenceCluster, which reports it itself.
+    """
     hub: Hub = field(default_factory=Hub)
-    """The gateway that alone is to be answered."""
+    """The state of the hub's gateway, for mutual TLS."""
     closed: bool = field(default=True)
-    """Whether no request can come to the cluster by http any more."""
+    """True if no request can arrive at the cluster by http."""
 
 
 def plan(seen: Observed) -> Plan:
+    """Return the plan of a stack: install and upgrade its software, or remove it."""
     if seen.stack.metadata.deletion_timestamp is not None:
-        return _teardown(seen)
+        return _plan_teardown(seen)
     if seen.unreachable is not None:
-        words = f"cluster {seen.cluster} does not answer: {seen.unreachable}"
+        message = f"cluster {seen.cluster} does not answer: {seen.unreachable}"
         return Plan(
-            status=_as_before(seen, Ready.UNREACHABLE.condition(seen.now, message=words)), failure=seen.unreachable
+            status=_keep_status(seen, Ready.UNREACHABLE.condition(seen.now, message=message)), failure=seen.unreachable
         )
     if seen.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return _in_service(seen, seen.state)
+    return _plan_in_service(seen, seen.state)
 
 
 # In service -----------------------------------------------------------------------------------------------------------
 
 
-def _in_service(seen: Observed, state: ClusterState) -> Plan:
-    stack, charts = seen.stack, state.charts
-    wanted = parts(stack, state.existing)
-    statuses = judge(wanted, charts)
-    removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
-    opened = _doors(seen, state)
-    closing = [
-        *lacking(one for one in statuses if one.part.needed),
-        *_gateway_problems(seen, statuses, state, opened),
+def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
+    """Return the plan of a stack whose cluster answers."""
+    stack, charts = observed.stack, state.charts
+    components = parts(stack, state.existing)
+    statuses = judge(components, charts)
+    removals = {
+        key: remove(key, charts)
+        for key in sorted(charts.releases - {component.release.key for component in components})
+    }
+    listeners = _choose_doors(observed, state)
+    fatal_problems = [
+        *lacking(chart_status for chart_status in statuses if chart_status.part.needed),
+        *_find_gateway_problems(observed, statuses, state, listeners),
     ]
-    degrading = [*lacking(one for one in statuses if not one.part.needed)]
-    (degrading if state.has_devices else closing).extend(_device_problems(state))
-    problems = [*closing, *degrading]
-    installed = _installed(seen, statuses, [words for words, _ in removals.values()])
-    failed = any(one.state == "Failed" and not one.runs and one.part.needed for one in statuses)
-    why = installed if failed else Installed.INSTALLING.condition(seen.now)
-    ready = (Ready.DEGRADED if degrading else Ready.AVAILABLE).condition(seen.now, message="; ".join(degrading))
-    if closing:
-        ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems))
-    address = _address(state)
-    gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
+    minor_problems = [*lacking(chart_status for chart_status in statuses if not chart_status.part.needed)]
+    # Without devices no model runs, unless another pool has some.
+    (minor_problems if state.has_devices else fatal_problems).extend(_find_device_problems(state))
+    problems = [*fatal_problems, *minor_problems]
+    installed = _build_installed(observed, statuses, [message for message, _ in removals.values()])
+    failed = any(
+        chart_status.state == "Failed" and not chart_status.runs and chart_status.part.needed
+        for chart_status in statuses
+    )
+    cause = installed if failed else Installed.INSTALLING.condition(observed.now)
+    ready = (Ready.DEGRADED if minor_problems else Ready.AVAILABLE).condition(
+        observed.now, message="; ".join(minor_problems)
+    )
+    if fatal_problems:
+        ready = not_ready(ServingStack.definition.kind, cause, "; ".join(problems))
+    address = _get_gateway_address(state)
+    gateway = (
+        StackGatewayStatus(address=address, server_name=listeners.server_name, http=listeners.http) if address else None
+    )
     status = ServingStackStatus(
         conditions=(
             installed,
             ready,
-            *_verified(seen),
+            *_build_verified(observed),
         ),
         gateway=gateway,
-        components=(*(_reported(one, charts) for one in statuses), *_present(state), *_removed(removals))[:LISTED],
+        components=(
+            *(_build_component_status(chart_status, charts) for chart_status in statuses),
+            *_build_foreign_statuses(state),
+            *_build_removal_statuses(removals),
+        )[:LISTED],
     )
-    waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
+    waits = [chart_status.requeue_after for chart_status in statuses if chart_status.requeue_after is not None]
     waits += [UNREADY] if problems else []
     waits += [REQUEUE_AFTER] if removals else []
-    steps = (*_steps(seen, state, statuses), *(step for _, step in removals.values() if step))
+    steps = (*_build_steps(observed, state, statuses), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(waits, default=None))
 
 
-def _steps(seen: Observed, state: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
-    """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
-    stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, state)
-    before = (*render_namespaces(stack, state.existing), *render_before(stack, state.existing))
-    gateway = render_gateway(stack, state.children, https=opened.https, http=opened.http)
-    for manifest in (*state.definitions, *before):
+def _build_steps(observed: Observed, state: ClusterState, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
+    """Yield the steps, each after those it needs: namespaces, charts, and the gateway once Envoy Gateway runs."""
+    stack, cluster, desired_doors = observed.stack, observed.cluster, _choose_doors(observed, state)
+    prerequisites = (*render_namespaces(stack, state.existing), *render_before(stack, state.existing))
+    gateway = render_gateway(stack, state.children, https=desired_doors.https, http=desired_doors.http)
+    for manifest in (*state.definitions, *prerequisites):
         if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in state.taken):
             yield Apply(manifest, cluster)
-    for one in statuses:
-        if one.step is not None:
-            yield one.step
-    if all(one.runs for one in statuses if one.part.name == ENVOY):
-        yield from opened.issued()
+    for chart_status in statuses:
+        if chart_status.step is not None:
+            yield chart_status.step
+    if all(chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY):
+        yield from desired_doors.issued()
         for manifest in gateway:
             yield Apply(manifest, cluster)
-        # Namespaces stay until all of the stack goes: others may have put something into them.
-        spare = (child for child in state.children if type_of(child) not in {NAMESPACE, SECRET})
-        yield from prune(spare, (*before, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
+        # Namespaces stay until the stack is removed: users may have objects in them.
+        prunable = (child for child in state.children if type_of(child) not in {NAMESPACE, SECRET})
+        yield from prune(prunable, (*prerequisites, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
 
 
-def _doors(seen: Observed, state: ClusterState) -> Doors:
-    stack = seen.stack
-    known = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
+def _choose_doors(observed: Observed, state: ClusterState) -> Doors:
+    """Return the desired listeners of the gateway."""
+    stack = observed.stack
+    previous_name = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
     ports = {listener.port for listener in stack.spec.gateway.listeners} if stack.spec.gateway else set[int]()
-    hub = Hub() if HTTPS_PORT in ports else seen.hub
-    found = doors(stack, seen.cluster, hub, state.children, seen.now, known, closed=seen.closed)
-    return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
+    hub = Hub() if HTTPS_PORT in ports else observed.hub
+    desired = doors(stack, observed.cluster, hub, state.children, observed.now, previous_name, closed=observed.closed)
+    return replace(desired, http=desired.http or bool(ports))  # listeners in the spec are never removed
 
 
-def _gateway_problems(
-    seen: Observed, statuses: Iterable[ChartStatus], state: ClusterState, opened: Doors
+def _find_gateway_problems(
+    observed: Observed, statuses: Iterable[ChartStatus], state: ClusterState, opened: Doors
 ) -> Iterator[str]:
-    if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(state):
-        waiting = f"the gateway of cluster {seen.cluster} has no address yet: {GIVE_ADDRESSES}"
-        yield waits(seen.hub.why) if opened.shut else waiting
+    """Yield the problem of a gateway without an address, once Envoy Gateway runs."""
+    if all(
+        chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY
+    ) and not _get_gateway_address(state):
+        message = f"the gateway of cluster {observed.cluster} has no address yet: {GIVE_ADDRESSES}"
+        yield waits(observed.hub.why) if opened.shut else message
 
 
-def _device_problems(state: ClusterState) -> Iterator[str]:
+def _find_device_problems(state: ClusterState) -> Iterator[str]:
+    """Yield the problem of pools whose nodes publish no devices."""
     if state.no_devices:
         yield f"no node publishes the devices of pool {', '.join(state.no_devices)}"
 
 
-def _address(state: ClusterState) -> str | None:
+def _get_gateway_address(state: ClusterState) -> str | None:
+    """Return the address of the gateway; None while it has none."""
     gateway = gateway_among(state.children)
     return address_of(gateway) if gateway else None
 
 
-def _present(state: ClusterState) -> Iterator[ComponentStatus]:
-    for name, whose in state.others.items():
-        yield ComponentStatus(name=name, state="Present", message=f"the cluster has it from {whose}"[:2048])
+def _build_foreign_statuses(state: ClusterState) -> Iterator[ComponentStatus]:
+    """Yield the status of components that another owner has installed."""
+    for name, owner in state.others.items():
+        yield ComponentStatus(name=name, state="Present", message=f"the cluster has it from {owner}"[:2048])
 
 
-def _removed(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
-    """Releases that are no longer wanted, until they are gone: so it stays known where they are (`homes`)."""
-    for release, (words, _) in removals.items():
-        yield ComponentStatus(name=str(release), state="Uninstalling", message=words[:2048])
+def _build_removal_statuses(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
+    """Yield the status of releases that are being uninstalled, which keeps their namespaces known (`homes`)."""
+    for release, (message, _) in removals.items():
+        yield ComponentStatus(name=str(release), state="Uninstalling", message=message[:2048])
 
 
 def homes(stack: ServingStack) -> frozenset[str]:
-    """The namespaces where releases of the stack can be: where its charts go, and where some still have to go."""
+    """Return the namespaces that may have releases of the stack: those of its charts, and of releases to uninstall."""
     last = stack.status.components if stack.status else ()
-    named = (one.name.partition("/") for one in last)
-    before = (namespace for namespace, slash, _ in named if slash)
-    return frozenset((*NAMESPACES, *(part.release.key.namespace for part in parts(stack)), *before))
+    split_names = (component.name.partition("/") for component in last)
+    previous = (namespace for namespace, slash, _ in split_names if slash)
+    return frozenset((*NAMESPACES, *(item.release.key.namespace for item in parts(stack)), *previous))
 
 
-def _reported(one: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
-    deployed = charts.deployed(one.part.release.key)
-    held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
+def _build_component_status(chart_status: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
+    """Return the status of a component."""
+    deployed = charts.deployed(chart_status.part.release.key)
+    content = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
-        name=one.part.name,
-        state=one.state,
-        version=held.version[:128] if held else None,  # the cluster may say anything
-        digest=(held.archive or None) if held else None,
-        message=one.message[:2048] or None,
+        name=chart_status.part.name,
+        state=chart_status.state,
+        version=content.version[:128] if content else None,  # cut, since a hostile cluster may report any text
+        digest=(content.archive or None) if content else None,
+        message=chart_status.message[:2048] or None,
     )
 
 
-def _installed(seen: Observed, statuses: Iterable[ChartStatus], removals: Sequence[str]) -> Condition:
-    """What most needs to be known, of all charts."""
-    said = {
-        Installed.FAILED: [one for one in statuses if one.state == "Failed"],
-        Installed.ROLLED_BACK: [one for one in statuses if one.state in {"RollingBack", "RolledBack"}],
-        Installed.INSTALLING: [one for one in statuses if not one.runs or one.state == "Installing"],
-        Installed.UPGRADING: [one for one in statuses if one.state in {"Upgrading", "Waiting"}],
+def _build_installed(observed: Observed, statuses: Iterable[ChartStatus], removals: Sequence[str]) -> Condition:
+    """Return the Installed condition, for the charts with the most serious state."""
+    by_reason = {
+        Installed.FAILED: [chart_status for chart_status in statuses if chart_status.state == "Failed"],
+        Installed.ROLLED_BACK: [
+            chart_status for chart_status in statuses if chart_status.state in {"RollingBack", "RolledBack"}
+        ],
+        Installed.INSTALLING: [
+            chart_status for chart_status in statuses if not chart_status.runs or chart_status.state == "Installing"
+        ],
+        Installed.UPGRADING: [
+            chart_status for chart_status in statuses if chart_status.state in {"Upgrading", "Waiting"}
+        ],
     }
-    for reason, concerned in said.items():
-        if concerned:
-            words = [f"chart {one.part.name}: {one.message or one.state.lower()}" for one in concerned]
-            return reason.condition(seen.now, message="; ".join(words))
+    for reason, statuses_of_reason in by_reason.items():
+        if statuses_of_reason:
+            messages = [
+                f"chart {chart_status.part.name}: {chart_status.message or chart_status.state.lower()}"
+                for chart_status in statuses_of_reason
+            ]
+            return reason.condition(observed.now, message="; ".join(messages))
     if removals:
-        return Installed.UPGRADING.condition(seen.now, message="; ".join(removals))
-    return Installed.INSTALLED.condition(seen.now)
+        return Installed.UPGRADING.condition(observed.now, message="; ".join(removals))
+    return Installed.INSTALLED.condition(observed.now)
 
 
-def _as_before(seen: Observed, ready: Condition) -> ServingStackStatus:
-    """The status with what was known last, but for `Ready`."""
-    last = seen.stack.status or ServingStackStatus()
-    kept = (known for known in last.conditions if known.type == Installed.__name__)
-    return last.model_copy(update={"conditions": (*kept, ready, *_verified(seen))})
+def _keep_status(observed: Observed, ready: Condition) -> ServingStackStatus:
+    """Return the last status with a new Ready condition."""
+    last = observed.stack.status or ServingStackStatus()
+    retained = (item for item in last.conditions if item.type == Installed.__name__)
+    return last.model_copy(update={"conditions": (*retained, ready, *_build_verified(observed))})
 
 
-def _verified(seen: Observed) -> Iterator[Condition]:
-    if seen.unverified is not None:
-        yield verified(seen.unverified, seen.now)
+def _build_verified(observed: Observed) -> Iterator[Condition]:
+    """Yield the ServerVerified condition of a standalone stack."""
+    if observed.unverified is not None:
+        yield verified(observed.unverified, observed.now)
 
 
-# On its way out -------------------------------------------------------------------------------------------------------
+# Removal -------------------------------------------------------------------------------------------------------
 
 
-def _teardown(seen: Observed) -> Plan:
-    if labels.FINALIZER not in seen.stack.metadata.finalizers:
-        return Plan()  # nothing was ever made there, or all of it is gone
-    if seen.replicas:
-        some = ", ".join(seen.replicas[:NAMED]) + (", ..." if len(seen.replicas) > NAMED else "")
-        return _leaving(seen, f"waiting for {counted(len(seen.replicas), 'replica')} on {seen.cluster}: {some}")
-    if seen.unreachable is not None:
-        if seen.abandoned:
+def _plan_teardown(observed: Observed) -> Plan:
+    """Return the plan of a stack that is being deleted: wait for replicas, then remove its software."""
+    if labels.FINALIZER not in observed.stack.metadata.finalizers:
+        return Plan()  # nothing was created there, or all of it has been deleted
+    if observed.replicas:
+        first_names = ", ".join(observed.replicas[:NAMED]) + (", ..." if len(observed.replicas) > NAMED else "")
+        return _build_deletion_plan(
+            observed, f"waiting for {counted(len(observed.replicas), 'replica')} on {observed.cluster}: {first_names}"
+        )
+    if observed.unreachable is not None:
+        if observed.abandoned:
             return Plan((LET_GO,))
-        words = f'cluster {seen.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
-        return replace(_leaving(seen, f"{words}: {seen.unreachable}"), failure=seen.unreachable)
-    if seen.state is None:
+        message = (
+            f'cluster {observed.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
+        )
+        return replace(
+            _build_deletion_plan(observed, f"{message}: {observed.unreachable}"), failure=observed.unreachable
+        )
+    if observed.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return _uninstalled(seen, seen.state)
+    return _uninstall(observed, observed.state)
 
 
-def _uninstalled(seen: Observed, state: ClusterState) -> Plan:
-    """One step back: what nothing else that is left needs. When nothing is left, let go."""
-    left = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
-    front = [child for child in left if type_of(child) in {*POLICIES, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
-    if front and (type_of(front[0]) == GATEWAY or not state.balancers):
-        return _deleting(seen, front[0])
-    if state.balancers and (left or state.charts.releases):  # else it is that of another stack's gateway
-        return _leaving(seen, f"load balancer {', '.join(state.balancers)} is being taken away")
+def _uninstall(observed: Observed, state: ClusterState) -> Plan:
+    """Return the plan with the next step of the removal; the finalizer is removed when nothing remains."""
+    remaining = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
+    gateway_objects = [
+        child for child in remaining if type_of(child) in {*POLICIES, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}
+    ]
+    if gateway_objects and (type_of(gateway_objects[0]) == GATEWAY or not state.balancers):
+        return _delete_and_wait(observed, gateway_objects[0])
+    if state.balancers and (remaining or state.charts.releases):  # otherwise they belong to another stack's gateway
+        return _build_deletion_plan(observed, f"load balancer {', '.join(state.balancers)} is being taken away")
     if state.charts.releases:
-        terminating = [remove(key, state.charts) for key in _last_ones(seen.stack, state.charts)]
-        return _leaving(seen, "; ".join(words for words, _ in terminating), *(step for _, step in terminating if step))
-    if left:
-        return _deleting(seen, *left)
+        terminating = [remove(key, state.charts) for key in _find_independent_releases(observed.stack, state.charts)]
+        return _build_deletion_plan(
+            observed, "; ".join(message for message, _ in terminating), *(step for _, step in terminating if step)
+        )
+    if remaining:
+        return _delete_and_wait(observed, *remaining)
     return Plan((LET_GO,))
 
 
-def _last_ones(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
-    """The releases that no other one that is left needs."""
-    known = {part.name: part for part in parts(stack, ClusterSoftware(charts.releases))}
-    installed = [part for part in known.values() if part.release.key in charts.releases]
-    needed = {known[name].release.key for part in installed for name in part.after}
+def _find_independent_releases(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
+    """Return the releases that no other remaining release depends on."""
+    by_name = {component.name: component for component in parts(stack, ClusterSoftware(charts.releases))}
+    installed = [component for component in by_name.values() if component.release.key in charts.releases]
+    needed = {by_name[name].release.key for component in installed for name in component.after}
     return (key for key in sorted(charts.releases) if key not in needed)
 
 
-def _deleting(seen: Observed, *terminating: Manifest) -> Plan:
-    steps = [delete(child, cluster=seen.cluster) for child in terminating if not is_terminating(child)]
+def _delete_and_wait(observed: Observed, *terminating: Manifest) -> Plan:
+    """Return the plan that deletes the objects and waits for them."""
+    steps = [delete(child, cluster=observed.cluster) for child in terminating if not is_terminating(child)]
     names = ", ".join(f"{child['kind']} {key_of(child)}" for child in terminating)
-    return _leaving(seen, f"waiting for what is being deleted: {names}", *steps)
+    return _build_deletion_plan(observed, f"waiting for what is being deleted: {names}", *steps)
 
 
-def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
-    deleting = Ready.DELETING.condition(seen.now, message=words)
-    return Plan(steps, _as_before(seen, deleting), requeue_after=REQUEUE_AFTER)
+def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
+    """Return the plan of a step of the removal, with its message."""
+    deleting = Ready.DELETING.condition(observed.now, message=message)
+    return Plan(steps, _keep_status(observed, deleting), requeue_after=REQUEUE_AFTER)

@@ -1,4 +1,4 @@
-"""What is read of the Helm releases of one owner on one cluster."""
+"""Observe the Helm releases of one owner on one cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.labels import APPLIED
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts, Workload
 
-_OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
+_HELM_SELECTOR = "app.kubernetes.io/managed-by=Helm"  # Helm adds this label to every object it creates
 
 
 EVERYWHERE = ("",)
@@ -36,101 +36,116 @@ async def look(
     homes: Container[str],
     namespaces: Collection[str] = EVERYWHERE,
 ) -> ObservedCharts:
-    """How the releases stand that carry this owner's uid, and the pods that they bring, in these namespaces.
+    """Return the releases with this owner's uid and the workloads that they have created.
 
-    `homes`: where the owner's releases can be. Records elsewhere are anybody's, and Helm deletes what a record says.
+    `homes`: the namespaces that may have the owner's releases. Records in others are ignored: users may have written
+    them, and Helm deletes the objects in a record. `namespaces`: where to list records and workloads.
     """
-    runs = helm.runs(remote.name)  # before its records: of a run that has ended here, those tell what it left
-    asked = {part.release.key for part in parts}
-    # Of a run that has ended since they were read, records would tell nothing.
+    runs = helm.runs(remote.name)  # read before the records, which then include the results of finished runs
+    release_keys = {component.release.key for component in parts}
+    # Cached records are from before the end of a later run, so these times are part of the cache's key.
     ended = frozenset((key, run.ended) for key, run in runs.items() if run.ended)
-    records = await _records(remote, owner, clients, namespaces, ended)
+    records = await _read_records(remote, owner, clients, namespaces, ended)
     history = revisions(record for record in records if key_of(record).namespace in homes)
-    asked |= history.keys()
+    release_keys |= history.keys()
     return ObservedCharts(
         cluster=remote.name,
         now=clients.now(),
         patience=helm.patience,
         history=history,
-        contents=await helm.contents(remote, _telling(history)),
-        runs={key: run for key, run in runs.items() if key in asked},
-        workloads=await _workloads(remote, history, clients, namespaces) if history else (),
+        contents=await helm.contents(remote, _select_revisions(history)),
+        runs={key: run for key, run in runs.items() if key in release_keys},
+        workloads=await _read_workloads(remote, history, clients, namespaces) if history else (),
     )
 
 
-async def _records(
+async def _read_records(
     remote: Cluster, owner: str, clients: Clients, namespaces: Collection[str], ended: Hashable
 ) -> Iterable[Manifest]:
-    """Helm's Secrets: seen by the watch where it is one for them, else asked for."""
-    seen = remote.find(SECRET)
-    if seen is not None and seen.bare:
-        return seen.owned_by(owner)
+    """Return Helm's Secrets: from the watch if there is one, else from a cached list."""
+    informer = remote.find(SECRET)
+    if informer is not None and informer.bare:
+        return informer.owned_by(owner)
     selector = f"{labels.OWNER_UID}={owner}"
 
-    async def ask(kube: Kube) -> Sequence[Manifest]:
+    async def list_records(kube: Kube) -> Sequence[Manifest]:
+        """List the metadata of Helm's Secrets with the owner's uid."""
         return [
             record
             for namespace in namespaces
             for record in (await kube.list(SECRET, namespace=namespace, selector=selector, bare=True)).items
         ]
 
-    return await clients.reads.of(remote, ("records", owner, (*namespaces,), ended), ask, clients.now())
+    return await clients.reads.of(remote, ("records", owner, (*namespaces,), ended), list_records, clients.now())
 
 
-def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
-    """The revisions whose content matters: the newest, the one that runs, and the latest that failed."""
-    for known in history.values():
-        of_interest = [known[0]]
+def _select_revisions(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
+    """Yield the revisions whose content is used: the newest, the deployed, and the last failed one."""
+    for release_revisions in history.values():
+        selected = [release_revisions[0]]
         for status in ("deployed", "failed"):
-            of_interest += [one for one in known if one.status == status][:1]
-        yield from dict.fromkeys(of_interest)
+            selected += [revision for revision in release_revisions if revision.status == status][:1]
+        yield from dict.fromkeys(selected)
 
 
-async def _workloads(
+async def _read_workloads(
     remote: Cluster, history: Mapping[Key, tuple[Revision, ...]], clients: Clients, namespaces: Collection[str]
 ) -> tuple[Workload, ...]:
-    async def ask(kube: Kube) -> tuple[Workload, ...]:
-        found: list[Workload] = []
+    """Return the Deployments, DaemonSets and StatefulSets of the releases."""
+
+    async def list_workloads(kube: Kube) -> tuple[Workload, ...]:
+        """List Helm's workloads, and keep those of these releases."""
+        workloads: list[Workload] = []
         for kind, namespace in product((DEPLOYMENT, DAEMON_SET, STATEFUL_SET), namespaces):
-            for manifest in (await kube.list(kind, namespace=namespace, selector=_OF_HELM)).items:
-                noted = annotations_of(manifest)
-                by = (noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
-                if (release := Key(*by)) in history:
-                    found.append(_workload(manifest, release))
-        return tuple(found)
+            for manifest in (await kube.list(kind, namespace=namespace, selector=_HELM_SELECTOR)).items:
+                annotations = annotations_of(manifest)
+                release_key = (
+                    annotations.get("meta.helm.sh/release-namespace", ""),
+                    annotations.get("meta.helm.sh/release-name", ""),
+                )
+                if (release := Key(*release_key)) in history:
+                    workloads.append(_parse_workload(manifest, release))
+        return tuple(workloads)
 
-    # Each revision brings pods of its own.
-    written = frozenset((one.uid, one.version) for known in history.values() for one in known)
-    return await clients.reads.of(remote, ("workloads", written, (*namespaces,)), ask, clients.now())
+    # A new revision changes the pods, so revisions are part of the cache's key.
+    revision_versions = frozenset(
+        (revision.uid, revision.version) for release_revisions in history.values() for revision in release_revisions
+    )
+    return await clients.reads.of(
+        remote, ("workloads", revision_versions, (*namespaces,)), list_workloads, clients.now()
+    )
 
 
-def _workload(manifest: Manifest, release: Key) -> Workload:
+def _parse_workload(manifest: Manifest, release: Key) -> Workload:
+    """Return the workload with its desired and ready pods."""
     status = section(manifest, "status")
-    of_nodes = manifest["kind"] == "DaemonSet"
-    wanted = status.get("desiredNumberScheduled", 0) if of_nodes else manifest["spec"].get("replicas", 1)
-    ready = status.get("numberReady" if of_nodes else "readyReplicas", 0)
-    return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
+    is_daemon_set = manifest["kind"] == "DaemonSet"
+    desired = status.get("desiredNumberScheduled", 0) if is_daemon_set else manifest["spec"].get("replicas", 1)
+    ready = status.get("numberReady" if is_daemon_set else "readyReplicas", 0)
+    return Workload(release, manifest["kind"], manifest["metadata"]["name"], desired, ready)
 
 
 async def ours(remote: Cluster, clients: Clients, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
-    """Definitions of kinds that are to be applied: those that are missing, and those of ours that say something else.
+    """Return the definitions to apply: missing ones, and outdated ones that the operator created.
 
-    What somebody else has made stays: theirs may be newer, and some clouds bring them along.
+    Definitions of other owners stay: they may be newer, and some clouds install them.
     """
 
-    async def ask(kube: Kube) -> tuple[Manifest, ...]:
+    async def find_outdated(kube: Kube) -> tuple[Manifest, ...]:
+        """List the cluster's definitions, and return those to apply."""
         listed = (await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items
-        there = {key_of(one): one for one in listed}
-        return tuple(one for one in definitions if _differs(there.get(key_of(one)), one))
+        existing = {key_of(item): item for item in listed}
+        return tuple(item for item in definitions if _is_outdated(existing.get(key_of(item)), item))
 
     if not definitions:
         return ()
-    question, now = ("definitions", frozenset(map(key_of, definitions))), clients.now()
-    # What is missing is about to be there.
-    return await clients.reads.of(remote, question, ask, now, lasts=timedelta(), nothing_lasts=A_MOMENT)
+    cache_key, now = ("definitions", frozenset(map(key_of, definitions))), clients.now()
+    # Not cached while some are missing, as they are about to be applied.
+    return await clients.reads.of(remote, cache_key, find_outdated, now, lasts=timedelta(), nothing_lasts=A_MOMENT)
 
 
-def _differs(live: Manifest | None, definition: Manifest) -> bool:
+def _is_outdated(live: Manifest | None, definition: Manifest) -> bool:
+    """True if the definition is missing, or is the operator's own and outdated."""
     if live is None:
         return True
     ours = APPLIED in annotations_of(live)

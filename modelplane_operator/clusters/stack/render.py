@@ -1,4 +1,4 @@
-"""The software of a workload cluster: its charts, and the few objects that are no chart's."""
+"""Render the software of a workload cluster: its charts, and the few objects besides them."""
 
 from __future__ import annotations
 
@@ -27,29 +27,32 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ClusterSoftware:
-    """What of a stack a cluster has already."""
+    """The components of a stack that a cluster already has."""
 
     releases: Collection[Key] = frozenset[Key]()
-    """The stack's own: a part that is no longer in every stack stays where it is."""
+    """The stack's own releases: one that is no longer a default stays installed."""
     others: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Parts that somebody else has brought, and who that is."""
+    """Components that another owner has installed, with that owner."""
 
 
 NOTHING: Final = ClusterSoftware()
 
 
 def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driver_root: str = "") -> Manifest:
-    """The stack of a cluster, with the charts that only its cloud asks for.
+    """Return the ServingStack of a cluster, with the charts that its cloud requires.
 
-    What the cluster does not say itself is for others to add, and theirs.
+    Fields that the cluster does not set are left to other field managers.
     """
     existing, gateway, stack = cluster.spec.cluster.existing, cluster.spec.gateway, cluster.spec.stack
-    # Of a stack that an InferenceCluster has, nobody reads it: it goes the cluster's way, by tokens made in memory.
+    # An InferenceCluster's stack does not read this Secret: it uses the cluster's connection, which may have tokens
+    # from memory.
     secrets = [{"type": "Kubeconfig", "name": names.kubeconfig(cluster.metadata.name), "key": "kubeconfig"}]
-    if existing is not None and (own := existing.secret_ref):
-        secrets = [{"type": "Kubeconfig", "name": own.name, "key": own.key}]
-    if existing is not None and (identity := existing.identity_secret_ref):
-        secrets.append({"type": identity.type, "name": identity.name, "key": identity.key})
+    if existing is not None and (reference := existing.secret_ref):
+        secrets = [{"type": "Kubeconfig", "name": reference.name, "key": reference.key}]
+    if existing is not None and (identity_reference := existing.identity_secret_ref):
+        secrets.append(
+            {"type": identity_reference.type, "name": identity_reference.name, "key": identity_reference.key}
+        )
     return {
         "apiVersion": ServingStack.definition.api_version,
         "kind": ServingStack.definition.kind,
@@ -57,7 +60,11 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driv
         "spec": {
             "secrets": secrets,
             **({"gateway": gateway.to_manifest()} if gateway else {}),
-            **({"components": [one.to_manifest() for one in stack.components]} if stack and stack.components else {}),
+            **(
+                {"components": [component.to_manifest() for component in stack.components]}
+                if stack and stack.components
+                else {}
+            ),
             **({"nvidiaDriverRoot": driver_root} if driver_root else {}),
             **({"extraCharts": charts} if (charts := [*extra]) else {}),
         },
@@ -65,27 +72,30 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driv
 
 
 def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Component, ...]:
-    """The charts of a stack, in the order in which they are installed."""
+    """Return the charts of a stack, in the order of installation."""
     spec = stack.spec
     overrides = {override.name: override for override in spec.components}
 
-    def is_wanted(one: StackChart) -> bool:
-        if override := overrides.get(one.name):
+    def is_wanted(chart: StackChart) -> bool:
+        """True if the spec enables the chart, or it is installed already, or it is a default without a
+        foreign owner.
+        """
+        if override := overrides.get(chart.name):
             return override.enabled
-        return one.release in existing.releases or (one.default and one.name not in existing.others)
+        return chart.release in existing.releases or (chart.default and chart.name not in existing.others)
 
-    wanted = [one for one in STACK if is_wanted(one)]
-    there = {one.name for one in wanted}
-    ours = owner_labels(stack)
+    charts = [chart for chart in STACK if is_wanted(chart)]
+    chart_names = {chart.name for chart in charts}
+    own_labels = owner_labels(stack)
     return (
         *(
             Component(
-                one.name,
-                _release(one, spec, overrides.get(one.name), ours),
-                tuple(name for name in one.after if name in there),
-                one.needed,
+                chart.name,
+                _build_release(chart, spec, overrides.get(chart.name), own_labels),
+                tuple(name for name in chart.after if name in chart_names),
+                chart.needed,
             )
-            for one in wanted
+            for chart in charts
         ),
         *(
             Component(
@@ -96,10 +106,11 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
                     extra.repository,
                     extra.version,
                     extra.values,
-                    ours,
+                    own_labels,
                     extra.digest,
                 ),
-                tuple(one.name for one in wanted),
+                # Extra charts may need any of the stack's software.
+                tuple(chart.name for chart in charts),
                 needed=False,
             )
             for extra in spec.extra_charts
@@ -107,17 +118,18 @@ def parts(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Com
     )
 
 
-def _release(
-    one: StackChart, spec: ServingStackSpec, override: ComponentOverride | None, ours: dict[str, str]
+def _build_release(
+    chart: StackChart, spec: ServingStackSpec, override: ComponentOverride | None, own_labels: dict[str, str]
 ) -> Release:
-    version = (override.version if override else None) or one.version(spec.versions or Versions())
-    values = laid_over(one.values(spec), override.values if override else {})
+    """Return the release of a chart, with the overrides of the spec."""
+    version = (override.version if override else None) or chart.version(spec.versions or Versions())
+    values = laid_over(chart.values(spec), override.values if override else {})
     digest = override.digest if override else None
-    return Release(one.release, one.chart, one.repository, version, values, ours, digest)
+    return Release(chart.release, chart.chart, chart.repository, version, values, own_labels, digest)
 
 
 def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
-    """Values with others laid over them: objects are merged, everything else is replaced."""
+    """Return values merged with overrides: objects are merged, everything else is replaced."""
     return {
         **ours,
         **{
@@ -130,31 +142,34 @@ def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
 
 
 def render_namespaces(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Manifest, ...]:
-    """Where the charts go; for clusters that have none of that name yet."""
-    wanted = dict.fromkeys(part.release.key.namespace for part in parts(stack, existing))
-    levels = _pod_security(stack.spec)
+    """Return the namespaces of the charts, for clusters that do not have them yet."""
+    chart_namespaces = dict.fromkeys(component.release.key.namespace for component in parts(stack, existing))
+    levels = _build_pod_security(stack.spec)
     return (
         render_system_namespace(stack),
-        *(_object("v1", "Namespace", stack, name, extra=levels.get(name, {})) for name in wanted),
+        *(_build_object("v1", "Namespace", stack, name, extra=levels.get(name, {})) for name in chart_namespaces),
     )
 
 
-def _pod_security(spec: ServingStackSpec) -> Mapping[str, Mapping[str, str]]:
-    """The labels that hold pods to what we know of them, by namespace. Others' values may ask for anything."""
-    extra = {one.namespace for one in spec.extra_charts}
-    changed = {one.name for one in spec.components if one.values}
-    of_others = extra | {one.namespace for one in STACK if one.name in changed}
-    return {one.namespace: {labels.POD_SECURITY: one.pods} for one in STACK if one.namespace not in of_others}
+def _build_pod_security(spec: ServingStackSpec) -> Mapping[str, Mapping[str, str]]:
+    """Return the Pod Security labels by namespace.
+
+    A namespace with extra charts or overridden values gets none, as their pods may need any level.
+    """
+    extra = {item.namespace for item in spec.extra_charts}
+    overridden = {item.name for item in spec.components if item.values}
+    unknown = extra | {item.namespace for item in STACK if item.name in overridden}
+    return {item.namespace: {labels.POD_SECURITY: item.pods} for item in STACK if item.namespace not in unknown}
 
 
 def render_before(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> tuple[Manifest, ...]:
-    """What the charts need that no chart brings."""
-    if not any(part.name == GPU_DRIVER for part in parts(stack, existing)):
+    """Return the objects that charts need and that no chart has."""
+    if not any(component.name == GPU_DRIVER for component in parts(stack, existing)):
         return ()
     return (
-        # GKE admits pods of the priorities that the driver's have only where a quota says so.
+        # GKE admits pods with the driver's priority classes only in namespaces with such a quota.
         {
-            **_object("v1", "ResourceQuota", stack, "allow-critical-pods", GPU_DRIVER_NAMESPACE),
+            **_build_object("v1", "ResourceQuota", stack, "allow-critical-pods", GPU_DRIVER_NAMESPACE),
             "spec": {
                 "hard": {"pods": "1000"},
                 "scopeSelector": {
@@ -174,14 +189,15 @@ def render_before(stack: ServingStack, existing: ClusterSoftware = NOTHING) -> t
 def render_gateway(
     stack: ServingStack, live: Iterable[Manifest] = (), *, https: bool = False, http: bool = True
 ) -> tuple[Manifest, ...]:
-    """What Envoy Gateway makes the cluster's gateway of. `live` are the stack's objects there."""
+    """Return the objects of the cluster's gateway. `live`: the stack's objects on the cluster."""
     gateway = keeping_balancer(stack.spec.gateway or StackGateway(), service_annotations(live))
     return render_cluster_gateway(stack, gateway, https=https, http=http)
 
 
-def _object(
+def _build_object(
     api_version: str, kind: str, owner: Owner, name: str, namespace: str = "", *, extra: Mapping[str, str] = _NO_LABELS
 ) -> dict[str, Any]:
-    marks = {**extra, **owner_labels(owner)}
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": marks}
+    """Return an empty object with the owner's labels."""
+    object_labels = {**extra, **owner_labels(owner)}
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": object_labels}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

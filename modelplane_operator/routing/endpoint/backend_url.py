@@ -1,9 +1,9 @@
-"""Reading the URL of a ModelEndpoint: where requests would go, or why they may not.
+"""Parse the URL of a ModelEndpoint into a backend, or the reason why it is rejected.
 
-The hub's gateway dials what a tenant writes. So a URL must be spelled in the one way that everybody reads alike, and
-must not lead back into the hub, to the node it runs on, to a private network, or to a cloud's metadata. The endpoints
-of replicas may lead to private networks: the gateways of workload clusters are often there. What a name resolves to is
-for the caller to find out, and may be another address by the time that a gateway dials it.
+The hub's gateway connects to any URL that a tenant writes. So a URL must have a spelling that all programs parse in the
+same way, and must not lead into the hub, to its nodes, to a private network, or to a cloud's metadata service.
+Endpoints of replicas may lead to private networks, where clusters' gateways often are. The caller resolves names; a
+name may resolve differently when the gateway connects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Network = IPv4Network | IPv6Network
 
 
 def address_of(host: str) -> Address | None:
-    """A host as an address; None for a name."""
+    """Return the host as an IP address; None for a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -34,26 +34,26 @@ def address_of(host: str) -> Address | None:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A place that can be dialled."""
+    """A host and port to connect to."""
 
     scheme: Scheme
     host: str
-    """A name in lower case without the last dot, or an address as its RFC writes it."""
+    """A lower-case name without the trailing dot, or an IP address in canonical form."""
     port: int
 
     @property
     def address(self) -> Address | None:
-        """The host as an address; None for a name."""
+        """The host as an IP address; None for a name."""
         return address_of(self.host)
 
     @property
     def address_type(self) -> str:
-        """What an EndpointSlice calls it."""
+        """The address type of an EndpointSlice."""
         return f"IPv{self.address.version}" if self.address else "FQDN"
 
     @property
     def dialled(self) -> str:
-        """The host as nobody completes it: no search domain makes a Service of the hub of a name with a dot behind."""
+        """The host with a trailing dot if it is a name, so that no search domain turns it into a Service of the hub."""
         return self.host if self.address else f"{self.host}."
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Backend:
 
 
 class UrlFault(StrEnum):
-    """What is wrong with a URL."""
+    """The kinds of faults in a URL."""
 
     MALFORMED = "Malformed"
     SCHEME = "Scheme"
@@ -74,7 +74,7 @@ class UrlFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InvalidUrl:
-    """A URL that is not used. The message never repeats the URL, which may hold a password."""
+    """A URL that is rejected. The message never repeats the URL, which may hold a password."""
 
     fault: UrlFault
     message: str
@@ -82,34 +82,35 @@ class InvalidUrl:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What the operator's settings say of where endpoints may lead, beyond what holds everywhere."""
+    """The operator's settings on where endpoints may lead, besides the fixed rules."""
 
     allowed: tuple[str, ...] = ()
-    """Names, `.suffixes` and networks that may be dialled although the rules refuse them."""
+    """Names, `.suffixes` and networks that are allowed although the rules reject them."""
     refused: tuple[str, ...] = ()
-    """More that may not be: the hub's own pod and Service networks, and its cluster domain."""
+    """Additional rejected ones: the hub's pod and Service networks, and its cluster domain."""
     inward: tuple[tuple[Network, str], ...] = ()
-    """Networks that are nobody's but the platform team's, and what their addresses are."""
+    """Networks reserved for the platform team, each with a description of its addresses."""
     nodes: frozenset[Address] = frozenset()
-    """Addresses of the hub's nodes, of which many are public."""
+    """Addresses of the hub's nodes, many of which may be public."""
 
     def allows(self, host: Address | str) -> bool:
-        """Whether the settings let endpoints lead there whatever the rules say.
+        """True if the settings allow the host whatever the rules say.
 
-        A network that is wider than the gateway's own machine does not mean that: what listens there trusts it.
+        Addresses of the gateway's own machine need an entry for just those, since programs that listen there trust
+        local clients.
         """
-        own = not isinstance(host, str) and any(map(on_own_machine, (host, *carried(host))))
-        return any(_covers(entry, host) for entry in self.allowed if not own or is_own(entry))
+        is_on_own_machine = not isinstance(host, str) and any(map(on_own_machine, (host, *carried(host))))
+        return any(_covers(entry, host) for entry in self.allowed if not is_on_own_machine or is_own(entry))
 
     def of_users(
         self, services: Iterable[Network], pods: Iterable[Network], nodes: frozenset[Address] = frozenset()
     ) -> Reach:
-        """The same for what users write, given the hub's ranges for Services and pods, and its nodes."""
-        hub = [
+        """Return the settings for users' endpoints, with the hub's networks for Services and pods, and its nodes."""
+        hub_networks = [
             *((network, "an address of the hub's Services") for network in services),
             *((network, "an address of the hub's pods") for network in pods),
         ]
-        return replace(self, inward=(*hub, *PRIVATE), nodes=nodes)
+        return replace(self, inward=(*hub_networks, *PRIVATE), nodes=nodes)
 
 
 EVERYWHERE = Reach()
@@ -122,9 +123,9 @@ PRIVATE: tuple[tuple[Network, str], ...] = tuple(
     }.items()
     for network in networks
 )
-MOST_ADDRESSES = 64  # of one name; none that serves has as many
+MOST_ADDRESSES = 64  # addresses of one name; no real service has as many
 
-# Cluster names and loopback. A name without a dot resolves to a Service beside the gateway.
+# Cluster names and loopback. A name without a dot resolves to a Service in the gateway's namespace.
 INTERNAL_NAMES = (
     *("localhost", ".localhost", ".localdomain", "svc", ".svc", "cluster.local", ".cluster.local"),
     f".{names.INTERNAL_DOMAIN}",
@@ -133,7 +134,7 @@ METADATA = (
     *("metadata.google.internal", "metadata.goog", "metadata.azure.internal", "instance-data.ec2.internal"),
     *map(str, addresses.METADATA),
 )
-_OWN = tuple(map(ip_network, ("127.0.0.0/8", "0.0.0.0/8", "::/127", "::127.0.0.0/104", "::ffff:127.0.0.0/104")))
+_LOOPBACK = tuple(map(ip_network, ("127.0.0.0/8", "0.0.0.0/8", "::/127", "::127.0.0.0/104", "::ffff:127.0.0.0/104")))
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#\\\s]*)(?P<rest>([/?#][!-~]*)?)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(:(?P<port>[^:]*))?")
@@ -144,15 +145,15 @@ DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
 
 
 def parse_url(url: str, reach: Reach = EVERYWHERE) -> Backend | InvalidUrl:
-    """Where a URL leads, if it may lead there; its path counts for nothing."""
+    """Return the backend of a URL, or why it is rejected. The path does not matter."""
     backend = read_url(url)
-    if isinstance(backend, Backend) and (refusal := _refusal(backend.address or backend.host, reach)):
-        return InvalidUrl(UrlFault.FORBIDDEN, refusal)
+    if isinstance(backend, Backend) and (rejection := _reject(backend.address or backend.host, reach)):
+        return InvalidUrl(UrlFault.FORBIDDEN, rejection)
     return backend
 
 
 def read_url(url: str) -> Backend | InvalidUrl:
-    """Where a URL leads, wherever that is."""
+    """Return the backend of a URL without checking where it leads."""
     parts = _URL.fullmatch(url)
     if parts is None or not url.isascii():
         return InvalidUrl(UrlFault.MALFORMED, "it is no URL: write it as https://host or https://host:port")
@@ -162,42 +163,42 @@ def read_url(url: str) -> Backend | InvalidUrl:
             scheme = "http"
         case "https":
             scheme = "https"
-        case other:
-            return InvalidUrl(UrlFault.SCHEME, f"scheme {other} is not served: write http or https")
+        case unsupported:
+            return InvalidUrl(UrlFault.SCHEME, f"scheme {unsupported} is not served: write http or https")
     if "@" in parts["authority"]:
         return InvalidUrl(UrlFault.CREDENTIALS, "it holds a user name or password: take out everything up to the `@`")
     authority = _AUTHORITY.fullmatch(parts["authority"])
     if authority is None:
         return InvalidUrl(UrlFault.MALFORMED, "its host cannot be read: an IPv6 address stands in square brackets")
-    port = _port(authority["port"], DEFAULT_PORTS[scheme])
+    port = _parse_port(authority["port"], DEFAULT_PORTS[scheme])
     if isinstance(port, InvalidUrl):
         return port
-    host = _host(authority["host"])
+    host = _parse_host(authority["host"])
     if isinstance(host, InvalidUrl):
         return host
     return Backend(scheme, str(host), port)
 
 
 def path_of(url: str) -> str:
-    """The path of a URL; empty where it has none but `/`, or is no URL."""
+    """Return the path of a URL; empty if it is only `/`, or if the URL is malformed."""
     parts = _URL.fullmatch(url)
     path = re.split("[?#]", parts["rest"], maxsplit=1)[0] if parts else ""
     return "" if path == "/" else path
 
 
 def misled(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUrl | None:
-    """Why a name may not be dialled, given what it stands for; None when it may."""
+    """Return why a name is rejected, given its addresses; None if it is allowed."""
     if reach.allows(name):
         return None
-    if len(addresses) > MOST_ADDRESSES or any(_refusal(address, reach) for address in addresses):
+    if len(addresses) > MOST_ADDRESSES or any(_reject(address, reach) for address in addresses):
         return leads_nowhere(name)
     return None
 
 
 def leads_nowhere(name: str) -> InvalidUrl:
-    """What is said of a name that does not exist and of one that leads inside alike.
+    """Return the error for a name, the same whether it does not exist or leads to an internal address.
 
-    Tenants would otherwise learn what only the hub's own name servers tell.
+    Otherwise tenants would learn the names that only the hub's own name servers know.
     """
     return InvalidUrl(
         UrlFault.FORBIDDEN,
@@ -206,7 +207,8 @@ def leads_nowhere(name: str) -> InvalidUrl:
     )
 
 
-def _port(text: str | None, default: int) -> int | InvalidUrl:
+def _parse_port(text: str | None, default: int) -> int | InvalidUrl:
+    """Return the port, or why it is invalid."""
     if not text:
         return default
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 2**16:
@@ -214,7 +216,8 @@ def _port(text: str | None, default: int) -> int | InvalidUrl:
     return int(text)
 
 
-def _host(text: str) -> Address | str | InvalidUrl:
+def _parse_host(text: str) -> Address | str | InvalidUrl:
+    """Return the host as an address or a name, or why it is invalid."""
     if text.startswith("["):
         try:
             address = IPv6Address(text[1:-1])
@@ -236,24 +239,29 @@ def _host(text: str) -> Address | str | InvalidUrl:
     return name
 
 
-def _refusal(host: Address | str, reach: Reach) -> str:
-    """Why this host may not be dialled; empty when it may."""
+def _reject(host: Address | str, reach: Reach) -> str:
+    """Return why the host is rejected; empty if it is allowed."""
     if reach.allows(host):
         return ""
-    forms = (host, *carried(host)) if not isinstance(host, str) else (host,)
-    if any(_covers(entry, form) for entry in reach.refused for form in forms):
+    equivalents = (host, *carried(host)) if not isinstance(host, str) else (host,)
+    if any(_covers(entry, equivalent) for entry in reach.refused for equivalent in equivalents):
         return f"{host} is refused by the operator's settings"
-    if any(_covers(entry, form) for entry in METADATA for form in forms):
+    if any(_covers(entry, equivalent) for entry in METADATA for equivalent in equivalents):
         return f"{host} is where a cloud tells machines their secrets"
     if isinstance(host, str):
         if "." not in host or any(_covers(entry, host) for entry in INTERNAL_NAMES):
             return f"{host} is a name inside the cluster or on the machine: write a full name from outside"
         return ""
-    kinds = (special(form) or _inward(form, reach) for form in forms if not isinstance(form, str))
-    return next((f"{host} is {kind}" for kind in kinds if kind), "")
+    descriptions = (
+        special(equivalent) or _reject_inward(equivalent, reach)
+        for equivalent in equivalents
+        if not isinstance(equivalent, str)
+    )
+    return next((f"{host} is {description}" for description in descriptions if description), "")
 
 
-def _inward(address: Address, reach: Reach) -> str:
+def _reject_inward(address: Address, reach: Reach) -> str:
+    """Return the description of a reserved address, with the remedy; empty if the address is not reserved."""
     node = "an address of one of the hub's nodes" if address in reach.nodes else ""
     words = node or next((words for network, words in reach.inward if address in network), "")
     return f"{words}: the operator's setting allow-endpoints would have to name it" if words else ""
@@ -265,20 +273,20 @@ def is_own(place: str) -> bool:
         network = ip_network(place)
     except ValueError:
         return f".{place.strip('.')}".endswith(".localhost")
-    return any(network[0] in own and network[-1] in own for own in _OWN)
+    return any(network[0] in loopback and network[-1] in loopback for loopback in _LOOPBACK)
 
 
 def _covers(entry: str, host: Address | str) -> bool:
-    """Whether an entry of a list means this host: a name, a `.suffix`, or a network."""
+    """True if an entry of a list (a name, a `.suffix` or a network) matches the host."""
     if isinstance(host, str):
         return host == entry or (entry.startswith(".") and host.endswith(entry))
-    network = _network_of(entry)
+    network = _parse_network(entry)
     return network is not None and host in network
 
 
 @cache
-def _network_of(entry: str) -> Network | None:
-    """Return an entry of a list as a network, and None for a name: lists are the settings', so there are few."""
+def _parse_network(entry: str) -> Network | None:
+    """Return an entry of a list as a network; None for a name. Lists come from settings, so the cache stays small."""
     try:
         return ip_network(entry)
     except ValueError:

@@ -1,4 +1,4 @@
-"""ModelEndpoint: what to read and who wakes it."""
+"""The controller of ModelEndpoint: observes it on the hub, and maps changes to it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REPLICAS = of(ModelReplica)
 HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
 WATCHED = (Watched(SERVICE, bare=True), Watched(ENDPOINT_SLICE, bare=True))
-"""Where one leads, an annotation tells; which content it has, another one."""
+"""Watches of metadata only: one annotation has the backend, another the content that was applied."""
 
 
 def controller(
@@ -57,46 +57,55 @@ def controller(
     resolver: Resolver,
     places: PlaceChecks | None = None,
 ) -> Controller[ModelEndpoint, Observed]:
-    """The controller, given where endpoints may lead, how Secrets are read, what is inside, and who tries places."""
+    """Return the controller.
+
+    `reach`: where endpoints may lead. `referenced` reads Secrets, `ranges` the hub's networks. `places` checks the
+    backends of users' endpoints.
+    """
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
-        front, policies, credentials = (
+        """Return an endpoint with its objects, Secret, cluster and the addresses of its backends."""
+        gateway_manifest, policies, credentials = (
             find(clients.hub, GATEWAYS, HUB_GATEWAY),
             clients.hub.find(BACKEND_TLS_POLICY),
             endpoint.spec.credentials,
         )
-        ref = credentials.secret_ref if credentials else None
-        secret = (Key(endpoint.key.namespace, ref.name), frozenset((ref.key,))) if ref else None
+        reference = credentials.secret_ref if credentials else None
+        secret = (Key(endpoint.key.namespace, reference.name), frozenset((reference.key,))) if reference else None
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
-        cluster = _cluster(endpoint, clients.hub)
-        hub = None if cluster is not None else Ranges() if endpoint.metadata.deletion_timestamp else await ranges.find()
-        of_users = reach.of_users(hub.services, hub.pods, hub.nodes) if hub else reach
-        place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
+        cluster = _find_cluster(endpoint, clients.hub)
+        hub_ranges = (
+            None if cluster is not None else Ranges() if endpoint.metadata.deletion_timestamp else await ranges.find()
+        )
+        of_users = reach.of_users(hub_ranges.services, hub_ranges.pods, hub_ranges.nodes) if hub_ranges else reach
+        place = place_of(endpoint, of_users) if hub_ranges and not endpoint.metadata.deletion_timestamp else None
         if places and not place:
             places.forget(endpoint.key)
-        gateway = InferenceGateway.parse(front) if front else None
-        ours = known_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
+        gateway = InferenceGateway.parse(gateway_manifest) if gateway_manifest else None
+        own_hosts = known_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
         return Observed(
             endpoint,
             children,
-            _plane(gateway, children),
+            _choose_plane(gateway, children),
             of_users,
             tls_policies=policies is not None and policies.served,
             secret=await referenced.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
             if secret
             else None,
             recheck=referenced.recheck,
-            routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
+            routes=tuple(_find_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
             cluster=cluster,
-            outside=Outside() if cluster else _outside(endpoint, children, clients.hub, resolver, reach, ours),
+            outside=Outside()
+            if cluster
+            else _observe_outside(endpoint, children, clients.hub, resolver, reach, own_hosts),
             reached=places.find(endpoint.key, place) if places and place else None,
         )
 
     watches = {
-        GATEWAYS: _behind,
-        CLUSTERS: _found_there,
-        HTTP_ROUTE: _leaving,
+        GATEWAYS: _map_from_gateway,
+        CLUSTERS: _map_from_cluster,
+        HTTP_ROUTE: _map_from_route,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
     return Controller(
@@ -113,76 +122,86 @@ def controller(
 
 
 def while_paused(endpoint: Manifest) -> str:
-    """That of a replica is not its tenant's to hold: clusters wait for the last that leads there by http."""
+    """Return the work that continues while an endpoint is paused, as a message; empty if it is left alone.
+
+    A replica's endpoint is not its tenant's to pause: clusters wait until the last one stops using http.
+    """
     return its_deletion(endpoint) or (
-        "it follows its replica, which a pause does not hold up" if _owner(endpoint) else ""
+        "it follows its replica, which a pause does not hold up" if _get_owner(endpoint) else ""
     )
 
 
-def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
-    """How endpoints are written; while there is no hub gateway, as they were."""
-    known = known_plane(map(type_of, children)) if gateway is None else None
-    return known or hub_gateway(gateway).plane
+def _choose_plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
+    """Return the data plane that endpoints are rendered for; without a hub gateway, that of the present objects."""
+    present = known_plane(map(type_of, children)) if gateway is None else None
+    return present or hub_gateway(gateway).plane
 
 
-def _cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
-    """Where the replica of an endpoint is: that of its name, if one deployment owns both."""
+def _find_cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
+    """Return the cluster of the endpoint's replica; None if no replica of the same name has the same owner."""
     replica = find(hub, REPLICAS, endpoint.key)
     manifest = find(hub, ENDPOINTS, endpoint.key)
-    if replica is None or manifest is None or not (_owner(manifest) and _owner(manifest) == _owner(replica)):
+    if (
+        replica is None
+        or manifest is None
+        or not (_get_owner(manifest) and _get_owner(manifest) == _get_owner(replica))
+    ):
         return None
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
     if cluster is None:
         return ClusterState(None)
-    return ClusterState(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
+    return ClusterState(next(_get_gateway_host(cluster), None), section(cluster, "status", "gateway").get("port"))
 
 
-def _owner(manifest: Manifest) -> str:
-    """The uid of the ModelDeployment that made an object; empty without one."""
+def _get_owner(manifest: Manifest) -> str:
+    """Return the uid of the owning ModelDeployment; empty without one."""
     references = entries(manifest, "metadata", "ownerReferences")
     kind = ModelDeployment.definition.kind
-    return next((one["uid"] for one in references if one.get("controller") and one["kind"] == kind), "")
+    return next(
+        (reference["uid"] for reference in references if reference.get("controller") and reference["kind"] == kind), ""
+    )
 
 
-def _outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of ours
+def _observe_outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of ours
     endpoint: ModelEndpoint,
     children: Iterable[Manifest],
     hub: Cluster,
     resolver: Resolver,
     reach: Reach,
-    ours: frozenset[str],
+    own_hosts: frozenset[str],
 ) -> Outside:
-    read = [
+    """Return the known addresses of the backends, and which of them are gateways of clusters or of the hub."""
+    parsed = [
         read_url(endpoint.spec.url),
-        *(known_backend(one) for one in children if type_of(one) in {SERVICE, BACKEND}),
+        *(known_backend(item) for item in children if type_of(item) in {SERVICE, BACKEND}),
     ]
-    places = [one for one in read if isinstance(one, Backend)]
-    named = {one.host for one in places if one.address is None and not reach.allows(one.host)}
-    found = {name: resolver.find(name, endpoint.key.namespace) for name in named}
-    addresses = (str(address) for one in found.values() if one for address in one.addresses)
+    backends = [item for item in parsed if isinstance(item, Backend)]
+    hostnames = {item.host for item in backends if item.address is None and not reach.allows(item.host)}
+    resolved = {name: resolver.find(name, endpoint.key.namespace) for name in hostnames}
+    addresses = (str(address) for item in resolved.values() if item for address in item.addresses)
     clusters = hub.find(CLUSTERS)
-    hosts = {*(one.host for one in places), *addresses}
-    there = {host: [*clusters.by("gateway", host)] if clusters else [] for host in hosts}
-    gateways = frozenset(host for host, some in there.items() if some)
-    closed = frozenset(host for host in gateways if all(map(_is_closed, there[host])))
-    return Outside(found, gateways, closed, ours & hosts)
+    hosts = {*(item.host for item in backends), *addresses}
+    clusters_by_host = {host: [*clusters.by("gateway", host)] if clusters else [] for host in hosts}
+    gateways = frozenset(host for host, claiming in clusters_by_host.items() if claiming)
+    closed = frozenset(host for host in gateways if all(map(_is_closed, clusters_by_host[host])))
+    return Outside(resolved, gateways, closed, own_hosts & hosts)
 
 
 def _is_closed(cluster: Manifest) -> bool:
-    """Whether the gateway of a cluster answers the hub's alone."""
+    """True if the cluster's gateway answers the hub's gateway only."""
     return condition(cluster, GatewaySecured.__name__).is_true
 
 
-def _gateway(cluster: Manifest) -> Iterator[str]:
-    """Where a cluster's gateway is, as a URL would name it."""
+def _get_gateway_host(cluster: Manifest) -> Iterator[str]:
+    """Yield the host of a cluster's gateway, as a URL has it."""
     address = section(cluster, "status", "gateway").get("address")
-    read = read_url(url_of(address)) if address else None
-    if isinstance(read, Backend):
-        yield read.host
+    backend = read_url(url_of(address)) if address else None
+    if isinstance(backend, Backend):
+        yield backend.host
 
 
-def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
-    """The routes by which requests may still come."""
+def _find_routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
+    """Yield the names of routes that may still send requests to the endpoint."""
     namespace, name = endpoint.key
     backend = names.endpoint_backend(namespace, name)
     routes = hub.find(HTTP_ROUTE)
@@ -191,53 +210,59 @@ def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
             yield route["metadata"]["name"]
 
 
-def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
-    """All endpoints, when another gateway is to answer."""
+def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return all endpoints, if a field of the hub gateway that they depend on has changed."""
     if key_of(change.latest) != HUB_GATEWAY:
         return ()
-    before, after = (_door(one) if one else None for one in (change.old, change.new))
-    return everyone(ENDPOINTS)(change, hub) if before != after else ()
+    old, new = (_get_relevant_fields(manifest) if manifest else None for manifest in (change.old, change.new))
+    return everyone(ENDPOINTS)(change, hub) if old != new else ()
 
 
-def _door(gateway: Manifest) -> tuple[object, ...]:
-    """What endpoints depend on: how they are written, and where they must not lead."""
+def _get_relevant_fields(gateway: Manifest) -> tuple[object, ...]:
+    """Return the fields that endpoints depend on: the data plane, TLS, and the address that they must not lead to."""
     return gateway["spec"].get("backend"), gateway["spec"].get("tls"), section(gateway, "status").get("address")
 
 
-def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
-    """The endpoints of a route's namespace that wait to be let go."""
+def _map_from_route(change: Change, hub: Cluster) -> Iterator[Key]:
+    """Return the endpoints in a route's namespace that are being deleted."""
     endpoints = hub.find(ENDPOINTS)
     return map(key_of, endpoints.by("terminating", key_of(change.latest).namespace) if endpoints else ())
 
 
-def _terminating(endpoint: Manifest) -> Iterator[str]:
+def _index_terminating(endpoint: Manifest) -> Iterator[str]:
+    """Yield the index key of an endpoint that is being deleted: its namespace."""
     if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
 
-def _outside_at(endpoint: Manifest) -> Iterator[str]:
-    """The hosts that an endpoint leads to, and is to. Whose it is says the plan: owners' references can be forged."""
+def _index_hosts(endpoint: Manifest) -> Iterator[str]:
+    """Yield the hosts of an endpoint's URL and of its present backend.
+
+    Replicas' endpoints are included, as owner references can be forged; the plan tells them apart.
+    """
     urls = {endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url")}
-    read = (read_url(url) for url in urls if url)
-    yield from {one.host for one in read if isinstance(one, Backend)}
+    parsed = (read_url(url) for url in urls if url)
+    yield from {backend.host for backend in parsed if isinstance(backend, Backend)}
 
 
-def _found_there(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The endpoints of users at the address of a cluster's gateway, when that is another, or is closed or opened."""
+def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the users' endpoints at a cluster's gateway, if its address has changed or it was opened or closed."""
     endpoints = hub.find(ENDPOINTS)
-    before, after = (
-        {(at, _is_closed(one)) for at in _gateway(one)} if one else set[tuple[str, bool]]() for one in change
+    old, new = (
+        {(at, _is_closed(manifest)) for at in _get_gateway_host(manifest)} if manifest else set[tuple[str, bool]]()
+        for manifest in change
     )
-    hosts = {host for host, _ in before ^ after}
-    return {key_of(one) for host in hosts for one in endpoints.by("outside", host)} if endpoints else ()
+    hosts = {host for host, _ in old ^ new}
+    return {key_of(manifest) for host in hosts for manifest in endpoints.by("outside", host)} if endpoints else ()
 
 
-def _namespace(route: Manifest) -> Iterator[str]:
+def _index_namespace(route: Manifest) -> Iterator[str]:
+    """Yield the index key of a route: its namespace."""
     yield key_of(route).namespace
 
 
 INDEXES: Indexes = {
-    CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"terminating": _terminating, "outside": _outside_at},
-    HTTP_ROUTE: {"namespace": _namespace},
+    CLUSTERS: {"gateway": _get_gateway_host},
+    ENDPOINTS: {"terminating": _index_terminating, "outside": _index_hosts},
+    HTTP_ROUTE: {"namespace": _index_namespace},
 }

@@ -1,6 +1,6 @@
-"""Services that select no pods: EndpointSlices of ours say where they lead.
+"""Services without selectors, whose EndpointSlices the operator writes.
 
-Names stand there too, as gateways take no ExternalName Services.
+Slices may hold DNS names, since gateways do not support ExternalName Services.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from modelplane_operator.owned import Owner, on_hub
 
 
 def port(name: str, number: int, protocol: str = "") -> Manifest:
-    """`protocol`: what is spoken there, where the port's name does not say so."""
+    """Return a port; `protocol`: its application protocol, if that is not its name."""
     return {"name": name, "port": number, "protocol": "TCP", "appProtocol": protocol or name}
 
 
 def render_service(metadata: Manifest, ports: Sequence[Manifest]) -> Manifest:
-    """A Service that nobody dials: gateways read its slices, and a hub's addresses for Services are some thousands."""
+    """Return a headless Service: gateways read its slices, and a hub has only some thousand cluster IPs."""
     spec = {
         "clusterIP": "None",
-        "ports": [{"name": one["name"], "port": one["port"], "targetPort": one["port"], **one} for one in ports],
+        "ports": [{"name": item["name"], "port": item["port"], "targetPort": item["port"], **item} for item in ports],
     }
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
@@ -36,15 +36,18 @@ def render_slice(
     namespace: str = "",
     named: str = "",
 ) -> Manifest:
-    """Where a Service leads. `named`: what tells it from another slice of the Service, when that is not its type."""
+    """Return an EndpointSlice of a Service.
+
+    `named`: the suffix that tells it from the Service's other slices, if that is not the address type.
+    """
     name = names.endpoint_slice(service, named or address_type)
-    ties = {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: FIELD_MANAGER}
+    slice_labels = {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: FIELD_MANAGER}
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": on_hub(owner, name, namespace=namespace, extra=ties),
+        "metadata": on_hub(owner, name, namespace=namespace, extra=slice_labels),
         "addressType": address_type,
         "ports": [port],
-        # Traefik passes over an endpoint that does not say that it is ready.
+        # Traefik ignores endpoints without the ready condition.
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
     }

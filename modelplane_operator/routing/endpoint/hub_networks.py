@@ -1,7 +1,7 @@
-"""The hub's own networks: where its Services, pods and nodes have their addresses.
+"""The hub's own networks: the addresses of its Services, pods and nodes.
 
-Nodes are listed now and then and not watched: of each no more is kept than its ranges, and a hub with many nodes says
-something about one of them all the time.
+Nodes are listed from time to time and not watched: only their ranges matter, and nodes of a large hub change all the
+time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kubeloop.types import NODE, SERVICE_CIDR, ResourceType
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 LIFETIME = 600.0
-RETRY_AFTER = 5.0  # seconds until a hub that has not answered is asked again
+RETRY_AFTER = 5.0  # seconds until the next attempt after an error
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Networks of a cluster."""
+    """The networks of a cluster."""
 
     services: tuple[Network, ...] = ()
     pods: tuple[Network, ...] = ()
@@ -37,27 +37,33 @@ class Ranges:
 
 @dataclass(slots=True)
 class HubRanges:
-    """The hub's networks, as it was last seen to have them."""
+    """The hub's networks, as of the last successful list."""
 
     kube_of: Callable[[], Kube]
+    """The function that returns the hub's client."""
     now: Callable[[], float]
     _known: Ranges | None = field(default=None, init=False)
+    """The last networks; None before the first successful list."""
     _error: ClientError | None = field(default=None, init=False)
-    """Why it was not seen when it was last looked at."""
+    """The error of the last list, if it failed."""
     _due: float = field(default=float("-inf"), init=False)
-    """When it is looked at again."""
+    """The time of the next list."""
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def find(self) -> Ranges:
-        """Raises what the client does while they have never been seen: nobody can tell then what leads inside."""
-        async with self._asking:  # many who ask at once are one question
+        """Return the networks.
+
+        Raises the client's error while they have never been listed, since no address can be checked then.
+        """
+        async with self._asking:  # concurrent callers share one list
             if self.now() >= self._due:
-                await self._look()
+                await self._refresh()
         if self._known is None and self._error is not None:
             raise self._error.kept()
         return self._known or Ranges()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
+        """List Service ranges and nodes, and schedule the next list."""
         try:
             cidrs, nodes = await self._list(SERVICE_CIDR), await self._list(NODE)
         except ClientError as error:
@@ -65,16 +71,16 @@ class HubRanges:
                 log.warning("ranges unknown", why=str(error))
             self._error, self._due = error.kept(), self.now() + RETRY_AFTER
             return
-        known = self._known or Ranges()  # stays where the hub does not tell
+        last = self._known or Ranges()  # ranges that cannot be listed keep their last value
         self._known = Ranges(
-            known.services if cidrs is None else joined(cidrs, "cidrs"),
-            known.pods if nodes is None else joined(nodes, "podCIDRs"),
-            known.nodes if nodes is None else frozenset(_addresses(nodes)),
+            last.services if cidrs is None else joined(cidrs, "cidrs"),
+            last.pods if nodes is None else joined(nodes, "podCIDRs"),
+            last.nodes if nodes is None else frozenset(_parse_addresses(nodes)),
         )
         self._error, self._due = None, self.now() + LIFETIME
 
     async def _list(self, kind: ResourceType) -> Sequence[Manifest] | None:
-        """None where the hub does not have them, or does not show them to us: that is an answer."""
+        """Return the objects of a type; None if the hub does not have the type, or forbids it."""
         try:
             return (await self.kube_of().list(kind)).items
         except (Forbidden, NotFound) as error:
@@ -83,14 +89,15 @@ class HubRanges:
 
 
 def joined(manifests: Iterable[Manifest], field_: str) -> tuple[Network, ...]:
-    """The networks that a field of many objects names, as few as say the same."""
-    found = list(_networks(manifests, field_))
-    four = collapse_addresses(one for one in found if isinstance(one, IPv4Network))
-    six = collapse_addresses(one for one in found if isinstance(one, IPv6Network))
+    """Return the networks in a field of many objects, merged where possible."""
+    networks = list(_parse_networks(manifests, field_))
+    four = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
+    six = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
     return (*four, *six)
 
 
-def _networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
+def _parse_networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
+    """Yield the valid networks in a field of the objects."""
     for manifest in manifests:
         for text in section(manifest, "spec").get(field_) or ():
             try:
@@ -99,11 +106,11 @@ def _networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
                 continue
 
 
-def _addresses(nodes: Iterable[Manifest]) -> Iterator[Address]:
-    """Under which addresses nodes are reached, inside and outside; names of theirs are passed over."""
+def _parse_addresses(nodes: Iterable[Manifest]) -> Iterator[Address]:
+    """Yield the internal and external addresses of nodes, without their names."""
     for node in nodes:
-        for one in entries(node, "status", "addresses"):
+        for address in entries(node, "status", "addresses"):
             try:
-                yield ip_address(one.get("address", ""))
+                yield ip_address(address.get("address", ""))
             except ValueError:
                 continue

@@ -1,7 +1,7 @@
-"""Whether the places outside take connections that users' endpoints lead to, from where the operator is.
+"""Check that backends of users' endpoints accept connections from the operator.
 
-A name is resolved as for everything else about such endpoints, and only an address that they may lead to is connected
-to: nobody scans a private network by writing endpoints.
+Names are resolved by the same resolver as elsewhere, and only allowed addresses are connected to, so that creating
+endpoints is no way to scan a private network.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from modelplane_operator.routing.service.checks import Checks
 from modelplane_operator.world import OnChecked, uncounted
 
 CONNECT_SECONDS: Final = 2.0
-POLL_INTERVAL: Final = 0.2  # whether a name is resolved
-MOST: Final = 4  # of a name's addresses
+POLL_INTERVAL: Final = 0.2  # seconds between polls of the resolver
+MOST: Final = 4  # addresses tried of a name
 
 
 class Place(NamedTuple):
-    """Where an endpoint leads."""
+    """The backend of an endpoint, and the settings for it."""
 
     backend: Backend
     reach: Reach
+    """The settings that name resolution is checked against."""
     namespace: str
 
 
@@ -40,28 +41,32 @@ PlaceChecks = Checks[Place, Reached]
 def checks(
     resolver: Resolver, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted
 ) -> PlaceChecks:
-    """What connects to the places of users' endpoints."""
+    """Return the checks of users' endpoints."""
 
-    async def ask(place: Place) -> Reached:
-        return await _reached(place, resolver)
+    async def connect(place: Place) -> Reached:
+        """Connect to one backend."""
+        return await _connect_to(place, resolver)
 
     return Checks(
-        of(ModelEndpoint), ask, failed=lambda _, reached: bool(reached.lack), wake=wake, on_checked=on_checked
+        of(ModelEndpoint), connect, failed=lambda _, reached: bool(reached.lack), wake=wake, on_checked=on_checked
     )
 
 
-async def _reached(place: Place, resolver: Resolver) -> Reached:
+async def _connect_to(place: Place, resolver: Resolver) -> Reached:
+    """Return whether one of the backend's allowed addresses accepts a connection."""
     backend = place.backend
     if backend.address is not None:
         addresses = [str(backend.address)]
     else:
-        found = await _resolved(place, resolver)
-        if found.error:  # gateways ask the same name servers, and one that knows an old address may forget it
-            remedy = "correct the name" if found.unknown else "look at the DNS of the hub, and at who serves the name"
-            return Reached(f"host {backend.host} cannot be resolved ({found.error}): {remedy}", certain=True)
-        if misled(backend.host, found.addresses, place.reach):
-            return Reached("")  # that is told already, and nobody connects there
-        addresses = [*map(str, found.addresses[:MOST])]
+        resolved = await _resolve(place, resolver)
+        if resolved.error:  # gateways use the same name servers, and lose a cached address sooner or later
+            remedy = (
+                "correct the name" if resolved.unknown else "look at the DNS of the hub, and at who serves the name"
+            )
+            return Reached(f"host {backend.host} cannot be resolved ({resolved.error}): {remedy}", certain=True)
+        if misled(backend.host, resolved.addresses, place.reach):
+            return Reached("")  # the plan already reports it, and no connection is opened
+        addresses = [*map(str, resolved.addresses[:MOST])]
     refused = False
     for address in addresses:
         try:
@@ -77,13 +82,14 @@ async def _reached(place: Place, resolver: Resolver) -> Reached:
     return Reached(f"host {backend.host} takes no connection to port {backend.port} from the operator", certain=False)
 
 
-async def _resolved(place: Place, resolver: Resolver) -> Resolved:
-    while (found := resolver.find(place.backend.host, place.namespace)) is None:  # noqa: ASYNC110 - it gives up itself
+async def _resolve(place: Place, resolver: Resolver) -> Resolved:
+    """Wait until the name is resolved, or until the resolver gives up."""
+    while (resolved := resolver.find(place.backend.host, place.namespace)) is None:  # noqa: ASYNC110 - it gives up itself
         await asyncio.sleep(POLL_INTERVAL)
-    return found
+    return resolved
 
 
 def place_of(endpoint: ModelEndpoint, reach: Reach) -> Place | None:
-    """Where an endpoint leads, if it may lead there as far as its URL tells."""
+    """Return the backend of an endpoint, if its URL alone is allowed; else None."""
     backend = parse_url(endpoint.spec.url, reach)
     return Place(backend, reach, endpoint.key.namespace) if isinstance(backend, Backend) else None

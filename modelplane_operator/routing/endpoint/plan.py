@@ -1,12 +1,12 @@
-"""What a ModelEndpoint needs on the hub so that routes can refer to it, and what can be said of it.
+"""Plan the objects on the hub to which routes refer for a ModelEndpoint, and its status.
 
-What a user writes leads outside. What the operator writes for a replica leads to the gateway of its cluster, which may
-be in a private network. The two are told apart by what they say and not by who seems to have written it: an endpoint
-beside a replica of the same name, with the same deployment as its owner, leads to exactly that replica, or is left
-alone until the deployment has written it again. No other endpoint comes to lead to a cluster's gateway.
+Users' endpoints lead outside. Replicas' endpoints lead to their cluster's gateway, which may be in a private network.
+The content decides which kind it is, not its author: an endpoint with the name and the owning deployment of a replica
+must lead to exactly that replica, and otherwise stays unchanged until the deployment has written it again. No other
+endpoint may lead to a cluster's gateway.
 
-A URL that cannot be used leaves the endpoint where it was: requests go on to the last one that could. An endpoint that
-is deleted keeps its Service until no route leads there: for a route to a Service that is gone, gateways answer 500.
+An endpoint whose URL is invalid keeps its last valid backend. An endpoint that is deleted keeps its Service until no
+route refers to it, since gateways answer 500 for a missing Service.
 """
 
 from __future__ import annotations
@@ -43,290 +43,313 @@ from modelplane_operator.routing.endpoint.render import known_backend, of_cluste
 from modelplane_operator.routing.gateway.data_plane import DataPlane
 from modelplane_operator.routing.gateway.render import url_of
 
-NAMED = 3  # routes that a message names
-PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
-REQUEUE_SOON = 0.5  # until a name is resolved
-REQUEUE_AFTER = 60.0  # until what a name stands for is worth another look
+NAMED = 3  # routes named in a message
+PATIENCE = timedelta(seconds=60)  # how long a deletion waits for routes and gateways that do not follow
+REQUEUE_SOON = 0.5  # seconds; names are resolved meanwhile
+REQUEUE_AFTER = 60.0  # seconds until a name is resolved again
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Where the replica of an endpoint is reached."""
+    """The gateway through which the endpoint's replica is reached."""
 
     gateway: str | None
-    """The address of its cluster's gateway; None while that is not known."""
+    """The host of the cluster's gateway; None while it is unknown."""
     port: int | None = None
-    """By which that is reached by http, where it is not 80."""
+    """The http port of the gateway, if it is not 80."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What is known of the places outside that an endpoint leads to, or is to."""
+    """The known facts about the external backends of an endpoint, present and desired."""
 
     resolved: Mapping[str, Resolved | None] = field(default_factory=dict[str, "Resolved | None"])
-    """What their names stand for; None where that is being found out. Those that the settings allow are not in it."""
+    """The addresses of their names; None while a name is being resolved. Names that the settings allow are left out."""
     gateways: frozenset[str] = frozenset()
-    """Those of their hosts and addresses where a cluster's gateway is, as the cluster says."""
+    """Hosts and addresses at which a cluster reports its gateway."""
     closed: frozenset[str] = frozenset()
-    """Those of these where it answers the hub's gateway alone."""
+    """The gateways among them that answer the hub's gateway only."""
     hub_gateway: frozenset[str] = frozenset()
-    """Those where our own is."""
+    """Hosts and addresses of the hub's own gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Whether a place outside takes connections, from where the operator is."""
+    """The result of connecting to an external backend from the operator."""
 
     lack: str
-    """Why not; empty when it does."""
+    """The reason why it accepts no connection; empty if it does."""
     certain: bool = field(default=False, kw_only=True)
-    """Whether that is so for whoever asks, and not for the operator alone."""
+    """True if the reason holds for all clients, not only for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unresolved:
-    """A place that is not known well enough yet."""
+    """A backend whose name is not resolved yet."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An endpoint and what surrounds it."""
+    """An endpoint with its observed objects and surroundings."""
 
     endpoint: ModelEndpoint
     children: tuple[Manifest, ...]
     plane: DataPlane
-    """What answers requests."""
+    """The data plane of the hub gateway."""
     reach: Reach
-    """Where endpoints of its kind may lead: of replicas, or of users."""
+    """The settings on where endpoints of this kind (replicas' or users') may lead."""
     tls_policies: bool
-    """Whether the hub serves BackendTLSPolicy."""
+    """True if the hub serves BackendTLSPolicy."""
     secret: Manifest | None
-    """The Secret that its credentials name, if they do and it exists."""
+    """The Secret that its credentials reference; None if there is none."""
     recheck: float
-    """After how many seconds the Secret is worth another look."""
+    """Seconds until the Secret is read again."""
     routes: tuple[str, ...]
-    """The routes by which requests may still come: those that name it, and those that a gateway has not looked at."""
+    """Routes that may still send requests: those that refer to it, and those that no gateway has processed."""
     now: datetime
     cluster: ClusterState | None = None
-    """Where its replica is; None for an endpoint of a user."""
+    """The cluster of its replica; None for a user's endpoint."""
     outside: Outside = Outside()
+    """The known facts about its external backends."""
     reached: Checked[Reached] | None = None
-    """Whether the place takes connections; None where nobody tries."""
+    """The results of connecting to the backend; None if that is not checked."""
 
 
 def plan(seen: Observed) -> Plan:
-    """Make the endpoint's Service lead where its URL says."""
+    """Return the plan that points the endpoint's Service to the backend in its URL."""
     endpoint = seen.endpoint
     if endpoint.metadata.deletion_timestamp:
-        return _leave(seen, endpoint.metadata.deletion_timestamp)
+        return _delete(seen, endpoint.metadata.deletion_timestamp)
     if seen.cluster and not _leads_to_its_replica(endpoint, seen.cluster):
         return Plan(requeue_after=REQUEUE_AFTER)
-    read = _read(seen, endpoint.spec.url)
-    before = _led_to(seen)
-    backend = read if isinstance(read, Backend) else _allowed(seen, before)
-    # Nothing was ever made, or it cannot be told what, or not yet where it leads: it stays.
-    if backend is None and (before is None or _unresolved(seen, read, before)):
-        return Plan(status=_status(seen, read, ()), requeue_after=_requeue_after(seen, read, ()))
-    header = _header(seen)
-    held = header if isinstance(header, Header) else None
-    rendered = seen.plane.render_endpoint(endpoint, backend, held) if backend else ()
-    wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
-    steps = (KEEP, *map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), _requeue_after(seen, read, wanted))
+    desired = _read_backend(seen, endpoint.spec.url)
+    current = _find_current_backend(seen)
+    backend = desired if isinstance(desired, Backend) else _keep_if_allowed(seen, current)
+    # Nothing was created yet, or its backend is unreadable or unresolved: the objects stay as they are.
+    if backend is None and (current is None or _is_unresolved(seen, desired, current)):
+        return Plan(status=_build_status(seen, desired, ()), requeue_after=_compute_requeue(seen, desired, ()))
+    header = _build_header(seen)
+    usable_header = header if isinstance(header, Header) else None
+    objects = seen.plane.render_endpoint(endpoint, backend, usable_header) if backend else ()
+    applied = [item for item in objects if seen.tls_policies or type_of(item) != BACKEND_TLS_POLICY]
+    steps = (KEEP, *map(Apply, applied), *prune(seen.children, applied, owner=endpoint.metadata.uid or ""))
+    return Plan(steps, _build_status(seen, desired, applied), _compute_requeue(seen, desired, applied))
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, cluster: ClusterState) -> bool:
-    """Whether it is as its deployment writes it, and not as somebody has changed it."""
-    there, wanted = read_url(endpoint.spec.url), read_url(url_of(cluster.gateway)) if cluster.gateway else None
-    if not isinstance(there, Backend) or not isinstance(wanted, Backend):
+    """True if the endpoint is as its deployment writes it, without edits by others."""
+    current, expected = read_url(endpoint.spec.url), read_url(url_of(cluster.gateway)) if cluster.gateway else None
+    if not isinstance(current, Backend) or not isinstance(expected, Backend):
         return False
-    same = there.host == wanted.host and there.port in {*DEFAULT_PORTS.values(), cluster.port}
-    named = endpoint.spec.hostname is None or of_cluster(endpoint)
-    return same and named and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
+    same_address = current.host == expected.host and current.port in {*DEFAULT_PORTS.values(), cluster.port}
+    valid_hostname = endpoint.spec.hostname is None or of_cluster(endpoint)
+    return same_address and valid_hostname and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
 
-def _requeue_after(
-    seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]
+def _compute_requeue(
+    observed: Observed, desired: Backend | InvalidUrl | _Unresolved, objects: Sequence[Manifest]
 ) -> float | None:
-    """When there may be news that no event tells of."""
-    if isinstance(read, _Unresolved):
+    """Return the seconds until the next reconcile that no event will trigger; None if none is needed."""
+    if isinstance(desired, _Unresolved):
         return REQUEUE_SOON
-    news = [
-        *([seen.recheck] if seen.endpoint.spec.credentials else []),
-        *([REQUEUE_AFTER] if seen.outside.resolved else []),
+    delays = [
+        *([observed.recheck] if observed.endpoint.spec.credentials else []),
+        *([REQUEUE_AFTER] if observed.outside.resolved else []),
         *(
-            [max(unlearnt(wanted, seen.children, seen.now).total_seconds(), REQUEUE_SOON)]
-            if _kept(seen, wanted)
+            [max(unlearnt(objects, observed.children, observed.now).total_seconds(), REQUEUE_SOON)]
+            if _get_kept_routing(observed, objects)
             else []
         ),
     ]
-    return min(news, default=None)
+    return min(delays, default=None)
 
 
-def _kept(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:
-    """What routes still go by, when gateways may not know yet where the port leads that is to be next.
+def _get_kept_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
+    """Return the routing that routes keep using while the gateway may not have loaded the new port yet; else None.
 
-    The one before leads where it did (`traefik.render_endpoint`).
+    The old port leads where it did (`traefik.render_endpoint`).
     """
-    known = seen.endpoint.status.routing if seen.endpoint.status else None
-    before = read_url(known.url) if known and known.url else None
-    if not isinstance(before, Backend) or before.scheme != "http" or not of_cluster(seen.endpoint):
+    published = observed.endpoint.status.routing if observed.endpoint.status else None
+    old_backend = read_url(published.url) if published and published.url else None
+    if not isinstance(old_backend, Backend) or old_backend.scheme != "http" or not of_cluster(observed.endpoint):
         return None
-    return known if unlearnt(wanted, seen.children, seen.now) > timedelta() else None
+    return published if unlearnt(objects, observed.children, observed.now) > timedelta() else None
 
 
-def _read(seen: Observed, url: str) -> Backend | InvalidUrl | _Unresolved:
-    backend = parse_url(url, seen.reach)
+def _read_backend(observed: Observed, url: str) -> Backend | InvalidUrl | _Unresolved:
+    """Return the backend of a URL, why it is rejected, or that its name is being resolved."""
+    backend = parse_url(url, observed.reach)
     if not isinstance(backend, Backend):
         return backend
-    if seen.cluster is None and not isinstance(backend := _outside(seen, backend), Backend):
+    if observed.cluster is None and not isinstance(backend := _check_outside(observed, backend), Backend):
         return backend
-    return provable(seen.endpoint, backend, seen.plane)
+    return provable(observed.endpoint, backend, observed.plane)
 
 
-def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unresolved:
-    """The same place, unless it turns out to be inside."""
-    resolved = seen.outside.resolved
-    found = resolved.get(backend.host)
-    if found is None and backend.host in resolved and not _in_use(seen, backend):
+def _check_outside(observed: Observed, backend: Backend) -> Backend | InvalidUrl | _Unresolved:
+    """Return the backend, or why it is rejected once its name is resolved, or that it is being resolved."""
+    resolved = observed.outside.resolved
+    resolution = resolved.get(backend.host)
+    if resolution is None and backend.host in resolved and not _is_in_use(observed, backend):
         return _Unresolved(backend.host)
-    if found and (refusal := misled(backend.host, found.addresses, seen.reach)):
-        return refusal
-    places = _places(seen, backend)
-    if places & seen.outside.gateways and not _goes_on(seen, backend, places):
-        words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
-        return InvalidUrl(UrlFault.FORBIDDEN, words)
-    if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
-        words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
-        return InvalidUrl(UrlFault.FORBIDDEN, words)
-    if found and found.unknown and not found.addresses and not _in_use(seen, backend):
+    if resolution and (rejection := misled(backend.host, resolution.addresses, observed.reach)):
+        return rejection
+    hosts = _list_hosts(observed, backend)
+    if hosts & observed.outside.gateways and not _may_stay(observed, backend, hosts):
+        message = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
+        return InvalidUrl(UrlFault.FORBIDDEN, message)
+    if hosts & observed.outside.hub_gateway and not observed.reach.allows(backend.address or backend.host):
+        message = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
+        return InvalidUrl(UrlFault.FORBIDDEN, message)
+    if resolution and resolution.unknown and not resolution.addresses and not _is_in_use(observed, backend):
         return leads_nowhere(backend.host)
     return backend
 
 
-def _places(seen: Observed, backend: Backend) -> set[str]:
-    """By which hosts and addresses it is known."""
-    found = seen.outside.resolved.get(backend.host)
-    return {backend.host, *map(str, found.addresses if found else ())}
+def _list_hosts(observed: Observed, backend: Backend) -> set[str]:
+    """Return the host and the resolved addresses of a backend."""
+    resolution = observed.outside.resolved.get(backend.host)
+    return {backend.host, *map(str, resolution.addresses if resolution else ())}
 
 
-def _goes_on(seen: Observed, backend: Backend, places: set[str]) -> bool:
-    """Whether routes lead there already, and cannot come to the gateway that a cluster says to be there.
+def _may_stay(observed: Observed, backend: Backend, hosts: set[str]) -> bool:
+    """True if routes already use the backend, and cannot reach the gateway that a cluster reports there.
 
-    By https that cannot prove to be this place; by http one that answers the hub's gateway alone answers nothing. One
-    that is open is not reached so: where a name leads is up to whoever runs it, and an address may be waited for.
+    By https the gateway cannot prove this host's name; by http a closed gateway answers nothing. An open gateway could
+    be reached, since the owner of a name decides where it leads, and an address may be reassigned.
     """
-    safe = backend.scheme == "https" or places & seen.outside.gateways <= seen.outside.closed
-    return safe and _in_use(seen, backend)
+    safe = backend.scheme == "https" or hosts & observed.outside.gateways <= observed.outside.closed
+    return safe and _is_in_use(observed, backend)
 
 
-def _in_use(seen: Observed, backend: Backend) -> bool:
-    """Whether routes lead there already. By the status, too: the Service that says so is in its tenant's namespace."""
-    known = seen.endpoint.status.routing if seen.endpoint.status else None
-    published = known is not None and known.leads_to == "Outside" and known.url == str(backend)
-    return published and backend == _led_to(seen)
+def _is_in_use(observed: Observed, backend: Backend) -> bool:
+    """True if routes already use the backend.
+
+    The status must say so too: the Service is in the tenant's namespace, and a tenant could have written it.
+    """
+    routing = observed.endpoint.status.routing if observed.endpoint.status else None
+    published = routing is not None and routing.leads_to == "Outside" and routing.url == str(backend)
+    return published and backend == _find_current_backend(observed)
 
 
-def _unresolved(seen: Observed, read: Backend | InvalidUrl | _Unresolved, before: Backend) -> bool:
-    return isinstance(read, _Unresolved) and isinstance(_read(seen, str(before)), _Unresolved)
+def _is_unresolved(observed: Observed, desired: Backend | InvalidUrl | _Unresolved, old: Backend) -> bool:
+    """True if both the new and the old backend are still being resolved."""
+    return isinstance(desired, _Unresolved) and isinstance(_read_backend(observed, str(old)), _Unresolved)
 
 
-def _header(seen: Observed) -> Header | NoHeader | None:
-    credentials = seen.endpoint.spec.credentials
-    return read_credentials(credentials, seen.secret) if credentials else None
+def _build_header(observed: Observed) -> Header | NoHeader | None:
+    """Return the header with the endpoint's credentials, or why there is none; None without credentials."""
+    credentials = observed.endpoint.spec.credentials
+    return read_credentials(credentials, observed.secret) if credentials else None
 
 
-def _leave(seen: Observed, since: datetime) -> Plan:
-    """Let go once nobody is led there any more."""
-    left = since + PATIENCE - seen.now
-    if not seen.routes or left <= timedelta():
+def _delete(observed: Observed, deleted_at: datetime) -> Plan:
+    """Return the plan of the deletion: remove the finalizer once no route sends requests, or after a minute."""
+    remaining = deleted_at + PATIENCE - observed.now
+    if not observed.routes or remaining <= timedelta():
         return Plan((LET_GO,))
-    known = seen.endpoint.status or ModelEndpointStatus()
-    message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
-    terminating = Ready.DELETING.condition(seen.now, message=message)
+    last_status = observed.endpoint.status or ModelEndpointStatus()
+    message = f"Waiting until no requests come by HTTPRoute {', '.join(observed.routes[:NAMED])}"
+    terminating = Ready.DELETING.condition(observed.now, message=message)
     return Plan(
-        status=known.model_copy(update={"conditions": (terminating,)}), requeue_after=max(left.total_seconds(), 0.1)
+        status=last_status.model_copy(update={"conditions": (terminating,)}),
+        requeue_after=max(remaining.total_seconds(), 0.1),
     )
 
 
-def _led_to(seen: Observed) -> Backend | None:
-    """Where the endpoint's Service leads, or its Backend; both are there while the hub gateway changes."""
-    return next((known_backend(one) for one in seen.children if type_of(one) in {SERVICE, BACKEND}), None)
+def _find_current_backend(observed: Observed) -> Backend | None:
+    """Return the backend of the endpoint's Service or Backend; both exist while the data plane changes."""
+    return next((known_backend(child) for child in observed.children if type_of(child) in {SERVICE, BACKEND}), None)
 
 
-def _allowed(seen: Observed, before: Backend | None) -> Backend | None:
-    """Where it led before, unless the settings have come to refuse that."""
-    return before if before and isinstance(_read(seen, str(before)), Backend) else None
+def _keep_if_allowed(observed: Observed, old: Backend | None) -> Backend | None:
+    """Return the old backend, unless it is rejected now."""
+    return old if old and isinstance(_read_backend(observed, str(old)), Backend) else None
 
 
-def _status(
-    seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]
+def _build_status(
+    observed: Observed, desired: Backend | InvalidUrl | _Unresolved, objects: Sequence[Manifest]
 ) -> ModelEndpointStatus:
-    now = seen.now
-    routing = _routing(seen, wanted)
-    where = f"requests go on to {routing.url}" if routing else "no requests go there"
-    if isinstance(read, InvalidUrl):
-        reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {read.message}; {where}"
-    elif isinstance(read, _Unresolved):
-        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Host {read.name} is being resolved; {where}"
+    """Return the status: the routing for services, and the conditions."""
+    now = observed.now
+    routing = _build_routing(observed, objects)
+    consequence = f"requests go on to {routing.url}" if routing else "no requests go there"
+    if isinstance(desired, InvalidUrl):
+        reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {desired.message}; {consequence}"
+    elif isinstance(desired, _Unresolved):
+        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Host {desired.name} is being resolved; {consequence}"
     elif routing is None:
-        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"The Service of the endpoint does not lead to {read} yet"
-    elif isinstance(header := _header(seen), NoHeader):
+        reason, message = (
+            RoutingReady.WAITING_FOR_BACKEND,
+            f"The Service of the endpoint does not lead to {desired} yet",
+        )
+    elif isinstance(header := _build_header(observed), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header}; no requests go there"
     else:
-        found = seen.outside.resolved.get(read.host)
-        doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""
-        if seen.cluster is None and _places(seen, read) & seen.outside.gateways:
-            doubt += f", although a workload cluster says that its gateway is at {read.host}: one of them is wrong"
-        if seen.cluster is None and seen.endpoint.spec.rewrite_path is None and path_of(seen.endpoint.spec.url):
+        resolution = observed.outside.resolved.get(desired.host)
+        doubt = (
+            f", although the operator cannot resolve {desired.host}: {resolution.error}"
+            if resolution and resolution.error
+            else ""
+        )
+        if observed.cluster is None and _list_hosts(observed, desired) & observed.outside.gateways:
+            doubt += f", although a workload cluster says that its gateway is at {desired.host}: one of them is wrong"
+        if (
+            observed.cluster is None
+            and observed.endpoint.spec.rewrite_path is None
+            and path_of(observed.endpoint.spec.url)
+        ):
             doubt += ", with the path that clients send: that of spec.url is not used, rewritePath is what names one"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
-    routable = reason.condition(now, message=message)
-    if routable.status == "True":
-        ready, why = _ready(seen, message)
-        return ModelEndpointStatus(routing=routing, conditions=(routable, ready.condition(now, message=why)))
-    ready = not_ready(ModelEndpoint.definition.kind, routable)
-    return ModelEndpointStatus(routing=routing, conditions=(routable, ready))
+    routing_ready = reason.condition(now, message=message)
+    if routing_ready.status == "True":
+        ready, ready_message = _decide_ready(observed, message)
+        return ModelEndpointStatus(
+            routing=routing, conditions=(routing_ready, ready.condition(now, message=ready_message))
+        )
+    ready = not_ready(ModelEndpoint.definition.kind, routing_ready)
+    return ModelEndpointStatus(routing=routing, conditions=(routing_ready, ready))
 
 
-def _ready(seen: Observed, message: str) -> tuple[Ready, str]:
-    """Whether an endpoint that routes can refer to is Ready: a user's, once its place has taken a connection.
+def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
+    """Return the reason and message of Ready for an endpoint with routing.
 
-    Later it counts only when several tries in a row have failed, and when others would fare no better.
+    A user's endpoint becomes Ready once its backend has accepted a connection. Later failures count only after several
+    in a row, and only if they affect all clients.
     """
-    if seen.reached is None:
+    if observed.reached is None:
         return Ready.AVAILABLE, message
-    known = next((one for one in seen.endpoint.conditions if one.type == Ready.__name__), None)
-    found = seen.reached.answer
-    if found is not None and not found.lack:
+    previous = next((item for item in observed.endpoint.conditions if item.type == Ready.__name__), None)
+    result = observed.reached.answer
+    if result is not None and not result.lack:
         return Ready.AVAILABLE, message
-    if found is not None and seen.reached.failing and found.certain:
-        return Ready.UNREACHABLE, found.lack
-    said = (known.message if known else None) or ""
-    doubt = f"{message}, but {found.lack}" if found and not found.certain else ""
-    if known is not None and known.status == "True" and not (doubt and seen.reached.failing):
-        return Ready.AVAILABLE, said if said.startswith(message) else message
-    edited = known is not None and known.observed_generation != seen.endpoint.metadata.generation
-    if known is not None and known.reason == Ready.UNREACHABLE.reason and not edited:
-        return Ready.UNREACHABLE, said
+    if result is not None and observed.reached.failing and result.certain:
+        return Ready.UNREACHABLE, result.lack
+    previous_message = (previous.message if previous else None) or ""
+    doubt = f"{message}, but {result.lack}" if result and not result.certain else ""
+    if previous is not None and previous.status == "True" and not (doubt and observed.reached.failing):
+        return Ready.AVAILABLE, previous_message if previous_message.startswith(message) else message
+    edited = previous is not None and previous.observed_generation != observed.endpoint.metadata.generation
+    if previous is not None and previous.reason == Ready.UNREACHABLE.reason and not edited:
+        return Ready.UNREACHABLE, previous_message
     if doubt:
         return Ready.AVAILABLE, doubt
     return Ready.CREATING, f"{message}; it has taken no connection yet"
 
 
-def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:
-    """How routes refer to the endpoint as it was observed, once all is there that they need."""
-    before, needed = _led_to(seen), {type_of(one) for one in wanted} - {BACKEND_TLS_POLICY}
-    if before is None or not needed or not needed <= {type_of(one) for one in seen.children}:
+def _build_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
+    """Return the routing that is published, once all objects that it needs exist; else None."""
+    current, needed_types = _find_current_backend(observed), {type_of(item) for item in objects} - {BACKEND_TLS_POLICY}
+    if current is None or not needed_types or not needed_types <= {type_of(item) for item in observed.children}:
         return None
-    endpoint = seen.endpoint
-    return _kept(seen, wanted) or EndpointRouting(
+    endpoint = observed.endpoint
+    return _get_kept_routing(observed, objects) or EndpointRouting(
         backend_name=names.endpoint_backend(*endpoint.key),
-        url=str(before),
+        url=str(current),
         rewrite_path=endpoint.spec.rewrite_path,
         hostname=endpoint.spec.hostname,
         observed_generation=endpoint.metadata.generation,
-        leads_to="Replica" if seen.cluster else "Outside",
+        leads_to="Replica" if observed.cluster else "Outside",
     )

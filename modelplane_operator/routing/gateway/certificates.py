@@ -1,12 +1,12 @@
-"""The certificates by which the hub's gateway and those of the clusters know each other: whose, and until when.
+"""Certificates for mutual TLS between the hub's gateway and the clusters' gateways.
 
-A hub has authorities of its own, numbered; the Secret of each is created once and never changed. A new one is trusted
-for a while before it signs, and an old one for a while after it has signed last, so that whichever of two gateways
-learns of a change first, each trusts what the other shows. Keys are made when a step is carried out (`Issue`).
+A hub has its own numbered authorities; the Secret of each is created once and never changed. A new authority is trusted
+for a while before it signs, and an old one for a while after it has last signed, so that two gateways trust each
+other's certificates whichever of them learns of a change first. Keys are generated when a step is executed (`Issue`).
 
-    REPLACED    the newest is so old: another one is made
-    SIGNS       it is trusted everywhere for so long, then it signs, and every certificate is made anew
-    KEPT        the ones before are trusted for so long after that: until all that they signed has expired
+    REPLACED    age of the newest authority at which the next one is created
+    SIGNS       age at which an authority begins to sign, and all certificates are issued again
+    KEPT        time for which older ones stay trusted after that, until all certificates they signed have expired
 """
 
 from __future__ import annotations
@@ -30,118 +30,141 @@ SIGNS: Final = timedelta(days=7)
 VALID: Final = timedelta(days=30)
 RENEWED: Final = timedelta(days=20)
 KEPT: Final = VALID
-SKEW: Final = timedelta(hours=1)  # between the clocks of two machines
+SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
 _NUMBERED = re.compile(rf"{re.escape(names.GATEWAY_AUTHORITY)}-([0-9]{{1,9}})")
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """One that was made."""
+    """A certificate authority that has been created."""
 
     secret: Key
     number: int
     made: datetime
+    """The time of its creation, from an annotation."""
     certificate: str
+    """The certificate in PEM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Who signs now, and whom everybody is to trust."""
+    """The authority that signs now, and the bundle of all authorities to trust."""
 
     signer: Key
+    """The Secret of the authority that signs."""
     bundle: str
-    """In PEM."""
+    """Certificates in PEM."""
 
 
 def authorities(secrets: Iterable[Manifest]) -> Sequence[Authority]:
-    """Those that the Secrets hold, the oldest first; what cannot be read is none."""
-    found: list[Authority] = []
+    """Return the authorities in the Secrets, oldest first; malformed ones are skipped."""
+    result: list[Authority] = []
     for secret in secrets:
-        number, made = _number(secret), _time(annotations_of(secret).get(labels.MADE, ""))
-        if number is None or made is None or is_terminating(secret):
+        number, created_at = _parse_number(secret), _parse_time(annotations_of(secret).get(labels.MADE, ""))
+        if number is None or created_at is None or is_terminating(secret):
             continue
         try:
             certificate = base64.b64decode(section(secret, "data")["tls.crt"], validate=True).decode("ascii")
         except (KeyError, ValueError):
             continue
         if certificate.startswith("-----BEGIN CERTIFICATE-----"):
-            found.append(Authority(key_of(secret), number, made, certificate))
-    return sorted(found, key=lambda one: one.number)
+            result.append(Authority(key_of(secret), number, created_at, certificate))
+    return sorted(result, key=lambda authority: authority.number)
 
 
 def trust(known: Sequence[Authority], now: datetime) -> Trust | None:
-    """None while there is no authority."""
+    """Return the signing authority and the bundle; None while there is no authority."""
     if not known:
         return None
-    return Trust(_signing(known, now).secret, "".join(one.certificate for one in known))
+    return Trust(_find_signing(known, now).secret, "".join(authority.certificate for authority in known))
 
 
 def spare(known: Sequence[Authority], now: datetime) -> Sequence[Authority]:
-    """Those that have signed nothing that is still valid."""
+    """Return the authorities whose certificates have all expired."""
     if len(known) < 2:
         return ()
-    signing = _signing(known, now)
-    over = signing.made + SIGNS + KEPT <= now
-    return [one for one in known if one.number < signing.number and over]
+    signing = _find_signing(known, now)
+    expired = signing.made + SIGNS + KEPT <= now
+    return [authority for authority in known if authority.number < signing.number and expired]
 
 
 def new_authority(secrets: Sequence[Manifest], now: datetime, metadata: Manifest) -> Issue | None:
-    """The next one, when it is time for it. Two operators that make it at once make one: it is only created.
+    """Return the step that creates the next authority, when it is due; else None.
 
-    `metadata` is completed with a name.
+    It is a create, so that two operators at the same time create one. `metadata` is completed with a name.
     """
     known = authorities(secrets)
     if known and now < known[-1].made + REPLACED:
         return None
-    number = max((found for found in map(_number, secrets) if found is not None), default=0) + 1
-    named = {
+    number = (
+        max(
+            (existing_number for existing_number in map(_parse_number, secrets) if existing_number is not None),
+            default=0,
+        )
+        + 1
+    )
+    completed = {
         **metadata,
         "name": names.gateway_authority(number),
-        "annotations": {labels.MADE: _written(now)},
+        "annotations": {labels.MADE: _format_time(now)},
     }
-    wanted = Certificate(f"Modelplane gateways {number}", "authority", now - SKEW, now + AUTHORITY_VALID)
-    return Issue(named, wanted)
+    desired = Certificate(f"Modelplane gateways {number}", "authority", now - SKEW, now + AUTHORITY_VALID)
+    return Issue(completed, desired)
 
 
 def leaf(  # noqa: PLR0917 - a certificate is made of all of these
     metadata: Manifest, name: str, usage: Usage, trusted: Trust, now: datetime, cluster: str = HUB
 ) -> Issue:
-    """The certificate of a gateway, with whom it trusts, as it is to be made now."""
-    wanted = Certificate(name, usage, now - SKEW, now + VALID, trusted.signer, trusted.bundle)
-    annotations = {labels.CERTIFICATE: _digest(name, usage, trusted), labels.RENEW_AFTER: _written(now + RENEWED)}
-    return Issue({**metadata, "annotations": annotations}, wanted, cluster)
+    """Return the step that issues a gateway's certificate, with the bundle that it trusts, as of now."""
+    desired = Certificate(name, usage, now - SKEW, now + VALID, trusted.signer, trusted.bundle)
+    annotations = {
+        labels.CERTIFICATE: _compute_digest(name, usage, trusted),
+        labels.RENEW_AFTER: _format_time(now + RENEWED),
+    }
+    return Issue({**metadata, "annotations": annotations}, desired, cluster)
 
 
 def is_current(secret: Manifest | None, wanted: Issue, now: datetime) -> bool:
-    """Whether a Secret holds what is wanted of it and lasts; of Secrets elsewhere no more is known than metadata."""
+    """True if a Secret has the desired certificate and it need not be renewed.
+
+    Only metadata are compared, as the content of Secrets on clusters is not read.
+    """
     if secret is None or is_terminating(secret):
         return False
-    live, asked = annotations_of(secret), wanted.metadata["annotations"]
-    renew = _time(live.get(labels.RENEW_AFTER, ""))
-    return live.get(labels.CERTIFICATE) == asked[labels.CERTIFICATE] and renew is not None and now < renew
+    live, desired_annotations = annotations_of(secret), wanted.metadata["annotations"]
+    renew_at = _parse_time(live.get(labels.RENEW_AFTER, ""))
+    return (
+        live.get(labels.CERTIFICATE) == desired_annotations[labels.CERTIFICATE]
+        and renew_at is not None
+        and now < renew_at
+    )
 
 
-def _signing(known: Sequence[Authority], now: datetime) -> Authority:
-    """The newest that everybody has had the time to learn of; the oldest while there is none."""
-    return next((one for one in reversed(known) if one.made + SIGNS <= now), known[0])
+def _find_signing(known: Sequence[Authority], now: datetime) -> Authority:
+    """Return the newest authority that has been trusted long enough; the oldest if there is none."""
+    return next((authority for authority in reversed(known) if authority.made + SIGNS <= now), known[0])
 
 
-def _number(secret: Manifest) -> int | None:
-    found = _NUMBERED.fullmatch(secret["metadata"]["name"])
-    return int(found[1]) if found else None
+def _parse_number(secret: Manifest) -> int | None:
+    """Return the number of an authority's Secret; None for another Secret."""
+    match = _NUMBERED.fullmatch(secret["metadata"]["name"])
+    return int(match[1]) if match else None
 
 
-def _digest(name: str, usage: Usage, trusted: Trust) -> str:
-    said = "\n".join((name, usage, str(trusted.signer), trusted.bundle))
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def _compute_digest(name: str, usage: Usage, trusted: Trust) -> str:
+    """Return a digest of all that a certificate depends on."""
+    text = "\n".join((name, usage, str(trusted.signer), trusted.bundle))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _written(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
+    """Return the time as text."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _time(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
+    """Return a time with its zone; None if the text has none."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""InferenceGateway: what to read of its Gateway and, with Helm, of its software; and who wakes it."""
+"""The controller of InferenceGateway: observes its Gateway and, with Helm, its software, and maps changes to it."""
 
 from __future__ import annotations
 
@@ -39,116 +39,138 @@ from modelplane_operator.routing.service.api_keys import PATHS, has_unsigned, si
 CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY, *POLICIES)
 HOME = Key("", names.SYSTEM_NAMESPACE)
 
-_owner = owner_of_kind(InferenceGateway.definition.kind)
+_map_to_owner = owner_of_kind(InferenceGateway.definition.kind)
 
 
 def controller(
     definitions: tuple[Manifest, ...], helm: Helm | None, *, allowed: Allowed = EVERYTHING
 ) -> Controller[InferenceGateway, Observed]:
-    """`definitions` are those of the Gateway API's kinds; without `helm`, somebody else installs the software."""
+    """Return the controller.
+
+    `definitions`: the CustomResourceDefinitions of the Gateway API. Without `helm`, another owner installs the
+    software.
+    """
 
     async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
+        """Return an InferenceGateway with its objects and, if Helm may be used, its software."""
         hub, uid = clients.hub, gateway.metadata.uid or ""
-        seen = Observed(
+        observed = Observed(
             gateway,
             tuple(applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
             namespace=find(hub, NAMESPACE, HOME) is not None,
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
             key_paths=(key_paths := find(hub, SECRET, PATHS)),
-            unsigned=has_unsigned(_guards(hub), signing_of(key_paths)),
+            unsigned=has_unsigned(_find_guards(hub), signing_of(key_paths)),
         )
-        return await _with_software(seen, helm, clients, definitions, allowed) if helm else seen
+        return await _observe_software(observed, helm, clients, definitions, allowed) if helm else observed
 
     return Controller(
         InferenceGateway,
         observe,
         plan,
-        watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _secret},
+        watches={**dict.fromkeys(CHILDREN, _map_from_child), NAMESPACE: _map_from_namespace, SECRET: _map_from_secret},
         executors=releases.by(helm),
     )
 
 
-def _guards(hub: Cluster) -> Iterable[Manifest]:
-    """What has gateways ask for keys, for ModelServices."""
-    every = chain.from_iterable(hub.find(kind) or () for kind in (MIDDLEWARE, SECURITY_POLICY))
-    return (one for one in every if labels_of(one).get(labels.OWNER_KIND) == ModelService.definition.kind)
+def _find_guards(hub: Cluster) -> Iterable[Manifest]:
+    """Return the objects by which gateways check API keys for ModelServices."""
+    candidates = chain.from_iterable(hub.find(kind) or () for kind in (MIDDLEWARE, SECURITY_POLICY))
+    return (
+        manifest
+        for manifest in candidates
+        if labels_of(manifest).get(labels.OWNER_KIND) == ModelService.definition.kind
+    )
 
 
-def _secret(change: Change, hub: Cluster) -> Iterable[Key]:
-    signs = key_of(change.latest) == PATHS
-    return (Key("", names.DEFAULT_GATEWAY),) if signs else _owner(change, hub)
+def _map_from_secret(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the owner of a Secret; the default InferenceGateway for the Secret that signs paths."""
+    is_signing_key = key_of(change.latest) == PATHS
+    return (Key("", names.DEFAULT_GATEWAY),) if is_signing_key else _map_to_owner(change, hub)
 
 
 def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Manifest]:
-    """The Secrets with the certificates of the hub, and the authorities that sign them.
+    """Return the Secrets with the hub's certificates and their authorities.
 
-    Authorities are any InferenceGateway's of that name: clusters trust what one before has made.
+    Authorities of any InferenceGateway of that name count, as clusters still trust those of a deleted one.
     """
-    mine = children(hub, (SECRET,), gateway.metadata.uid or "", PLATFORM_NAMESPACES) if gateway else ()
-    found = {key_of(one): one for one in mine}
+    owned = children(hub, (SECRET,), gateway.metadata.uid or "", PLATFORM_NAMESPACES) if gateway else ()
+    by_key = {key_of(secret): secret for secret in owned}
     secrets = hub.find(SECRET)
     for key in secrets.keys() if secrets else ():
         if key.namespace != names.SYSTEM_NAMESPACE or not key.name.startswith(names.GATEWAY_AUTHORITY):
             continue
-        one = find(hub, SECRET, key) or {}
-        if labels_of(one).get(labels.OWNER_KIND) == InferenceGateway.definition.kind:
-            found[key] = one
-    return found.values()
+        secret = find(hub, SECRET, key) or {}
+        if labels_of(secret).get(labels.OWNER_KIND) == InferenceGateway.definition.kind:
+            by_key[key] = secret
+    return by_key.values()
 
 
-def _changed(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The owner, unless no more has changed than the number of routes that a Gateway has."""
-    same = change.old and change.new and _of_interest(change.old) == _of_interest(change.new)
-    return () if same else _owner(change, hub)
+def _map_from_child(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return the owner, unless only the number of a Gateway's routes has changed."""
+    same = change.old and change.new and _get_relevant_fields(change.old) == _get_relevant_fields(change.new)
+    return () if same else _map_to_owner(change, hub)
 
 
-def _of_interest(child: Manifest) -> tuple[Any, ...]:
+def _get_relevant_fields(child: Manifest) -> tuple[Any, ...]:
+    """Return the fields of a child that the plan uses."""
     metadata, status = child["metadata"], child.get("status", {})
-    written = (metadata.get("generation"), metadata.get("labels"), metadata.get("annotations"))
-    listeners = [(one["name"], one.get("conditions")) for one in status.get("listeners") or ()]
-    return *written, metadata.get("deletionTimestamp"), status.get("conditions"), status.get("addresses"), listeners
+    metadata_fields = (metadata.get("generation"), metadata.get("labels"), metadata.get("annotations"))
+    listeners = [(listener["name"], listener.get("conditions")) for listener in status.get("listeners") or ()]
+    return (
+        *metadata_fields,
+        metadata.get("deletionTimestamp"),
+        status.get("conditions"),
+        status.get("addresses"),
+        listeners,
+    )
 
 
-def _home(change: Change, _: Cluster) -> Iterable[Key]:
-    """The InferenceGateway whose Gateway is in a namespace that comes or goes."""
-    came_or_went = change.old is None or change.new is None
-    return (Key("", names.DEFAULT_GATEWAY),) if came_or_went and key_of(change.latest) == HOME else ()
+def _map_from_namespace(change: Change, _: Cluster) -> Iterable[Key]:
+    """Return the InferenceGateway if the namespace of its Gateway was created or deleted."""
+    created_or_deleted = change.old is None or change.new is None
+    return (Key("", names.DEFAULT_GATEWAY),) if created_or_deleted and key_of(change.latest) == HOME else ()
 
 
-# Its software ---------------------------------------------------------------------------------------------------------
+# Software ---------------------------------------------------------------------------------------------------------
 
 
-async def _with_software(
-    seen: Observed, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
+async def _observe_software(
+    observed: Observed, helm: Helm, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
 ) -> Observed:
-    hub, gateway, parts = clients.hub, seen.gateway, gateway_parts(seen.gateway, allowed)
+    """Return the observed state, completed with Helm releases, namespaces and the load balancer."""
+    hub, gateway, components = clients.hub, observed.gateway, gateway_parts(observed.gateway, allowed)
     terminating = gateway.metadata.deletion_timestamp is not None
-    # The account may read Helm's records there, and nowhere else.
-    there = tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
+    # The operator may read Helm's records in these namespaces only.
+    existing_namespaces = tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
     return replace(
-        seen,
-        charts=await look(hub, gateway.metadata.uid or "", parts, helm, clients, homes=NAMESPACES, namespaces=there),
-        taken=_taken(gateway, hub),
+        observed,
+        charts=await look(
+            hub, gateway.metadata.uid or "", components, helm, clients, homes=NAMESPACES, namespaces=existing_namespaces
+        ),
+        taken=_find_foreign_namespaces(gateway, hub),
         definitions=() if terminating else await ours(hub, clients, definitions),
-        balancer=await _balancer(seen, clients) if terminating else "",
+        balancer=await _find_balancer(observed, clients) if terminating else "",
         allowed=allowed,
     )
 
 
-async def _balancer(seen: Observed, clients: Clients) -> str:
-    """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
-    balancer = data_plane(seen.gateway).LOAD_BALANCER
+async def _find_balancer(observed: Observed, clients: Clients) -> str:
+    """Return the load balancer while it is being deleted, which its provider must finish; else empty."""
+    balancer = data_plane(observed.gateway).LOAD_BALANCER
 
-    async def ask(kube: Kube) -> str:
+    async def find_terminating(kube: Kube) -> str:
+        """Return the load balancer's Service if it is being deleted."""
         service = await kube.find(SERVICE, balancer)
         return str(balancer) if service and is_terminating(service) else ""
 
-    left = frozenset((child["kind"], child["metadata"]["name"]) for child in seen.children)
-    return await clients.reads.of(clients.hub, ("load balancer", balancer, left), ask, clients.now())
+    remaining = frozenset((child["kind"], child["metadata"]["name"]) for child in observed.children)
+    return await clients.reads.of(clients.hub, ("load balancer", balancer, remaining), find_terminating, clients.now())
 
 
-def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
-    named = (one["metadata"]["name"] for one in render_namespaces(gateway))
-    there = {name: found for name in named if (found := find(hub, NAMESPACE, Key("", name)))}
-    return frozenset(name for name, found in there.items() if labels.owner_uid(found) != gateway.metadata.uid)
+def _find_foreign_namespaces(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
+    """Return the required namespaces that belong to another owner."""
+    namespace_names = (namespace["metadata"]["name"] for namespace in render_namespaces(gateway))
+    existing = {name: manifest for name in namespace_names if (manifest := find(hub, NAMESPACE, Key("", name)))}
+    return frozenset(name for name, manifest in existing.items() if labels.owner_uid(manifest) != gateway.metadata.uid)

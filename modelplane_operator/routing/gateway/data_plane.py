@@ -1,7 +1,7 @@
-"""What answers requests at the hub, as all that is written for it has to know it.
+"""The interface of a data plane, which answers requests at the hub.
 
-Traefik and Envoy Gateway are a module each, `traefik` and `envoy_gateway`, with what is here. Which of them it is, is
-chosen in one place (`rendering/inference_gateway`).
+The modules `traefik` and `envoy_gateway` implement it. Which one is used is decided in one place
+(`render/__init__.py`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from modelplane_operator.routing.service.weights import BackendGroup
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the hub lets the hub gateway's software do."""
+    """The permissions that the hub's settings give the hub gateway's software."""
 
     traefik_account: str = ""
-    """The account of Traefik's namespace that has its permissions; empty: its chart makes one."""
+    """The ServiceAccount with Traefik's permissions, in its namespace; empty if its chart creates one."""
     tenants: tuple[str, ...] = ()
-    """The namespaces that Traefik serves; none: all."""
+    """The namespaces that Traefik serves; empty means all."""
 
 
 EVERYTHING: Final = Allowed()
 
 
 class DataPlane(Protocol):
-    """A module for each."""
+    """A module that implements a data plane."""
 
     @property
     def GATEWAY_CLASS(self) -> str: ...  # noqa: N802 - a constant of a module
@@ -45,12 +45,12 @@ class DataPlane(Protocol):
 
     @property
     def PORT(self) -> int:  # noqa: N802
-        """Of the Gateway's listener."""
+        """The port of the Gateway's http listener."""
         ...
 
     @property
     def TLS_PORT(self) -> int:  # noqa: N802
-        """Of its listeners by https. The load balancer listens on 443."""
+        """The port of its https listeners. The load balancer listens on 443."""
         ...
 
     @property
@@ -63,63 +63,63 @@ class DataPlane(Protocol):
 
     @property
     def ENDPOINT(self) -> ResourceType:  # noqa: N802
-        """What an endpoint is, for routes to lead to."""
+        """The type of object to which routes refer for an endpoint."""
         ...
 
     @property
     def PRESENTS_CERTIFICATE(self) -> bool:  # noqa: N802
-        """Whether it can prove to the gateways of clusters that it is the hub's."""
+        """True if it can prove its identity to clusters' gateways."""
         ...
 
     @property
     def CLASS(self) -> Manifest:  # noqa: N802
-        """What the spec of its GatewayClass says beside the controller."""
+        """The fields of its GatewayClass's spec besides the controller."""
         ...
 
     def software(self, spec: InferenceGatewaySpec) -> Software | None:
-        """Its settings."""
+        """Return its settings from the spec; None if another owner installs it."""
         ...
 
     def chart(self, gateway: InferenceGateway, software: Software, allowed: Allowed, /) -> Component: ...
 
     def render_before(self, gateway: InferenceGateway, /) -> Sequence[Manifest]:
-        """What the GatewayClass needs."""
+        """Return the objects that the GatewayClass needs."""
         ...
 
     def render_after(self, gateway: InferenceGateway, /) -> Sequence[Manifest]:
-        """What needs the Gateway."""
+        """Return the objects that need the Gateway."""
         ...
 
     def render_endpoint(
         self, endpoint: ModelEndpoint, backend: Backend, header: Header | None = None
     ) -> Sequence[Manifest]:
-        """The objects of an endpoint whose URL leads to this backend, with the credentials that it has."""
+        """Return the objects of an endpoint with this backend and its credentials."""
         ...
 
     def unprovable(self, name: str | None, backend: Backend) -> str:
-        """Why nobody could tell whether a backend is the one that is asked by this name; empty when it proves it."""
+        """Return why a backend cannot prove that it has this name; empty if it can, or need not."""
         ...
 
     def rules(
         self, service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
     ) -> Iterator[Manifest]:
-        """The rules of a service's routes, the one that clients meet first."""
+        """Yield the rules of a service's routes, starting with the one that clients use."""
         ...
 
     def comes_back(self, groups: Sequence[BackendGroup]) -> bool:
-        """Whether requests pass the gateway more than once."""
+        """True if requests pass the gateway more than once."""
         ...
 
     def render_loopback(self, service: ModelService) -> Sequence[Manifest]:
-        """What leads to the gateway itself, for those that do."""
+        """Return the objects that lead back to the gateway, for requests that pass it more than once."""
         ...
 
     def render_guard(
         self, service: ModelService, path: str, routes: Sequence[str], keys: tuple[str, int]
     ) -> Sequence[Manifest]:
-        """What has the gateway ask the key service, at this path, before these routes lead anywhere."""
+        """Return the objects that make the gateway query the key service at this path before it uses these routes."""
         ...
 
     def guarded(self, service: Key, rules: Sequence[Manifest], /) -> list[Manifest]:
-        """The rules, each behind the guard."""
+        """Return the rules with the guard before each."""
         ...

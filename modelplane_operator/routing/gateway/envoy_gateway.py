@@ -1,8 +1,8 @@
-"""Envoy Gateway as the hub gateway (`data_plane.py`).
+"""Envoy Gateway as the data plane of the hub (`data_plane.py`).
 
-Envoy Gateway 1.9 reads no https from a port, and because of one name with a dot at its end it passes over all changes
-of its Gateway. So an endpoint is a `Backend`, a kind of its own, and its names are kept from being completed by how the
-Envoys are started.
+Envoy Gateway 1.9 does not derive https from a port, and ignores all changes of a Gateway because of a name with a
+trailing dot. So an endpoint is a `Backend`, a kind of its own, and search domains are turned off in the bootstrap of
+the Envoys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CLASS: Manifest = {
     }
 }
 
-# No search domain shall turn an endpoint's name, `redis.prod`, into a Service of the hub.
+# Search domains must not turn an endpoint's name, `redis.prod`, into a Service of the hub.
 _BOOTSTRAP = """\
 typed_dns_resolver_config:
   name: envoy.network.dns_resolver.cares
@@ -63,26 +63,28 @@ rules = two_passes.rules
 
 
 def software(spec: InferenceGatewaySpec) -> Software | None:
+    """Return the settings of Envoy Gateway."""
     return spec.envoy_gateway
 
 
 def chart(gateway: InferenceGateway, software: Software, _: Allowed) -> Component:
+    """Return the chart of Envoy Gateway."""
     values = {
         "deployment": {"pod": {"tolerations": LOST}},
-        # What endpoints are to it.
+        # Endpoints are Backends.
         "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
-        # Tells Envoys the zone that they are in, which nothing here asks for, by a webhook before every pod's binding.
+        # Not used here; it adds a webhook for the binding of every pod, to tell Envoys their zone.
         "topologyInjector": {"enabled": False},
-        # Its policy would refuse others their versions of the Gateway API's kinds, on the whole hub.
+        # Its admission policy would block other versions of the Gateway API's kinds on the whole hub.
         "crds": {"gatewayAPI": {"safeUpgradePolicy": {"enabled": False}}},
     }
-    release, ours = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}"), owner_labels(gateway)
-    asked = Release(release, ENVOY_CHART, ENVOY_REPOSITORY, software.version, values, ours, software.digest)
-    return Component("envoy-gateway", asked)
+    release, own_labels = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}"), owner_labels(gateway)
+    desired = Release(release, ENVOY_CHART, ENVOY_REPOSITORY, software.version, values, own_labels, software.digest)
+    return Component("envoy-gateway", desired)
 
 
 def render_before(gateway: InferenceGateway) -> Sequence[Manifest]:
-    """How the Envoys run."""
+    """Return the EnvoyProxy, which says how the Envoys run."""
     return [
         {
             "apiVersion": _VERSION,
@@ -97,52 +99,60 @@ def render_before(gateway: InferenceGateway) -> Sequence[Manifest]:
 
 
 def render_after(gateway: InferenceGateway) -> Sequence[Manifest]:
+    """Return the policies for connections of clients and to backends."""
     metadata = on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE)
     target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.HUB_GATEWAY}
-    # Gateways of clusters end idle connections after 120 s, and it takes a moment to reach them.
+    # Clusters' gateways close idle connections after 120 s; the hub's must close them earlier, with a margin.
     return client_policy(metadata, target), backend_policy(metadata, target, idle="60s")
 
 
 def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | None = None) -> Sequence[Manifest]:
+    """Return the Backend of an endpoint, and a filter that injects credentials from a suitable Secret."""
     trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint.spec.hostname, backend)}
     metadata = on_hub(endpoint, names.endpoint_backend(*endpoint.key))
-    noted = {**metadata, "annotations": {labels.BACKEND: str(backend)}}
-    made = _backend(noted, backend.host, backend.port, **({"tls": trust} if backend.scheme == "https" else {}))
+    annotated = {**metadata, "annotations": {labels.BACKEND: str(backend)}}
+    backend_object = _build_backend(
+        annotated, backend.host, backend.port, **({"tls": trust} if backend.scheme == "https" else {})
+    )
     if header is None or header.secret is None:
-        return [made]
-    injected = {"header": header.name, "overwrite": True, "credential": {"valueRef": {"name": header.secret}}}
-    spec = {"credentialInjection": injected}
-    return made, {"apiVersion": _VERSION, "kind": "HTTPRouteFilter", "metadata": metadata, "spec": spec}
+        return [backend_object]
+    injection = {"header": header.name, "overwrite": True, "credential": {"valueRef": {"name": header.secret}}}
+    spec = {"credentialInjection": injection}
+    return backend_object, {"apiVersion": _VERSION, "kind": "HTTPRouteFilter", "metadata": metadata, "spec": spec}
 
 
-def _backend(metadata: Manifest, host: str, port: int, **more: Manifest) -> Manifest:
-    named = address_of(host) is None
-    place = {"fqdn": {"hostname": host, "port": port}} if named else {"ip": {"address": host, "port": port}}
-    return {"apiVersion": _VERSION, "kind": "Backend", "metadata": metadata, "spec": {"endpoints": [place], **more}}
+def _build_backend(metadata: Manifest, host: str, port: int, **more: Manifest) -> Manifest:
+    """Return a Backend with one host and port."""
+    is_name = address_of(host) is None
+    endpoint = {"fqdn": {"hostname": host, "port": port}} if is_name else {"ip": {"address": host, "port": port}}
+    return {"apiVersion": _VERSION, "kind": "Backend", "metadata": metadata, "spec": {"endpoints": [endpoint], **more}}
 
 
 def unprovable(name: str | None, backend: Backend) -> str:
+    """Return why the backend cannot be verified: Envoy Gateway cannot verify an IP address."""
     if backend.scheme == "http" or name:
         return ""
     return "Envoy Gateway cannot verify an address: set hostname to the name in its certificate"
 
 
 def comes_back(groups: Sequence[BackendGroup]) -> bool:
+    """True if the service has several endpoints, since paths are rewritten in a second pass."""
     return len(groups) > 1 or len(groups[0].members) > 1
 
 
 def render_loopback(service: ModelService) -> Sequence[Manifest]:
-    # Envoys complete no names (_BOOTSTRAP), and know the cluster's domain as its chart does by default.
+    """Return the Backend that leads to the gateway's own Service."""
+    # The name is fully qualified, since search domains are off (_BOOTSTRAP); the domain is the chart's default.
     host = f"{LOAD_BALANCER.name}.{LOAD_BALANCER.namespace}.svc.cluster.local"
-    return [_backend(on_hub(service, names.service_relay(*service.key)), host, BALANCER_PORT)]
+    return [_build_backend(on_hub(service, names.service_relay(*service.key)), host, BALANCER_PORT)]
 
 
 def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: tuple[str, int]) -> Sequence[Manifest]:
-    """An ExtAuth, which names the routes, and not the other way round."""
+    """Return a SecurityPolicy with an ExtAuth. It references the routes, not the other way round."""
     backend, (host, port) = names.service_keys(*service.key), keys
     reference = {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": backend, "port": port}
     return (
-        _backend(on_hub(service, backend), host, port),
+        _build_backend(on_hub(service, backend), host, port),
         {
             "apiVersion": _VERSION,
             "kind": "SecurityPolicy",
@@ -164,4 +174,5 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
 
 
 def guarded(_: Key, rules: Sequence[Manifest]) -> list[Manifest]:
+    """Return the rules unchanged: the SecurityPolicy references their routes."""
     return [*rules]

@@ -1,6 +1,6 @@
-"""How Envoys treat connections, those of clients and those to backends, for a whole Gateway of Envoy Gateway's.
+"""Render Envoy Gateway's policies for connections, of clients and to backends, for a whole Gateway.
 
-Its defaults are for web pages: models take minutes to answer, and a thousand requests at once are few.
+Envoy's defaults are for websites, while models take minutes to respond and get thousands of requests at a time.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from typing import Final
 from kubeloop.objects import Manifest
 
 _VERSION: Final = "gateway.envoyproxy.io/v1alpha1"
-# Load balancers and firewalls forget what is silent, after 240 s (Azure) or 350 s (AWS) and without a word.
-_KEPT_ALIVE: Final[Manifest] = {"idleTime": "60s", "interval": "15s", "probes": 4}
-_AT_ONCE: Final = 100_000  # of anything, to one backend; by default 1,024, and the rest is answered 503
+# Load balancers and firewalls drop idle connections without notice, after 240 s (Azure) or 350 s (AWS).
+_KEEPALIVE: Final[Manifest] = {"idleTime": "60s", "interval": "15s", "probes": 4}
+_MAX_CONCURRENT: Final = 100_000  # the limit for one backend; beyond Envoy's default of 1,024, requests get 503
 _NEVER: Final = 2**31 - 1  # consecutive errors
 
 
 def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Manifest:
-    """How clients of a Gateway, or of the listener that the target names, are treated.
+    """Return the policy for clients of a Gateway, or of the listener that the target names.
 
-    Whoever is idle goes soon: a listener that is replaced, and a pod that ends, wait for connections (`DRAIN`).
-    A slash that is escaped is one, as in names of models; by default clients would be led to a path of the cluster's.
+    Idle connections are closed soon, as replaced listeners and terminating pods wait for connections (`DRAIN`). An
+    escaped slash is unescaped, as in names of models; by default, Envoy redirects clients to a path that only the
+    cluster knows.
     """
     headers = {"withUnderscoresAction": "DropHeader", **more.pop("headers", {})}
     return {
@@ -30,7 +31,7 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
         "spec": {
             "targetRefs": [target],
             "timeout": {"http": {"idleTimeout": "120s"}},
-            "tcpKeepalive": _KEPT_ALIVE,
+            "tcpKeepalive": _KEEPALIVE,
             "headers": headers,
             "path": {"escapedSlashesAction": "UnescapeAndForward"},
             **more,
@@ -39,22 +40,23 @@ def client_policy(metadata: Manifest, target: Manifest, **more: Manifest) -> Man
 
 
 _NUMBERS = ("maxConnections", "maxParallelRequests", "maxPendingRequests")
-_UNREAD: Final = ["connect-failure", "refused-stream", "reset-before-request"]  # nobody has seen such a request
-# How an endpoint picker is asked: once for each request that is under way. No pings of HTTP/2, for which a server of
-# gRPC in Go ends the connection, and what is on it, after the third.
+# failures before the backend has read the request
+_RETRIABLE: Final = ["connect-failure", "refused-stream", "reset-before-request"]
+# Connections to an endpoint picker, with one request for each inference request. There are no HTTP/2 pings: a Go gRPC
+# server closes the connection, with its requests, after the third.
 ASKED: Final[Manifest] = {
-    "circuitBreaker": dict.fromkeys(_NUMBERS, _AT_ONCE),
-    "retry": {"numRetries": 1, "retryOn": {"triggers": _UNREAD}},
+    "circuitBreaker": dict.fromkeys(_NUMBERS, _MAX_CONCURRENT),
+    "retry": {"numRetries": 1, "retryOn": {"triggers": _RETRIABLE}},
     "tcpKeepalive": {"idleTime": "5s", "interval": "2s", "probes": 3},
     "timeout": {"tcp": {"connectTimeout": "1s"}},
 }
 
 
 def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, chosen_by: str = "") -> Manifest:
-    """How backends of a Gateway are treated. `idle`: how long a connection waits for another request.
+    """Return the policy for backends of a Gateway.
 
-    That has to be shorter than the backends' own time: else a request meets a connection that is just being closed.
-    `chosen_by`: a header that names the pod which a request goes to first, if it is one of the backend's.
+    `idle`: how long an idle connection is kept. It must be shorter than the backends' own time, or requests meet
+    connections that are being closed. `chosen_by`: the header with the pod to try first, if it is one of the backend's.
     """
     balancer = {"type": "LeastRequest", "endpointOverride": {"extractFrom": [{"header": chosen_by}]}}
     return {
@@ -64,16 +66,16 @@ def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, chosen_by
         "spec": {
             "targetRefs": [target],
             **({"loadBalancer": balancer} if chosen_by else {}),
-            "circuitBreaker": dict.fromkeys(_NUMBERS, _AT_ONCE),
-            # What no engine has seen. `reset` would be too much: whoever has begun to answer may have died of it, and
-            # the next one would, too.
+            "circuitBreaker": dict.fromkeys(_NUMBERS, _MAX_CONCURRENT),
+            # Only requests that no engine has read are retried. `reset` would include those that may have crashed an
+            # engine, and would then crash the next one.
             "retry": {
                 "numRetries": 2,
-                "retryOn": {"triggers": _UNREAD},
+                "retryOn": {"triggers": _RETRIABLE},
             },
-            # A pod that takes no connections is left out for a while. How many errors it answers in a row does not
-            # count: they may be a client's doing, a full queue's 503 among them, and Envoy would leave out the last
-            # pod that is ready, too, where others end or start.
+            # A pod that accepts no connections is ejected for a while. Error responses do not count: a client may cause
+            # them, as with the 503 of a full queue, and Envoy would eject even the last ready pod while others start or
+            # stop.
             "healthCheck": {
                 "passive": {
                     "splitExternalLocalOriginErrors": True,
@@ -83,8 +85,8 @@ def backend_policy(metadata: Manifest, target: Manifest, *, idle: str, chosen_by
                     "maxEjectionPercent": 50,
                 }
             },
-            "tcpKeepalive": _KEPT_ALIVE,
-            # What a picker names is tried first, however often it has failed.
+            "tcpKeepalive": _KEEPALIVE,
+            # The pod that a picker chooses is tried first, however often it has failed.
             "timeout": {
                 "tcp": {"connectTimeout": "1s" if chosen_by else "5s"},
                 "http": {"connectionIdleTimeout": idle},

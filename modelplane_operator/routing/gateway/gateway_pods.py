@@ -1,4 +1,4 @@
-"""How a gateway runs, in the words of what runs it: Envoy Gateway's EnvoyProxy, and the values of Traefik's chart."""
+"""Render how a gateway's pods and Service run: Envoy Gateway's EnvoyProxy, and the values of Traefik's chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from modelplane_operator.api import names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
 from modelplane_operator.models.replica.render.kubelets import LOST, PROBE_GRACE, apart
 
-# Each cloud heeds its own, and passes over the others'.
+# Each cloud uses its own annotation and ignores the others.
 INTERNAL: Final[Mapping[str, str]] = {
     "networking.gke.io/load-balancer-type": "Internal",
     "service.beta.kubernetes.io/aws-load-balancer-internal": "true",  # by Kubernetes itself
@@ -18,38 +18,40 @@ INTERNAL: Final[Mapping[str, str]] = {
     "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
 }
 AWS_TYPE: Final = "service.beta.kubernetes.io/aws-load-balancer-type"
-# What has a load balancer leave connections alone on which a model thinks: a Classic one of AWS ends them after a
-# minute, whatever keepalives say, and Azure's forgets them after four. docs/hub-gateway.md has what the others do.
+# Annotations for load balancers that keep connections open while a model computes: a Classic Load Balancer of AWS
+# closes them after a minute despite keepalives, and Azure's after four. docs/hub-gateway.md has the others.
 PATIENT: Final[Mapping[str, str]] = {
     AWS_TYPE: "nlb",
-    "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout": "30",  # minutes, the most that all versions take
+    # minutes, the maximum that all versions accept
+    "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout": "30",
 }
 
 GIVE_ADDRESSES: Final = "see that something gives addresses to Services of type LoadBalancer there, MetalLB for one"
-REPLICAS: Final = 2  # by default: one node may die
-READ: Final = "600s"  # for a request with its body; Traefik's own minute is too short for an hour of sound
-DRAIN: Final = 900  # seconds that answers have to end, when what gives them is replaced
-LEAVE: Final = 15  # seconds until load balancers send no more requests to a pod that goes
-# Envoy Gateway's own probes give up after a second, and what they restart then drains for as long as a pod that ends:
-# a helper that hangs has its Envoy refuse all requests for that time.
+REPLICAS: Final = 2  # default, to survive the loss of one node
+READ: Final = "600s"  # to read a request with its body; Traefik's default of a minute is too short for an hour of audio
+DRAIN: Final = 900  # seconds for responses to finish when a pod or listener is replaced
+LEAVE: Final = 15  # seconds until load balancers stop sending requests to a terminating pod
+# Envoy Gateway's default probes time out after a second, and a container that they restart drains as long as a
+# terminating pod: a helper that hangs would make its Envoy reject all requests for that time.
 _RESTART: Final[Manifest] = {"livenessProbe": {"timeoutSeconds": 5, **PROBE_GRACE}}
 _RESTARTED: Final[list[Manifest]] = [{"name": name, **_RESTART} for name in ("envoy", "shutdown-manager")]
 _PATCH: Final[Manifest] = {"spec": {"template": {"spec": {"containers": _RESTARTED}}}}
-_BUDGET: Final[Manifest] = {"maxUnavailable": 1}  # holds up no drain of a node, even where there is one pod
+_BUDGET: Final[Manifest] = {"maxUnavailable": 1}  # never blocks the drain of a node, even with one pod
 
 
 def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> Manifest:
-    """What an EnvoyProxy says for a Gateway of this name, with the name of its Service where that has to be known.
+    """Return the spec of the EnvoyProxy for a Gateway; `service`: the name of its Service, if that must be known.
 
-    A listener that is replaced drains as a pod does that ends. Endpoint pickers have them replaced as they come and go.
+    A replaced listener drains as long as a terminating pod. Listeners are replaced whenever endpoint pickers come and
+    go.
     """
-    asked = pods.service or GatewayService()
+    settings = pods.service or GatewayService()
     resources = pods.resources.to_manifest() if pods.resources else {}
     owner = {"owning-gateway-name": gateway, "owning-gateway-namespace": names.SYSTEM_NAMESPACE}
-    mine = {f"gateway.envoyproxy.io/{key}": value for key, value in owner.items()}
+    pod_labels = {f"gateway.envoyproxy.io/{key}": value for key, value in owner.items()}
     deployment = {
         "replicas": pods.replicas or REPLICAS,
-        "pod": {"tolerations": LOST, "affinity": apart(mine)},
+        "pod": {"tolerations": LOST, "affinity": apart(pod_labels)},
         **({"container": {"resources": resources}} if resources else {}),
         "patch": {"type": "StrategicMerge", "value": _PATCH},
     }
@@ -61,11 +63,12 @@ def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> 
                 "envoyPDB": _BUDGET,
                 "envoyService": {
                     **({"name": service} if service else {}),
-                    # The default, Local, drops what a load balancer sends to a node without an Envoy: Nebius's does.
+                    # With the default, Local, requests are lost that a load balancer sends to a node without an Envoy,
+                    # as Nebius's does.
                     "externalTrafficPolicy": "Cluster",
-                    **_annotated(asked),
-                    **_class(asked),
-                    **_ranges(asked),
+                    **_build_annotations(settings),
+                    **_build_class(settings),
+                    **_build_ranges(settings),
                 },
             },
         },
@@ -74,13 +77,13 @@ def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> 
 
 
 def traefik_values(pods: GatewayPods, service: str) -> Manifest:
-    """Values of Traefik's chart, with the name of its Service."""
-    asked = pods.service or GatewayService()
+    """Return values of Traefik's chart, with the name of its Service."""
+    settings = pods.service or GatewayService()
     resources = pods.resources.to_manifest() if pods.resources else {}
-    classed = {"spec": spec} if (spec := _class(asked)) else {}
+    class_spec = {"spec": spec} if (spec := _build_class(settings)) else {}
     transport = {"lifeCycle": life_cycle(), "respondingTimeouts": {"readTimeout": READ}}
     return {
-        "service": {"nameOverride": service, **_annotated(asked), **classed, **_ranges(asked)},
+        "service": {"nameOverride": service, **_build_annotations(settings), **class_spec, **_build_ranges(settings)},
         "deployment": {"replicas": pods.replicas or REPLICAS, "terminationGracePeriodSeconds": LEAVE + DRAIN + 45},
         "ports": {name: {"transport": transport} for name in ("web", "websecure")},
         "podDisruptionBudget": {"enabled": True, **_BUDGET},
@@ -91,7 +94,7 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
 
 
 def life_cycle(*, leave: int = LEAVE) -> dict[str, str]:
-    """How an entry point of Traefik ends: it takes requests on until nobody sends any, and then sees them through."""
+    """Return how an entry point of Traefik ends: it accepts requests for a while, and then finishes them."""
     return {"requestAcceptGraceTimeout": f"{leave}s", "graceTimeOut": f"{DRAIN}s"}
 
 
@@ -99,36 +102,41 @@ Pods = TypeVar("Pods", bound=GatewayPods)
 
 
 def keeping_balancer(pods: Pods, annotations: Mapping[str, str] | None) -> Pods:
-    """Return how a gateway is to run, with its load balancer of AWS as it was made: no provider changes the type.
+    """Return the settings with the type of an existing AWS load balancer unchanged, as no provider can change it.
 
-    Kubernetes' own made another one, at another address, and left the first one to be paid for; newer versions refuse.
-    `annotations` are those that the Service was last asked for with; None where there is no Service yet.
+    Kubernetes' own would create another one with another address, and leave the first one to be paid for; newer
+    versions reject the change. `annotations`: those that were last applied to the Service; None without a Service.
     """
     if annotations is None or AWS_TYPE in annotations:
         return pods
     service = pods.service or GatewayService()
-    kept = service.model_copy(update={"annotations": {AWS_TYPE: "", **service.annotations}})
-    return pods.model_copy(update={"service": kept})
+    unchanged = service.model_copy(update={"annotations": {AWS_TYPE: "", **service.annotations}})
+    return pods.model_copy(update={"service": unchanged})
 
 
 def service_annotations(live: Iterable[Manifest]) -> Mapping[str, str] | None:
-    """Return the annotations of a gateway's Service, by the EnvoyProxy among live objects; None where there is none."""
+    """Return the annotations of a gateway's Service, by the EnvoyProxy among live objects; None without one."""
     path = ("spec", "provider", "kubernetes", "envoyService", "annotations")
-    return next((section(one, *path) for one in live if one["kind"] == "EnvoyProxy"), None)
+    return next((section(manifest, *path) for manifest in live if manifest["kind"] == "EnvoyProxy"), None)
 
 
-def _annotated(service: GatewayService) -> Manifest:
-    """The annotations of a Service; a type of AWS that is empty is left out, and one of a class' own is the class'."""
-    patient = {key: value for key, value in PATIENT.items() if not (service.load_balancer_class and key == AWS_TYPE)}
+def _build_annotations(service: GatewayService) -> Manifest:
+    """Return the annotations of a Service.
+
+    An empty AWS type is left out; with a load balancer class, the class decides the type.
+    """
+    defaults = {key: value for key, value in PATIENT.items() if not (service.load_balancer_class and key == AWS_TYPE)}
     internal = INTERNAL if service.scope == "Internal" else {}
-    annotations = {**patient, **internal, **service.annotations}
+    annotations = {**defaults, **internal, **service.annotations}
     return {"annotations": {key: value for key, value in annotations.items() if value or key != AWS_TYPE}}
 
 
-def _class(service: GatewayService) -> Manifest:
+def _build_class(service: GatewayService) -> Manifest:
+    """Return the load balancer class, if set."""
     return {"loadBalancerClass": service.load_balancer_class} if service.load_balancer_class else {}
 
 
-def _ranges(service: GatewayService) -> Manifest:
+def _build_ranges(service: GatewayService) -> Manifest:
+    """Return the allowed source ranges, if set."""
     ranges = service.load_balancer_source_ranges
     return {"loadBalancerSourceRanges": list(ranges)} if ranges else {}

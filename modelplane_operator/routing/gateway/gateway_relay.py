@@ -1,11 +1,11 @@
-"""How Traefik presents the hub's certificate to the gateway of a cluster: what a route cannot ask for.
+"""Render how Traefik presents the hub's certificate to the gateway of a cluster, which routes cannot express.
 
-A BackendTLSPolicy of the Gateway API says whom to trust and names no certificate of one's own, and of Traefik's own
-kinds a route takes none whose path it rewrites. So Traefik calls itself, on a port of its own loopback: the route of a
-service says by the host name which cluster is meant, and here each cluster has a route of Traefik's kind, with the
-certificates that both sides know each other by. All of this is in our namespace. A tenant's route leads to the
-loopback port only with the operator's words: the name of no endpoint of a tenant's can be a cluster's
-(model_endpoint.py), and connections from elsewhere do not reach it.
+A BackendTLSPolicy of the Gateway API has trusted authorities but no client certificate, and a route that rewrites paths
+cannot refer to Traefik's own kinds. So Traefik calls itself on a loopback port: the route of a service selects the
+cluster by the host name, and at that port each cluster has an IngressRoute with the certificates of both sides. All
+these objects are in the operator's namespace. A tenant's route can lead to the loopback port only with a host name from
+the operator: tenants' endpoints cannot have clusters' names (endpoint/render.py), and connections from elsewhere do not
+reach the port.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TRAEFIK: Final = "traefik.io/v1alpha1"
 
 
 def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...]:
-    """What leads to the gateway of a cluster, in the order in which each needs the ones before."""
+    """Return the objects that lead to the gateway of a cluster, each after those that it needs."""
     name, server = names.gateway_relay(cluster.metadata.name), names.server_name(cluster.metadata.name)
     metadata = on_hub(cluster, name, namespace=names.SYSTEM_NAMESPACE)
-    place, way = Backend("https", address.rstrip("."), HTTPS_PORT), port("https", HTTPS_PORT)
-    home = names.SYSTEM_NAMESPACE
+    backend, https_port = Backend("https", address.rstrip("."), HTTPS_PORT), port("https", HTTPS_PORT)
+    namespace = names.SYSTEM_NAMESPACE
     return (
-        render_service(metadata, [way]),
-        render_slice(cluster, name, place.address_type, way, place.dialled, namespace=home),
+        render_service(metadata, [https_port]),
+        render_slice(cluster, name, backend.address_type, https_port, backend.dialled, namespace=namespace),
         {
             "apiVersion": _TRAEFIK,
             "kind": "ServersTransport",
@@ -41,9 +41,9 @@ def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...
                 "serverName": server,
                 "rootCAs": [{"secret": names.GATEWAY_CERTIFICATE}],
                 "certificatesSecrets": [names.GATEWAY_CERTIFICATE],
-                # A gateway whose node has died is noticed by its silence: many requests share a connection to it.
+                # Detects a dead node by its silence, since many requests share a connection.
                 "forwardingTimeouts": {**TO_BACKENDS, "readIdleTimeout": "5s", "pingTimeout": "5s"},
-                "maxIdleConnsPerHost": 200,  # by default none: each request would shake hands anew
+                "maxIdleConnsPerHost": 200,  # the default is none, which means a TLS handshake for each request
             },
         },
         {

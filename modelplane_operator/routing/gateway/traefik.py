@@ -1,10 +1,10 @@
-"""Traefik as the hub gateway (`data_plane.py`).
+"""Traefik as the data plane of the hub (`data_plane.py`).
 
-TLS: a BackendTLSPolicy is the Gateway API's own word for "this is its name: send it, and verify it with the system's
-authorities". The port also says `appProtocol: https`, which suffices for an address: a policy needs a name.
+TLS: a BackendTLSPolicy makes the gateway send the backend's name and verify it with the system's authorities. The port
+also has `appProtocol: https`, which is enough for an IP address, as a policy needs a name.
 
-Traefik completes names as every pod of the cluster does. So those of endpoints have a dot at the end: no search domain
-turns `redis.prod` into a Service of the hub.
+Traefik resolves names with the pod's search domains. So endpoints' names have a trailing dot: no search domain turns
+`redis.prod` into a Service of the hub.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from modelplane_operator.routing.service.weights import BackendGroup
 
 GATEWAY_CLASS = "traefik"
 CONTROLLER = "traefik.io/gateway-controller"
-# It listens on 8000 and 8443 inside, and wants its listeners to say so.
+# Traefik's ports inside the pod, which its listeners must have.
 PORT = 8000
 TLS_PORT = 8443
-LOAD_BALANCER = Key("traefik-system", "traefik")  # its chart makes it
+LOAD_BALANCER = Key("traefik-system", "traefik")  # created by its chart
 BALANCER_PORT = 80
 ENDPOINT = SERVICE
 PRESENTS_CERTIFICATE = True
@@ -45,7 +45,7 @@ CLASS: Manifest = {}
 
 CHART: Final = "traefik"
 REPOSITORY: Final = "https://traefik.github.io/charts"
-# Where Traefik calls itself, to present the hub's certificate (gateway_relay.py).
+# The address at which Traefik calls itself, to present the hub's certificate (gateway_relay.py).
 RELAY: Final = "modelplane"
 RELAY_HOST: Final = f"relay.{names.INTERNAL_DOMAIN}"
 RELAY_PORT: Final = 8444
@@ -54,37 +54,39 @@ RELAY_PORT: Final = 8444
 H2C: Final = "kubernetes.io/h2c"  # HTTP/2 without TLS
 
 
-# A backend that takes no connection is passed over soon; and no connection is reused that the other end, which often
-# gives up after a minute, may be closing just then (docs/hub-gateway.md has the times of all hops).
+# Unreachable backends are skipped soon, and connections are not reused when the other end, which often closes them
+# after a minute, may be closing them (docs/hub-gateway.md has the timeouts of all hops).
 TO_BACKENDS: Final = {"dialTimeout": "3s", "idleConnTimeout": "50s"}
 
 rules = one_pass.rules
 
 
 def software(spec: InferenceGatewaySpec) -> Software | None:
+    """Return the settings of Traefik."""
     return spec.traefik
 
 
 def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Component:
-    served = (names.SYSTEM_NAMESPACE, LOAD_BALANCER.namespace, *allowed.tenants) if allowed.tenants else ()
+    """Return the chart of Traefik."""
+    served_namespaces = (names.SYSTEM_NAMESPACE, LOAD_BALANCER.namespace, *allowed.tenants) if allowed.tenants else ()
     pods = traefik_values(gateway.spec, LOAD_BALANCER.name)
     values = {
         "providers": {
             "kubernetesGateway": {
                 "enabled": True,
                 "statusAddress": {"service": {"name": LOAD_BALANCER.name, "namespace": LOAD_BALANCER.namespace}},
-                **({"namespaces": list(served)} if served else {}),
+                **({"namespaces": list(served_namespaces)} if served_namespaces else {}),
             },
-            # What leads to clusters (gateway_relay.py), and what asks for API keys. Only what the operator made:
-            # IngressRoutes of anybody else would answer at any path.
+            # For relays to clusters (gateway_relay.py) and guards with API keys. Only the operator's own objects:
+            # foreign IngressRoutes could claim any path.
             "kubernetesCRD": {
                 "enabled": True,
                 "labelSelector": labels.OWNER_UID,
-                **({"namespaces": list(served)} if served else {}),
+                **({"namespaces": list(served_namespaces)} if served_namespaces else {}),
             },
             "kubernetesIngress": {"enabled": False},
         },
-        # What its namespace demands (render_namespaces), whatever the chart's version says by itself.
+        # Required by the Pod Security level of its namespace, whatever the chart's defaults are.
         "podSecurityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         **(
@@ -96,68 +98,72 @@ def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Co
         "deployment": {**pods["deployment"], "hostAliases": [{"ip": "127.0.0.1", "hostnames": [RELAY_HOST]}]},
         "additionalArguments": [
             f"--entryPoints.{RELAY}.address=127.0.0.1:{RELAY_PORT}/tcp",
-            f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # nobody but itself comes by there
+            f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # only Traefik itself connects there
             f"--entryPoints.{RELAY}.transport.respondingTimeouts.readTimeout={READ}",
             *(f"--serversTransport.forwardingTimeouts.{key}={value}" for key, value in TO_BACKENDS.items()),
-            # It ends after those by which requests come.
+            # This entry point ends after those for clients.
             *(
                 f"--entryPoints.{RELAY}.transport.lifeCycle.{key}={value}"
                 for key, value in life_cycle(leave=LEAVE + 5).items()
             ),
         ],
         "experimental": {"fastProxy": {"enabled": True}},
-        # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.
+        # By default the chart makes Traefik serve every Ingress of the hub without a class.
         "ingressClass": {"enabled": False},
-        # The Gateway and its class are ours to make.
+        # The operator creates the Gateway and its class.
         "gateway": {"enabled": False},
         "gatewayClass": {"enabled": False},
     }
-    release, ours = Key(LOAD_BALANCER.namespace, f"mp-{CHART}"), owner_labels(gateway)
-    return Component(CHART, Release(release, CHART, REPOSITORY, software.version, values, ours, software.digest))
+    release, own_labels = Key(LOAD_BALANCER.namespace, f"mp-{CHART}"), owner_labels(gateway)
+    return Component(CHART, Release(release, CHART, REPOSITORY, software.version, values, own_labels, software.digest))
 
 
 def render_before(_: InferenceGateway) -> Sequence[Manifest]:
+    """Return nothing: the GatewayClass needs no other object."""
     return ()
 
 
 def render_after(_: InferenceGateway) -> Sequence[Manifest]:
+    """Return nothing: no object needs the Gateway."""
     return ()
 
 
 def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | None = None) -> Sequence[Manifest]:
-    """A Service that stands for its backend."""
+    """Return the Service of an endpoint with its EndpointSlice, and a TLS policy for https."""
     name = names.endpoint_backend(*endpoint.key)
     if of_cluster(endpoint):
-        return tuple(_by_relay(endpoint, backend, name))
-    # Of a cluster's gateway we know that it speaks HTTP/2, as the relay does by TLS (docs/decisions/0024).
-    known = backend.scheme == "http" and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
-    ports = port(backend.scheme, backend.port, H2C if known else "")
+        return tuple(_render_relayed(endpoint, backend, name))
+    # Clusters' gateways are known to speak HTTP/2, as the relay does over TLS (docs/decisions/0024).
+    is_replica = backend.scheme == "http" and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
+    ports = port(backend.scheme, backend.port, H2C if is_replica else "")
     return (
-        render_service(_noted(endpoint, backend, name), [ports]),
+        render_service(_build_metadata(endpoint, backend, name), [ports]),
         render_slice(endpoint, name, backend.address_type, ports, backend.dialled),
-        *_tls_policy(endpoint, backend, name),
+        *_render_tls_policy(endpoint, backend, name),
     )
 
 
-def _by_relay(endpoint: ModelEndpoint, backend: Backend, name: str) -> Iterator[Manifest]:
-    """A Service with two ports: by the one the gateway presents the hub's certificate, the other is as it was before.
+def _render_relayed(endpoint: ModelEndpoint, backend: Backend, name: str) -> Iterator[Manifest]:
+    """Yield a Service with two ports: one leads to the relay with the hub's certificate, one to the old backend.
 
-    So a route that has not followed yet leads where it did.
+    So routes that still use the old port lead where they did.
     """
-    plain = replace(backend, scheme="http", port=DEFAULT_PORTS["http"])
-    ports = [port(backend.scheme, backend.port, "http"), port(plain.scheme, plain.port, H2C)]
-    yield render_service(_noted(endpoint, backend, name), ports)
-    # By HTTP/1.1: a request to any cluster would share one connection, and a body that nobody reads would hold up all.
+    plain_backend = replace(backend, scheme="http", port=DEFAULT_PORTS["http"])
+    ports = [port(backend.scheme, backend.port, "http"), port(plain_backend.scheme, plain_backend.port, H2C)]
+    yield render_service(_build_metadata(endpoint, backend, name), ports)
+    # HTTP/1.1, since with HTTP/2 requests to all clusters would share one connection, which an unread body would block.
     relay = port(backend.scheme, RELAY_PORT, "http")
     yield render_slice(endpoint, name, "FQDN", relay, f"{RELAY_HOST}.", named=RELAY)
-    yield render_slice(endpoint, name, plain.address_type, ports[1], plain.dialled)
+    yield render_slice(endpoint, name, plain_backend.address_type, ports[1], plain_backend.dialled)
 
 
-def _noted(endpoint: ModelEndpoint, backend: Backend, name: str) -> Manifest:
+def _build_metadata(endpoint: ModelEndpoint, backend: Backend, name: str) -> Manifest:
+    """Return the metadata of an endpoint's Service, with its backend as an annotation."""
     return {**on_hub(endpoint, name), "annotations": {labels.BACKEND: str(backend)}}
 
 
-def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
+def _render_tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
+    """Return the policy that verifies the backend's name; none for http or an IP address."""
     name_to_prove = asked_name(endpoint.spec.hostname, backend)
     if backend.scheme == "http" or name_to_prove is None:
         return ()
@@ -175,24 +181,27 @@ def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequenc
 
 
 def unprovable(name: str | None, backend: Backend) -> str:
+    """Return nothing: Traefik verifies IP addresses too."""
     return ""
 
 
 def comes_back(groups: Sequence[BackendGroup]) -> bool:
+    """True if the endpoints need more than one rule."""
     return len(groups) > 1
 
 
 def render_loopback(service: ModelService) -> Sequence[Manifest]:
-    name, way = names.service_relay(*service.key), port("http", BALANCER_PORT)
+    """Return the Service and EndpointSlice that lead to the gateway's own Service."""
+    name, http_port = names.service_relay(*service.key), port("http", BALANCER_PORT)
     host = f"{LOAD_BALANCER.name}.{LOAD_BALANCER.namespace}.svc"
-    return render_service(on_hub(service, name), [way]), render_slice(service, name, "FQDN", way, host)
+    return render_service(on_hub(service, name), [http_port]), render_slice(service, name, "FQDN", http_port, host)
 
 
 def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: tuple[str, int]) -> Sequence[Manifest]:
-    """A ForwardAuth."""
+    """Return a Middleware with a ForwardAuth."""
     host, number = keys
-    asked = {
-        "address": f"http://{_in_url(host)}:{number}{path}",
+    forward_auth = {
+        "address": f"http://{_format_host(host)}:{number}{path}",
         "authRequestHeaders": [*KEY_HEADERS],
         "trustForwardHeader": False,
         "maxResponseBodySize": ANSWER,
@@ -202,14 +211,16 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
             "apiVersion": "traefik.io/v1alpha1",
             "kind": "Middleware",
             "metadata": on_hub(service, names.service_guard(*service.key)),
-            "spec": {"forwardAuth": asked},
+            "spec": {"forwardAuth": forward_auth},
         }
     ]
 
 
-def _in_url(host: str) -> str:
-    """The key service's host as Traefik is told it. A name is whole, else four with search domains are asked for first;
-    an address with a dot behind it is looked up as a name, and there is none.
+def _format_host(host: str) -> str:
+    """Return the key service's host for a URL.
+
+    A name gets a trailing dot, which avoids four queries with search domains. An IP address must not have one, as it
+    would be looked up as a name.
     """
     address = address_of(host)
     if address is None:
@@ -218,13 +229,16 @@ def _in_url(host: str) -> str:
 
 
 def guards_in(objects: Iterable[Manifest]) -> frozenset[str]:
-    """Return the names of the Middlewares by which the routes among these objects ask."""
-    rules = [rule for one in objects if type_of(one) == HTTP_ROUTE for rule in entries(one, "spec", "rules")]
-    filters = (each for rule in rules for each in entries(rule, "filters"))
-    return frozenset(str(section(each, "extensionRef").get("name")) for each in filters)
+    """Return the names of the Middlewares that the routes among these objects use."""
+    rules = [
+        rule for manifest in objects if type_of(manifest) == HTTP_ROUTE for rule in entries(manifest, "spec", "rules")
+    ]
+    filters = (filter_item for rule in rules for filter_item in entries(rule, "filters"))
+    return frozenset(str(section(filter_item, "extensionRef").get("name")) for filter_item in filters)
 
 
 def guarded(service: Key, rules: Sequence[Manifest]) -> list[Manifest]:
+    """Return the rules with the guard as their first filter."""
     reference = {"group": "traefik.io", "kind": "Middleware", "name": names.service_guard(*service)}
     first = {"type": "ExtensionRef", "extensionRef": reference}
     return [{**rule, "filters": [first, *rule.get("filters", ())]} for rule in rules]

@@ -1,4 +1,4 @@
-"""What a request through the hub gateway met with: the client fills it in, and plans judge it."""
+"""The result of a request through the hub gateway: filled in by the client, evaluated by plans."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class GatewayAnswer:
-    """What a request met with."""
+    """The result of a request."""
 
     status: int = 0
-    """0: it was not answered."""
+    """The HTTP status; 0 without a response."""
     lack: str = ""
-    """Why not, in words that follow the gateway's name."""
+    """The reason why there was no response, in words that follow the gateway's name."""
     connected: bool = field(default=True, kw_only=True)
-    """Whether the gateway took the connection and said anything, if only by keeping silent."""
+    """True if the gateway accepted the connection, even if it sent no response."""
     unrouted: bool = field(default=False, kw_only=True)
-    """Whether it is the 404 of a gateway that knows no such route."""
+    """True if the response is the 404 of a gateway that has no such route."""
     key_missing: bool = field(default=False, kw_only=True)
-    """Whether it is what the key service says to a request without an API key."""
+    """True if the response is the key service's to a request without an API key."""

@@ -1,7 +1,7 @@
-"""What follows from a request of the operator's through the gateway: whether a service answers, and since when not.
+"""Evaluate the operator's requests through the gateway: does a service respond?
 
-One request that fails is no outage: routes change, pods are replaced, packets get lost. So of a service that was Ready
-it counts only when several in a row have failed; and an operator that begins takes the word of the one before.
+One failed request is no outage: routes change, pods are replaced, packets get lost. A service that was Ready loses that
+only after several failures in a row, and a new leader keeps the last result of the old one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ FAULTS: Final = range(500, 600)
 
 
 def judge(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
-    """What one request tells. `guarded`: API keys are asked for, and the request has none."""
+    """Return the result of one request.
+
+    `guarded`: True if the gateway should require an API key, which the request does not have.
+    """
     if not answer.connected:
         return Answering.GATEWAY_UNREACHABLE, f"From the operator's point of view the gateway {answer.lack}"
     if not answer.status:
@@ -28,31 +31,34 @@ def judge(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
     if not guarded and answer.status in FAULTS:
         return Answering.NOT_ANSWERED, f"Requests are answered with {answer.status}"
     if not guarded:
-        return Answering.ANSWERED, ""  # without the status: endpoints differ, and each would be news
+        # without the HTTP status, which differs between endpoints and would change the condition each time
+        return Answering.ANSWERED, ""
     if answer.key_missing:
         return Answering.KEY_ASKED, "The gateway asks for an API key, so what is behind it was not asked"
     if answer.status in OK:
         return Answering.NOT_ANSWERED, f"Requests without an API key are answered with {answer.status}"
-    words = f"Requests without an API key are answered with {answer.status}, and not with the key service's 401"
-    return Answering.NOT_ANSWERED, words
+    message = f"Requests without an API key are answered with {answer.status}, and not with the key service's 401"
+    return Answering.NOT_ANSWERED, message
 
 
 def answering(service: ModelService, asked: Checked[GatewayAnswer], *, guarded: bool) -> tuple[Answering, str]:
-    """Whether a service with routes answers, given what was said of it last."""
-    reason, words = judge(asked.answer, guarded=guarded) if asked.answer else (Answering.ASKING, "")
+    """Return the Answering reason and message of a service with routes, by the last requests and the last status."""
+    reason, message = judge(asked.answer, guarded=guarded) if asked.answer else (Answering.ASKING, "")
     if reason.status == "True" or asked.failing:
-        return reason, words
+        return reason, message
     if is_true(service.conditions, Ready):
-        known = next((one for one in service.conditions if one.type == Answering.__name__), None)
-        said = next((one for one in Answering if known and one.reason == known.reason), Answering.ASKING)
-        return said, (known.message if known else None) or ""
-    return Answering.ASKING, ""  # what the first requests of a new service meet with is its gateway on the way
+        previous = next((item for item in service.conditions if item.type == Answering.__name__), None)
+        previous_reason = next(
+            (item for item in Answering if previous and item.reason == previous.reason), Answering.ASKING
+        )
+        return previous_reason, (previous.message if previous else None) or ""
+    return Answering.ASKING, ""  # the first requests of a new service fail until its gateway has loaded the route
 
 
 def unguarded(asked: Checked[GatewayAnswer], reason: Answering) -> AuthReady | None:
-    """What is wrong with how keys are checked, when that is what keeps a guarded service from being answered.
+    """Return the problem of the key service, if that is why a guarded service does not respond; else None.
 
-    Without a key a request gets no further than to the key service.
+    A request without a key reaches no further than the key service.
     """
     answer = asked.answer
     if reason is not Answering.NOT_ANSWERED or answer is None or answer.unrouted:

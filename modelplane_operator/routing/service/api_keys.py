@@ -1,11 +1,12 @@
-"""API keys: whose are asked for, where the hub's gateway asks about them, and what is kept of a key.
+"""API keys: the Secrets that a service requires keys from, the path of the key service, and hashes of keys.
 
-The gateway asks the key service about each request, at a path that names the Secrets; the client's own path has no part
-in it. Traefik does so by a ForwardAuth, Envoy Gateway by its ExtAuth (docs/decisions/0054).
+The gateway queries the key service for each request, at a path with the names of the Secrets; the client's path is not
+part of it. Traefik uses a ForwardAuth, Envoy Gateway an ExtAuth (docs/decisions/0054).
 
-The path ends in an HMAC that only the operator and the key service can make, so that an answer is given about Secrets
-that a ModelService names, and about no others. Its key is made with a certificate's, in a Secret of its own. Paths of
-before this have none: they are answered until no guard has one, and for as long again as gateways may take to follow.
+The path ends in an HMAC that only the operator and the key service can compute, so that responses are given only about
+Secrets that a ModelService references. The HMAC's key is the private key of a certificate, in a Secret of its own.
+Paths from older versions have no HMAC: they are accepted until no guard has one, and then for as long as gateways may
+need to follow.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from modelplane_operator.api.model_service import ModelService
 
 PREFIX: Final = "/keys/"
 PATHS: Final = Key(names.SYSTEM_NAMESPACE, names.GATEWAY_KEY_PATHS)
-FOLLOWED: Final = timedelta(minutes=10)  # a Traefik with a thousand routes takes minutes
-LONGEST: Final = 4096  # of a key
-MOST: Final = 256  # keys of a Secret
-LARGEST: Final = 64 * 1024  # bytes of their names and their content, as the Secret has it
-SECRETS: Final = 8  # that one request is checked against; the schema's bound
-ANSWER: Final = 4096  # the most that the key service says
+FOLLOWED: Final = timedelta(minutes=10)  # with a thousand routes, Traefik takes minutes to load a change
+LONGEST: Final = 4096  # the maximum length of a key
+MOST: Final = 256  # the maximum number of keys in a Secret
+LARGEST: Final = 64 * 1024  # bytes of names and base64 content of a Secret
+SECRETS: Final = 8  # the maximum number of Secrets for one service, as in the schema
+ANSWER: Final = 4096  # the maximum size of the key service's response
 API_KEY: Final = "x-api-key"
 KEY_HEADERS: Final = (AUTHORIZATION, API_KEY)
 _SCHEME: Final = "bearer "
 
 
 def asked_of(service: ModelService, default: Auth | None) -> tuple[str, ...] | None:
-    """The Secrets of which a request has to have a key; None: whoever asks is answered."""
+    """Return the Secrets of which a request needs a key; None if no key is required."""
     auth = service.spec.auth or default
     if auth is None or auth.mode == "None":
         return None
@@ -46,18 +47,18 @@ def asked_of(service: ModelService, default: Auth | None) -> tuple[str, ...] | N
 
 
 def path_of(namespace: str, secrets: Sequence[str], signing: str = "") -> str:
-    """Where the key service is asked about keys of these Secrets; `signing`: see `signing_of`.
+    """Return the path of the key service for these Secrets; `signing`: see `signing_of`.
 
-    A key service of before takes what is at the end for the name of one more Secret, which there is not.
+    A key service of an older version takes the signature for one more Secret, which does not exist.
     """
     path = f"{PREFIX}{'/'.join((namespace, *secrets))}"
-    return f"{path}/{_signature(path, signing)}" if signing else path
+    return f"{path}/{_sign(path, signing)}" if signing else path
 
 
 def secrets_at(path: str, signing: str = "") -> tuple[Key, ...]:
-    """The Secrets that a path names; none when it names none, or those of Kubernetes or the operator."""
-    named = path.rpartition("/")[0] if is_signed(path, signing) else path
-    namespace, *secrets = named.removeprefix(PREFIX).split("/", SECRETS + 1)
+    """Return the Secrets that a path names; none in namespaces of Kubernetes or of the operator."""
+    unsigned_path = path.rpartition("/")[0] if is_signed(path, signing) else path
+    namespace, *secrets = unsigned_path.removeprefix(PREFIX).split("/", SECRETS + 1)
     if namespace == names.SYSTEM_NAMESPACE or namespace.startswith("kube-"):
         return ()
     return tuple(Key(namespace, name) for name in secrets[:SECRETS])
@@ -65,23 +66,24 @@ def secrets_at(path: str, signing: str = "") -> tuple[Key, ...]:
 
 def is_signed(path: str, signing: str) -> bool:
     """True if the operator has written that path."""
-    named, _, signature = path.rpartition("/")
+    unsigned_path, _, signature = path.rpartition("/")
     return bool(signing) and hmac.compare_digest(
-        signature.encode(errors="replace"), _signature(named, signing).encode()
+        signature.encode(errors="replace"), _sign(unsigned_path, signing).encode()
     )
 
 
-def _signature(path: str, signing: str) -> str:
+def _sign(path: str, signing: str) -> str:
+    """Return the HMAC of a path."""
     return hmac.digest(signing.encode(), path.encode(errors="replace"), "sha256").hex()
 
 
 def signing_of(secret: Manifest | None) -> str:
-    """Return what paths are signed by, of the Secret that has it; empty when there is none."""
+    """Return the key that signs paths, from its Secret; empty if there is none."""
     return str(section(secret or {}, "data").get("tls.key", ""))
 
 
 def unsigned_until(secret: Manifest) -> datetime | None:
-    """Return when paths cease to be answered that are not signed; None while guards with such paths are left."""
+    """Return when unsigned paths cease to be accepted; None while there are guards with such paths."""
     try:
         until = datetime.fromisoformat(annotations_of(secret).get(labels.UNSIGNED_UNTIL, ""))
     except ValueError:
@@ -90,40 +92,40 @@ def unsigned_until(secret: Manifest) -> datetime | None:
 
 
 def has_unsigned(guards: Iterable[Manifest], signing: str) -> bool:
-    """True if one of the guards of ModelServices asks at a path that is not signed."""
-    return any(path is not None and not is_signed(path, signing) for path in map(_asked_at, guards))
+    """True if one of the guards of ModelServices uses an unsigned path."""
+    return any(path is not None and not is_signed(path, signing) for path in map(_get_guard_path, guards))
 
 
-def _asked_at(guard: Manifest) -> str | None:
-    """Return the path at which a Middleware or SecurityPolicy asks; None when it does not ask."""
-    traefiks = section(guard, "spec", "forwardAuth").get("address")
-    envoys = section(guard, "spec", "extAuth", "http").get("pathOverride")
-    return urlsplit(str(traefiks)).path if traefiks else str(envoys) if envoys else None
+def _get_guard_path(guard: Manifest) -> str | None:
+    """Return the path at which a Middleware or SecurityPolicy queries the key service; None if it does not."""
+    traefik_address = section(guard, "spec", "forwardAuth").get("address")
+    envoy_path = section(guard, "spec", "extAuth", "http").get("pathOverride")
+    return urlsplit(str(traefik_address)).path if traefik_address else str(envoy_path) if envoy_path else None
 
 
 def keys_of(headers: Mapping[str, str]) -> list[str]:
-    """Return the keys that a request carries: as clients for OpenAI's API send them, and as those for Anthropic's."""
+    """Return the keys in a request's headers, as clients of OpenAI's API send them, and as those of Anthropic's do."""
     bearer = headers.get(AUTHORIZATION, "")
     keys = (bearer[len(_SCHEME) :] if bearer.lower().startswith(_SCHEME) else "", headers.get(API_KEY, ""))
     return [key.strip() for key in keys if key.strip()]
 
 
 def withheld(credentials: str | None, *, guarded: bool) -> list[str]:
-    """Return the headers with a client's key that an endpoint does not get, given the header of its own credentials.
+    """Return the headers with a client's key that are removed before a request goes to an endpoint.
 
-    Nobody gets a key that was for us, or the client's beside its own.
+    An endpoint never gets a key for the hub, nor a client's key besides its own credentials.
     """
-    own = (credentials or "").lower()
-    return [name for name in KEY_HEADERS if name.lower() != own] if own or guarded else []
+    own_header = (credentials or "").lower()
+    return [name for name in KEY_HEADERS if name.lower() != own_header] if own_header or guarded else []
 
 
 def digest(key: str) -> bytes:
-    """What is kept of a key."""
+    """Return the hash of a key, which is kept instead of the key."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
 def beyond(secret: Manifest) -> str:
-    """What of a Secret is too much for it to be one of API keys; empty when nothing is."""
+    """Return the limit for API keys that a Secret exceeds, as text; empty if it exceeds none."""
     data: dict[str, str] = secret.get("data") or {}
     if len(data) > MOST:
         return f"{len(data)} entries, and {MOST} are allowed"
@@ -132,17 +134,22 @@ def beyond(secret: Manifest) -> str:
 
 
 def digests(secret: Manifest) -> frozenset[bytes]:
-    """Of each key that a Secret holds: none of one that holds too much, which is told before anything is decoded.
+    """Return the hash of each key in a Secret; none if the Secret exceeds a limit, which is checked before decoding.
 
-    What no header can carry is none; a file's last line break is no part of it.
+    Values that no header can carry are skipped; the last line break of a file is removed.
     """
     if beyond(secret):
         return frozenset()
     data: dict[str, str] = secret.get("data") or {}
-    held = (base64.b64decode(value).decode(errors="replace").strip() for value in data.values())
-    return frozenset(digest(key) for key in held if key and key.isascii() and key.isprintable() and len(key) <= LONGEST)
+    values = (base64.b64decode(value).decode(errors="replace").strip() for value in data.values())
+    return frozenset(
+        digest(key) for key in values if key and key.isascii() and key.isprintable() and len(key) <= LONGEST
+    )
 
 
 def matches(key: str, known: Collection[bytes]) -> bool:
-    """Whether a key is among those known. How long that takes tells something of hashes, from which no key follows."""
+    """True if the key is one of those hashed.
+
+    The time that this takes may reveal parts of hashes, but no key can be derived from them.
+    """
     return digest(key) in known

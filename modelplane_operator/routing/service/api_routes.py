@@ -1,4 +1,4 @@
-"""Which routes of a model's API its service carries to the engines, and why it does not carry others."""
+"""The API routes that a service carries to its engines, and the reason if it does not carry one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeloop.words import counted
 from modelplane_operator.api.model_replica import PickerReady
 from modelplane_operator.api.model_service import APIRoute
 
-# What an endpoint picker reads by itself; to everything else one without a parser for the rest answers 400.
+# Paths that every endpoint picker parses; one without further parsers answers others with 400.
 PARSED: Final = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/messages"),
     "/inference/v1/generate",
@@ -21,25 +21,31 @@ ROUTES: Final = (
     *(*PARSED, "/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/rerank", "/v1/score"),
     *("/v2/models", "/pooling", "/classify", "/tokenize", "/detokenize", "/generate", "/completion", WEBSOCKET),
 )
-_LISTED: Final = 47  # of the 48 that a status holds; one is for all other paths
+_LISTED: Final = 47  # the status holds 48, the last of which is for all other paths
 _MESSAGE: Final = 512
 
 
 def api_routes(replicas: Sequence[Manifest], others: int) -> tuple[APIRoute, ...]:
     """Return the routes of a service, given the replicas behind it and the number of its other endpoints."""
-    added = sorted({path for replica in replicas for path in _own_paths(replica)})
-    routes = [_route(path, replicas, others) for path in dict.fromkeys((*ROUTES, *added))]
-    return (*routes[:_LISTED], *_everything(replicas))
+    added = sorted({path for replica in replicas for path in _list_own_paths(replica)})
+    routes = [_build_route(path, replicas, others) for path in dict.fromkeys((*ROUTES, *added))]
+    return (*routes[:_LISTED], *_build_catch_all(replicas))
 
 
 def decisive(replica: Manifest) -> tuple[object, ...]:
-    """Return what of a replica decides which routes it carries."""
-    older = _revision(replica) < 3
-    return older, _own_paths(replica), older and _picks(replica), section(replica, "status").get("paths")
+    """Return the fields of a replica that decide which routes it carries."""
+    is_older = _get_revision(replica) < 3
+    return (
+        is_older,
+        _list_own_paths(replica),
+        is_older and _has_working_picker(replica),
+        section(replica, "status").get("paths"),
+    )
 
 
-def _route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:
-    reasons = {key_of(replica).name: reason for replica in replicas if (reason := _obstacle(path, replica))}
+def _build_route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:
+    """Return the entry of one path, with the first replica that does not carry it."""
+    reasons = {key_of(replica).name: reason for replica in replicas if (reason := _find_obstacle(path, replica))}
     total = len(replicas) + others
     if not reasons:
         return APIRoute(path=path, carried=total > 0)
@@ -48,19 +54,19 @@ def _route(path: str, replicas: Sequence[Manifest], others: int) -> APIRoute:
     return APIRoute(path=path, carried=len(reasons) < total, message=f"{count}{name} {reason}"[:_MESSAGE])
 
 
-def _obstacle(path: str, replica: Manifest) -> str:
-    """Return what keeps requests to a path from the engines of a replica; empty without anything."""
-    if _picks(replica) and _revision(replica) < 3 and path not in (*PARSED, WEBSOCKET):
+def _find_obstacle(path: str, replica: Manifest) -> str:
+    """Return why requests to a path do not reach the engines of a replica; empty if they do."""
+    if _has_working_picker(replica) and _get_revision(replica) < 3 and path not in (*PARSED, WEBSOCKET):
         return "has an older endpoint picker, which answers 400; the next change of its deployment replaces it"
-    own = _own_paths(replica)
-    if path in ROUTES or "/" in own or path in own or section(replica, "status").get("paths") == "All":
+    own_paths = _list_own_paths(replica)
+    if path in ROUTES or "/" in own_paths or path in own_paths or section(replica, "status").get("paths") == "All":
         return ""
-    return f"is on cluster {_cluster(replica)}, which does not allow it (isolation.pods.allowedPaths)"
+    return f"is on cluster {_get_cluster(replica)}, which does not allow it (isolation.pods.allowedPaths)"
 
 
-def _everything(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
-    """Yield a route for all other paths, where engines answer those, too."""
-    clusters = {_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
+def _build_catch_all(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
+    """Yield a route for all other paths, if engines on some cluster are open to them."""
+    clusters = {_get_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
     if clusters:
         message = (
             f"clients reach all that engines answer on {counted(len(clusters), 'cluster')}, {min(clusters)} for one: "
@@ -69,17 +75,20 @@ def _everything(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
         yield APIRoute(path="/", carried=True, message=message[:_MESSAGE])
 
 
-def _own_paths(replica: Manifest) -> tuple[str, ...]:
+def _list_own_paths(replica: Manifest) -> tuple[str, ...]:
+    """Return the paths that the replica's spec declares."""
     return tuple(section(replica, "spec", "serving").get("paths") or ())
 
 
-def _picks(replica: Manifest) -> bool:
+def _has_working_picker(replica: Manifest) -> bool:
+    """True if an endpoint picker selects the pods of the replica."""
     return condition(replica, PickerReady.__name__).reason == PickerReady.PICKING.reason
 
 
-def _revision(replica: Manifest) -> int:
+def _get_revision(replica: Manifest) -> int:
+    """Return the revision of pods that the replica runs, which tells its picker's age."""
     return section(replica, "spec").get("podRevision") or 0
 
 
-def _cluster(replica: Manifest) -> str:
+def _get_cluster(replica: Manifest) -> str:
     return section(replica, "spec").get("clusterName") or ""

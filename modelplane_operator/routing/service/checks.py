@@ -1,8 +1,8 @@
-"""Checks that no watch can replace: whether what the operator has made answers. Each kind has its own.
+"""Periodic checks of state that no watch reports: does an object that the operator created respond?
 
-What is to be checked is asked again about once a minute, and at once when it is found in another way, or has changed.
-After a failure it is asked again soon, and then ever later. Few are asked at once, and fewer of one namespace: what
-hangs keeps its neighbours waiting, and nobody else. Only the operator that leads asks.
+Each kind has its own instance. An object is checked about once a minute, and at once when its address or its objects
+have changed. After a failure the next check is soon, then with growing delays. Checks in parallel are limited, also by
+namespace, so that slow ones delay only those of the same namespace. Only the leader checks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ W = TypeVar("W", bound=Hashable)
 A = TypeVar("A")
 
 AT_REST: Final = 60.0
-RETRY_AFTER: Final = 0.25  # after the first failure; then twice as long each time
-STEADY: Final = 6  # failures in a row that are no accident: some eight seconds, and more where each takes long
+RETRY_AFTER: Final = 0.25  # seconds after the first failure, doubled each time
+STEADY: Final = 6  # failures in a row that count, within eight seconds or more
 AT_ONCE: Final = 32
 OF_A_NAMESPACE: Final = 4
 
@@ -36,24 +36,34 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Known(Generic[W, A]):
+    """The state of one checked object."""
+
     way: W
+    """The checked address."""
     revision: Hashable
+    """The versions of objects that the check depends on."""
     checked: Checked[A]
     failures: int = 0
+    """The number of failures in a row."""
 
 
 @dataclass(slots=True)
 class Checks(Generic[W, A]):
-    """The objects of one kind that are checked; `wake` is told when there is news of one."""
+    """The checks of all objects of one kind; `wake` is called with an object's key when its result has changed."""
 
     kind: ResourceType
+    """The type of the checked objects."""
     ask: Callable[[W], Awaitable[A]]
+    """The function that checks one address."""
     failed: Callable[[W, A], bool]
+    """The predicate of results that are failures."""
     wake: Callable[[ResourceType, Key], None]
+    """The function to call with the type and key of an object whose result has changed."""
     is_steady: Callable[[W, A], bool] = lambda _, __: False
-    """Whether one failure is enough, as others have met with the same."""
+    """True if one failure is enough, as other objects have the same."""
     on_checked: OnChecked = uncounted
     chance: Callable[[], float] = random.random
+    """The function that returns a random number from 0 to 1, for jitter."""
     _known: dict[Key, _Known[W, A]] = field(default_factory=dict[Key, "_Known[W, A]"], init=False)
     _workers: Workers[Key] = field(init=False)
 
@@ -62,53 +72,56 @@ class Checks(Generic[W, A]):
         self._workers = Workers(queue, self._check, AT_ONCE)
 
     def find(self, key: Key, way: W, revision: Hashable = None) -> Checked[A]:
-        """What checks have met with, by that way and since that revision; from now on it is checked."""
-        known = self._known.get(key)
-        if known is None or (known.way, known.revision) != (way, revision):
-            known = self._known[key] = _Known(way, revision, Checked())
+        """Return the results for this address and revision, and check the object from now on."""
+        entry = self._known.get(key)
+        if entry is None or (entry.way, entry.revision) != (way, revision):
+            entry = self._known[key] = _Known(way, revision, Checked())
             self._workers.add(key)
-        return known.checked
+        return entry.checked
 
     def listen(self, informer: Informer) -> None:
-        """Let go of objects that are gone, if it is the informer of theirs."""
+        """Subscribe to the informer of the kind, to forget deleted objects."""
         if informer.type == self.kind:
-            informer.subscribe(self._seen)
+            informer.subscribe(self._on_event)
 
     async def run(self) -> None:
         """Check until cancelled."""
         await self._workers.run()
 
     def forget(self, key: Key) -> None:
-        """Check it no more."""
+        """Stop checking an object."""
         self._known.pop(key, None)
 
-    def _seen(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+    def _on_event(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Forget an object that was deleted."""
         if new is None:
             self.forget(key)
 
     async def _check(self, key: Key) -> Outcome:
-        before = self._known.get(key)
-        if before is None:
+        """Check one object, store the result, and report a change."""
+        old = self._known.get(key)
+        if old is None:
             return Forgotten()
         try:
-            answer = await self.ask(before.way)
-        except Exception:  # a defect of one check must not end the operator
+            answer = await self.ask(old.way)
+        except Exception:  # an unexpected error in one check must not stop the operator
             self.on_checked(self.kind.kind, "defect")
             log.exception("check failed", kind=self.kind.kind, key=str(key))
-            return Done(self._pause(0))
-        failed = self.failed(before.way, answer)
+            return Done(self._delay(0))
+        failed = self.failed(old.way, answer)
         self.on_checked(self.kind.kind, "failed" if failed else "answered")
-        if self._known.get(key) is not before:  # it has changed meanwhile, and is to be asked again
+        if self._known.get(key) is not old:  # it has changed meanwhile, and is checked again at once
             return Done(0.0)
-        failures = before.failures + 1 if failed else 0
-        failing = failures >= STEADY or (failures > 0 and self.is_steady(before.way, answer))
+        failures = old.failures + 1 if failed else 0
+        failing = failures >= STEADY or (failures > 0 and self.is_steady(old.way, answer))
         checked = Checked(answer, failing=failing)
-        self._known[key] = _Known(before.way, before.revision, checked, failures)
-        if checked != before.checked:
+        self._known[key] = _Known(old.way, old.revision, checked, failures)
+        if checked != old.checked:
             log.debug("checked", kind=self.kind.kind, key=str(key), answer=str(answer), failing=failing)
             self.wake(self.kind, key)
-        return Done(self._pause(failures))
+        return Done(self._delay(failures))
 
-    def _pause(self, failures: int) -> float:
-        rest = AT_REST * (1 + self.chance() / 4)  # else all that began together stay together
-        return min(RETRY_AFTER * 2.0 ** min(failures - 1, 16), rest) if failures else rest
+    def _delay(self, failures: int) -> float:
+        """Return the seconds until the next check, with jitter."""
+        interval = AT_REST * (1 + self.chance() / 4)  # jitter, or checks that started together would stay together
+        return min(RETRY_AFTER * 2.0 ** min(failures - 1, 16), interval) if failures else interval

@@ -1,9 +1,8 @@
-"""ModelService: what to read and who wakes it.
+"""The controller of ModelService: observes endpoints, Secrets and responses, and maps changes to services.
 
-A service is woken by endpoints that it selects, and finds them, by one label each: an endpoint is indexed under all of
-its labels, an entry of a service under the first of those that it asks for. What one of the other labels rules out is
-passed over. So neither looks at more of the other kind than it has to. Replicas are found in the same way, whose
-endpoints a service without any waits for.
+Services and endpoints find each other by one label: an endpoint is indexed by each of its labels, an entry of a service
+by the first of its selector. Candidates whose other labels differ are skipped. So neither side scans more objects than
+necessary. Replicas are found in the same way, for services without endpoints that wait for a replica's.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ from modelplane_operator.routing.service.weights import matched, places
 from modelplane_operator.world import OnChecked, uncounted
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
-WORK = 2_000  # replicas that are looked at for one change of an endpoint, on behalf of services without any
-MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
+WORK = 2_000  # replicas scanned for one change of an endpoint, for services without endpoints
+MANY = 64  # entries of a service beyond which a changed endpoint is not matched here; the service is reconciled
 GATEWAY = Key("", names.DEFAULT_GATEWAY)
 KUBE_SYSTEM = Key("", "kube-system")
 
@@ -62,45 +61,50 @@ Labels = Mapping[str, str]
 
 
 class ServiceCheck(NamedTuple):
-    """What of a service is asked."""
+    """The request that checks a service."""
 
     way: ServiceAddress
+    """The address of the service."""
     guarded: bool
-    """Whether the gateway is to ask for an API key."""
+    """True if the gateway should require an API key."""
 
 
-def _place(namespace: str, wanted: Labels) -> tuple[str, ...]:
-    """Where the endpoints that carry these labels are among others in the index."""
-    return (namespace, *min(wanted.items())) if wanted else (namespace,)
+def _build_index_key(namespace: str, selector: Labels) -> tuple[str, ...]:
+    """Return the key in the index under which endpoints with these labels are found."""
+    return (namespace, *min(selector.items())) if selector else (namespace,)
 
 
-def _labelled(manifest: Manifest) -> Iterator[Hashable]:
+def _index_labels(manifest: Manifest) -> Iterator[Hashable]:
+    """Yield the keys in the index of an object: its namespace, and each of its labels."""
     namespace = key_of(manifest).namespace
     yield (namespace,)
     for label in labels_of(manifest).items():
         yield (namespace, *label)
 
 
-def _asked_for(service: Manifest) -> Iterator[Labels]:
+def _list_selectors(service: Manifest) -> Iterator[Labels]:
+    """Return the selectors of a service's entries."""
     entries: list[dict[str, Any]] = service["spec"].get("endpoints") or []
     return (cast(Labels, entry["selector"]["matchLabels"]) for entry in entries)
 
 
-def _selecting(service: Manifest) -> Iterator[Hashable]:
-    return (_place(key_of(service).namespace, wanted) for wanted in _asked_for(service))
+def _index_selectors(service: Manifest) -> Iterator[Hashable]:
+    """Return the keys in the index of endpoints that a service selects."""
+    return (_build_index_key(key_of(service).namespace, selector) for selector in _list_selectors(service))
 
 
-def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
-    said = entries(service, "status", "conditions")
-    if any(one.get("reason") == EndpointsResolved.NO_ENDPOINTS.reason for one in said):
+def _index_without_endpoints(service: Manifest) -> Iterator[Hashable]:
+    """Yield the namespace of a service whose status says that it has no endpoints."""
+    conditions = entries(service, "status", "conditions")
+    if any(item.get("reason") == EndpointsResolved.NO_ENDPOINTS.reason for item in conditions):
         yield key_of(service).namespace
 
 
 INDEXES: Indexes = {
     of(ModelDeployment): {"namespace": lambda deployment: (key_of(deployment).namespace,)},
-    of(ModelEndpoint): {"labelled": _labelled},
-    of(ModelReplica): {"labelled": _labelled},
-    of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
+    of(ModelEndpoint): {"labelled": _index_labels},
+    of(ModelReplica): {"labelled": _index_labels},
+    of(ModelService): {"selecting": lambda service: {*_index_selectors(service)}, "lacking": _index_without_endpoints},
 }
 
 
@@ -108,9 +112,10 @@ ServiceChecks = Checks[ServiceCheck, GatewayAnswer]
 
 
 def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted) -> ServiceChecks:
-    """What asks services through the gateway."""
+    """Return the checks of services through the gateway."""
 
     async def ask(route: ServiceCheck) -> GatewayAnswer:
+        """Send one request to a service."""
         return await asker.ask(route.way)
 
     return Checks(
@@ -126,48 +131,53 @@ def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: 
 def controller(
     referenced: ReferencedObjects, keys: tuple[str, int] = KEYS, asking: ServiceChecks | None = None
 ) -> Controller[ModelService, Observed]:
-    """The controller, given how Secrets are read, host and port of the key service, and what asks services."""
+    """Return the controller.
+
+    `referenced` reads Secrets. `keys`: host and port of the key service. `asking` checks services through the gateway.
+    """
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
+        """Return a service with its endpoints, Secrets, replicas and the results of requests."""
         endpoints = tuple(map(ModelEndpoint.parse, selected(service, clients.hub)))
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
-        known = InferenceGateway.parse(gateway) if gateway else None
-        refs = [one.spec.credentials.secret_ref for one in endpoints if one.spec.credentials]
-        asked = asked_of(service, hub_gateway(known).auth) or ()
+        parsed_gateway = InferenceGateway.parse(gateway) if gateway else None
+        refs = [endpoint.spec.credentials.secret_ref for endpoint in endpoints if endpoint.spec.credentials]
+        required = asked_of(service, hub_gateway(parsed_gateway).auth) or ()
         secrets: dict[str, Manifest | None] = {}
         forbidden: dict[str, str] = {}
-        for name in sorted({*asked, *(ref.name for ref in refs)}):
-            entries = None if name in asked else frozenset(ref.key for ref in refs if ref.name == name)
+        for name in sorted({*required, *(ref.name for ref in refs)}):
+            entries = None if name in required else frozenset(ref.key for ref in refs if ref.name == name)
             try:
-                place, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
+                secret_key, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
                 secrets[name] = await referenced.find(
-                    SECRET, place, entries, waiting=waiting, needed=entries or frozenset()
+                    SECRET, secret_key, entries, waiting=waiting, needed=entries or frozenset()
                 )
-            except Forbidden as error:  # an answer like another: the guard is written, whoever reads the keys
+            # not an error of the reconcile: the guard is written anyway, and the key service reads the keys
+            except Forbidden as error:
                 forbidden[name] = str(error)
         children = tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,)))
         return Observed(
             service,
             endpoints,
             {name: secret for name, secret in secrets.items() if secret},
-            known,
+            parsed_gateway,
             children,
             referenced.recheck,
             clients.now(),
             keys,
             forbidden,
-            _uid(clients.hub),
-            _asked(service, known, children, asking) if asking and endpoints else None,
+            _find_hub_uid(clients.hub),
+            _find_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
-            dict(_replicas(endpoints, clients.hub)),
+            dict(_find_replicas(endpoints, clients.hub)),
             signing_of(find(clients.hub, SECRET, PATHS)),
         )
 
     watches: dict[ResourceType, Mapper] = {
-        of(ModelEndpoint): _selectors,
+        of(ModelEndpoint): _map_from_endpoint,
         of(ModelReplica): _on_replica,
-        of(ModelService): begins(_without_endpoints),
-        of(InferenceGateway): _behind,
+        of(ModelService): begins(_index_without_endpoints),
+        of(InferenceGateway): _map_from_gateway,
         SECRET: _on_signing,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
@@ -183,173 +193,196 @@ def controller(
     )
 
 
-def _asked(
+def _find_result(
     service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
 ) -> Checked[GatewayAnswer] | None:
-    """What requests have met with by the way that is there now; None while there is none."""
-    address, models = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
-    place = read_url(models) if models else None
-    if gateway is None or address is None or not isinstance(place, Backend) or service.metadata.deletion_timestamp:
+    """Return the results of checking the service at its present address; None while it has none."""
+    address, base_url = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
+    backend = read_url(base_url) if base_url else None
+    if gateway is None or address is None or not isinstance(backend, Backend) or service.metadata.deletion_timestamp:
         asking.forget(service.key)
         return None
-    way = ServiceAddress(address, place.scheme, place.host, place.port, names.service_path(*service.key))
+    address_of_service = ServiceAddress(
+        address, backend.scheme, backend.host, backend.port, names.service_path(*service.key)
+    )
     guarded = asked_of(service, hub_gateway(gateway).auth) is not None
-    return asking.find(service.key, ServiceCheck(way, guarded), _revision(children))
+    return asking.find(service.key, ServiceCheck(address_of_service, guarded), _compute_revision(children))
 
 
-def _revision(children: Iterable[Manifest]) -> Hashable:
-    """What the gateway is asked for, and what it has said of that."""
+def _compute_revision(children: Iterable[Manifest]) -> Hashable:
+    """Return the versions of the service's routes and policies, with the gateway's conditions of them."""
     return tuple(
         sorted(
-            (key_of(one), type_of(one).kind, one["metadata"].get("uid"), one["metadata"].get("generation"), _said(one))
-            for one in children
-            if type_of(one) in JUDGED
+            (
+                key_of(child),
+                type_of(child).kind,
+                child["metadata"].get("uid"),
+                child["metadata"].get("generation"),
+                _list_reported(child),
+            )
+            for child in children
+            if type_of(child) in JUDGED
         )
     )
 
 
-def _said(child: Manifest) -> tuple[tuple[str, ...], ...]:
-    told = (each for one in gateways_of(child) for each in entries(one, "conditions"))
-    return tuple((one["type"], one["status"], str(one.get("observedGeneration"))) for one in told)
+def _list_reported(child: Manifest) -> tuple[tuple[str, ...], ...]:
+    """Return the conditions that gateways report on a route or policy."""
+    reported = (condition_item for item in gateways_of(child) for condition_item in entries(item, "conditions"))
+    return tuple((item["type"], item["status"], str(item.get("observedGeneration"))) for item in reported)
 
 
-def _uid(hub: Cluster) -> str:
-    """What tells this hub from every other."""
-    found = find(hub, NAMESPACE, KUBE_SYSTEM)
-    return found["metadata"]["uid"] if found else ""
+def _find_hub_uid(hub: Cluster) -> str:
+    """Return the uid that identifies this hub; empty while it is unknown."""
+    namespace = find(hub, NAMESPACE, KUBE_SYSTEM)
+    return namespace["metadata"]["uid"] if namespace else ""
 
 
 def selected(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:
-    """The endpoints that the service's entries select, or the replicas with their labels, each once."""
+    """Return the endpoints that the service's entries select, or the replicas with those labels, each once."""
     informer = hub.find(of(kind))
     if informer is None:
         return ()
-    wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
-    near = {_place(service.key.namespace, each) for each in wanted}
-    keys = sorted({key for place in near for key in informer.keys_by("labelled", place)})
-    found = [one for key in keys if (one := informer.get(key)) is not None]
-    return [found[place] for place in _chosen(wanted, [*map(labels_of, found)])]
+    selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
+    index_keys = {_build_index_key(service.key.namespace, selector) for selector in selectors}
+    keys = sorted({key for index in index_keys for key in informer.keys_by("labelled", index)})
+    candidates = [manifest for key in keys if (manifest := informer.get(key)) is not None]
+    return [candidates[index] for index in _match_any(selectors, [*map(labels_of, candidates)])]
 
 
-def _chosen(wanted: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
-    """The places of those that carry all labels of some selector."""
+def _match_any(selectors: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
+    """Return the indexes of objects that match any of the selectors."""
     chosen = 0
-    for bits in matched(wanted, carried):
+    for bits in matched(selectors, carried):
         chosen |= bits
     return [*places(chosen)]
 
 
 def is_made(service: ModelService, hub: Cluster) -> bool:
-    """Whether a ModelDeployment beside it makes endpoints that it selects, sooner or later."""
+    """True if a ModelDeployment in the namespace has, or will have, endpoints that the service selects."""
     deployments = hub.find(of(ModelDeployment))
-    wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
-    beside = deployments.by("namespace", service.key.namespace) if deployments else ()
-    return bool(_chosen(wanted, [*map(_given, beside)]))
+    selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
+    same_namespace = deployments.by("namespace", service.key.namespace) if deployments else ()
+    return bool(_match_any(selectors, [*map(_build_endpoint_labels, same_namespace)]))
 
 
-def _given(deployment: Manifest) -> Labels:
-    """The labels of its endpoints, but those that say where one is."""
-    users = section(deployment, "spec", "template", "metadata", "labels")
-    return {**users, labels.DEPLOYMENT: key_of(deployment).name}
+def _build_endpoint_labels(deployment: Manifest) -> Labels:
+    """Return the labels of a deployment's endpoints, except those that depend on a replica."""
+    template_labels = section(deployment, "spec", "template", "metadata", "labels")
+    return {**template_labels, labels.DEPLOYMENT: key_of(deployment).name}
 
 
 def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
-    """What there is in the namespace of a service that selects no endpoint."""
+    """Return the replicas or endpoints in the namespace of a service that selects no endpoint."""
     if replicas := selected(service, hub, ModelReplica):
-        return Neighbours(replicas=tuple((key_of(one).name, state(one)) for one in replicas))
+        return Neighbours(replicas=tuple((key_of(replica).name, state(replica)) for replica in replicas))
     endpoints = hub.find(of(ModelEndpoint))
-    beside = endpoints.by("labelled", (service.key.namespace,)) if endpoints else ()
-    return Neighbours(endpoints=tuple(map(labels_of, beside)))
+    same_namespace = endpoints.by("labelled", (service.key.namespace,)) if endpoints else ()
+    return Neighbours(endpoints=tuple(map(labels_of, same_namespace)))
 
 
-def _replicas(endpoints: Iterable[ModelEndpoint], hub: Cluster) -> Iterator[tuple[Key, Manifest]]:
+def _find_replicas(endpoints: Iterable[ModelEndpoint], hub: Cluster) -> Iterator[tuple[Key, Manifest]]:
     """Yield the replica of each endpoint that leads to one."""
     for endpoint in endpoints:
         routing = endpoint.status.routing if endpoint.status else None
-        found = find(hub, of(ModelReplica), endpoint.key) if routing and routing.leads_to == "Replica" else None
-        if found is not None:
-            yield endpoint.key, found
+        replica = find(hub, of(ModelReplica), endpoint.key) if routing and routing.leads_to == "Replica" else None
+        if replica is not None:
+            yield endpoint.key, replica
 
 
 def _on_replica(change: Change, hub: Cluster) -> Iterator[Key]:
-    yield from _lacking(change, hub)
+    """Map a changed replica to services that wait for its endpoint, or show its API routes."""
+    yield from _find_waiting_services(change, hub)
     services = hub.find(of(ModelService))
     if services is not None and change.old and change.new and decisive(change.old) != decisive(change.new):
-        yield from _selecting_it(change.new, services)
+        yield from _find_selecting_services(change.new, services)
 
 
-def _lacking(change: Change, hub: Cluster) -> Iterator[Key]:
-    """The services without endpoints that wait for a replica's, when it says something else of its model."""
-    before, after = ((labels_of(one), state(one)) if one else None for one in change)
-    if before == after or (services := hub.find(of(ModelService))) is None:
+def _find_waiting_services(change: Change, hub: Cluster) -> Iterator[Key]:
+    """Yield services without endpoints that wait for a replica's, if its state has changed."""
+    old, new = ((labels_of(replica), state(replica)) if replica else None for replica in change)
+    if old == new or (services := hub.find(of(ModelService))) is None:
         return
-    lacking = services.keys_by("lacking", key_of(change.latest).namespace)
-    for one in filter(None, change) if lacking else ():
-        yield from (key for key in _selecting_it(one, services) if key in lacking)
+    waiting = services.keys_by("lacking", key_of(change.latest).namespace)
+    for replica in filter(None, change) if waiting else ():
+        yield from (key for key in _find_selecting_services(replica, services) if key in waiting)
 
 
-def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
-    """The services that select an endpoint, or did, when what routes are made of has changed."""
+def _map_from_endpoint(change: Change, hub: Cluster) -> Iterator[Key]:
+    """Yield the services that select an endpoint, or did, if a field that routes depend on has changed."""
     services = hub.find(of(ModelService))
-    if services is None or (change.old and change.new and _routed(change.old) == _routed(change.new)):
+    if services is None or (
+        change.old and change.new and _get_relevant_fields(change.old) == _get_relevant_fields(change.new)
+    ):
         return
     if not (change.old and change.new) or labels_of(change.old) != labels_of(change.new):
-        yield from _without_replicas(services.by("lacking", key_of(change.latest).namespace), hub)
+        yield from _find_without_replicas(services.by("lacking", key_of(change.latest).namespace), hub)
     for endpoint in filter(None, change):
-        yield from _selecting_it(endpoint, services)
+        yield from _find_selecting_services(endpoint, services)
 
 
-def _selecting_it(one: Manifest, services: Informer) -> Iterator[Key]:
-    """The services that select an object by its labels."""
+def _find_selecting_services(one: Manifest, services: Informer) -> Iterator[Key]:
+    """Yield the services that select an object by its labels."""
     carried = labels_of(one).items()
-    for place in _labelled(one):
-        for service in services.by("selecting", place):
-            asked = tuple(_asked_for(service))
-            if len(asked) > MANY or any(wanted.items() <= carried for wanted in asked):
+    for index_key in _index_labels(one):
+        for service in services.by("selecting", index_key):
+            selectors = tuple(_list_selectors(service))
+            if len(selectors) > MANY or any(selector.items() <= carried for selector in selectors):
                 yield key_of(service)
 
 
-def _without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Key]:
-    """Those that tell of what else there is, as no replicas have their labels; and all that are too many to look at."""
-    replicas, left = hub.find(of(ModelReplica)), WORK
+def _find_without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Key]:
+    """Yield the services whose selectors match no replica, so that their status shows endpoints' labels.
+
+    Services beyond the limit of replicas to scan are included.
+    """
+    replicas, budget = hub.find(of(ModelReplica)), WORK
     for service in services:
         key = key_of(service)
-        for wanted in _asked_for(service) if left > 0 else ():
-            places = [(key.namespace, *label) for label in wanted.items()] or [(key.namespace,)]
-            near = sorted((replicas.keys_by("labelled", place) if replicas else () for place in places), key=len)
-            left -= 1 + len(near[0])
-            if any(all(one in others for others in near[1:]) for one in near[0]):
+        for selector in _list_selectors(service) if budget > 0 else ():
+            places = [(key.namespace, *label) for label in selector.items()] or [(key.namespace,)]
+            candidates = sorted(
+                (replicas.keys_by("labelled", index_key) if replicas else () for index_key in places), key=len
+            )
+            budget -= 1 + len(candidates[0])
+            if any(all(replica_key in other_keys for other_keys in candidates[1:]) for replica_key in candidates[0]):
                 break
         else:
             yield key
 
 
-def _routed(endpoint: Manifest) -> tuple[object, ...]:
+def _get_relevant_fields(endpoint: Manifest) -> tuple[object, ...]:
+    """Return the fields of an endpoint that services depend on."""
     terminating, status = is_terminating(endpoint), endpoint.get("status", {})
-    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), _refused(endpoint)
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), _get_rejection(endpoint)
 
 
-def _refused(endpoint: Manifest) -> str:
-    """Why nothing leads there, where waiting does not help."""
-    said = condition(endpoint, RoutingReady.__name__)
-    return said.message if said.reason == RoutingReady.INVALID_URL.reason else ""
+def _get_rejection(endpoint: Manifest) -> str:
+    """Return the message of an endpoint with an invalid URL; empty for any other."""
+    routing_ready = condition(endpoint, RoutingReady.__name__)
+    return routing_ready.message if routing_ready.reason == RoutingReady.INVALID_URL.reason else ""
 
 
-def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
-    """All services, when they are to be reached in another way."""
+def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Return all services, if a field of the hub gateway that they depend on has changed."""
     if key_of(change.latest) != GATEWAY:
         return ()
-    return everyone(of(ModelService))(change, hub) if _front(change.old) != _front(change.new) else ()
+    return (
+        everyone(of(ModelService))(change, hub)
+        if _get_gateway_fields(change.old) != _get_gateway_fields(change.new)
+        else ()
+    )
 
 
 def _on_signing(change: Change, hub: Cluster) -> Iterable[Key]:
-    """All services, when something else signs where the key service is asked."""
+    """Return all services, if the key that signs paths of the key service has changed."""
     if key_of(change.latest) != PATHS or signing_of(change.old) == signing_of(change.new):
         return ()
     return everyone(of(ModelService))(change, hub)
 
 
-def _front(gateway: Manifest | None) -> tuple[object, ...] | None:
+def _get_gateway_fields(gateway: Manifest | None) -> tuple[object, ...] | None:
+    """Return the fields of the hub gateway that services depend on."""
     if gateway is None:
         return None
     spec, status = gateway["spec"], gateway.get("status", {})

@@ -1,13 +1,13 @@
-"""The key service: tells the hub's gateway whether a request carries one of a ModelService's keys.
+"""The key service: answers the hub's gateway whether a request has one of a ModelService's API keys.
 
-It is a process of its own, so that requests are answered while the operator is not there. It reads the Secrets itself,
-by name, when it is asked, and keeps hashes of what it read for a second: so a change counts within two. While the API
-server says nothing at all the last that it said holds, as nobody can change a Secret then; what was never read is
-refused. An API server that goes on to answer others is there: then what it last said of a Secret holds for a few
-seconds more and no longer, whoever keeps it, or us, busy.
+It is a separate process, so that requests are served while the operator is not running. It reads the Secrets by name on
+demand and caches their hashes for a second, so a change takes effect within two. While the API server does not respond
+at all, the last content stays valid, since no Secret can change then; Secrets that were never read are rejected. While
+the API server responds to other reads, a Secret's last content stays valid for a few seconds only, whatever delays its
+own read.
 
-What a Secret may hold, and what is asked about one namespace at a time, is bounded: a tenant's Secrets keep nobody
-else's requests waiting.
+The size of Secrets and the parallel reads per namespace are limited, so that one tenant's Secrets do not delay other
+tenants' requests.
 """
 
 from __future__ import annotations
@@ -37,66 +37,76 @@ from modelplane_operator.routing.service import api_keys
 from modelplane_operator.routing.service.probe import MISSING_KEY
 
 FRESH: Final = 1.0
-PATIENCE: Final = 1.0  # with the API server; the two are how late a change counts
-MOST: Final = 10_000  # Secrets that are remembered
-MOST_DIGESTS: Final = 200_000  # of all of them: some 30 MB
-OVERDUE: Final = 10.0  # how long the last word holds although the server answers others
-OLDEST: Final = 3600.0  # and although it answers nobody
-OF_A_NAMESPACE: Final = 4  # Secrets of one that are read at the same time
+PATIENCE: Final = 1.0  # timeout of reads; a change takes effect within FRESH + PATIENCE
+MOST: Final = 10_000  # Secrets in the cache
+MOST_DIGESTS: Final = 200_000  # for all Secrets: some 30 MB
+OVERDUE: Final = 10.0  # how long the last content is valid while the server responds to other reads
+OLDEST: Final = 3600.0  # and while it responds to none
+OF_A_NAMESPACE: Final = 4  # parallel reads of one namespace's Secrets
 LIMITS: Final = replace(OF_HUB, answer=256 * KIB)
-"""Four times what a Secret of keys may have: the metadata are the rest. More than that is not even parsed."""
+"""Four times the limit for a Secret of keys, which leaves room for metadata. Larger responses are not parsed."""
 _PROBE: Final = "/healthz"
 
 log = structlog.get_logger(__name__)
 
 
 class UnknownKeysError(Exception):
-    """A Secret could not be read, and never was."""
+    """A Secret could not be read, and there is no earlier content."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
+    """One read of a Secret."""
+
     at: float
-    """When it was tried."""
+    """The time of the read."""
     digests: frozenset[bytes] | None
-    """None: it could not be read, and never was, or too long ago."""
+    """Hashes of the keys; None if it could not be read and no earlier content is valid."""
     told: float
-    """When the server last said so."""
+    """The time of the last successful read."""
     failing: float | None = None
-    """Since when it says nothing of it."""
+    """The time since which reads have failed."""
 
 
 @dataclass(slots=True)
 class Keyring:
-    """Hashes of the keys in Secrets, as they were a second ago at most."""
+    """Hashes of the keys in Secrets, at most a second old."""
 
     kube: Kube
     now: Callable[[], float]
     _known: OrderedDict[Key, _Reading] = field(default_factory=OrderedDict[Key, _Reading], init=False)
+    """The last reading of each Secret, oldest first."""
     _asking: dict[Key, asyncio.Lock] = field(default_factory=dict[Key, asyncio.Lock], init=False)
+    """Locks by Secret, for reads that are running."""
     _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary[str, asyncio.Semaphore], init=False
     )
+    """Limits of parallel reads, by namespace."""
     _digests: int = field(default=0, init=False)
+    """The number of hashes in all readings."""
     _answered: float = field(default=float("-inf"), init=False)
-    """When the server last said anything, of whichever Secret."""
+    """The time of the server's last response for any Secret."""
     _silent: bool = field(default=False, init=False)
-    """Whether it said nothing when it was last asked."""
+    """True if the last read got no response."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _signing: tuple[str, datetime | None] | None = field(default=None, init=False, repr=False)
-    """What paths are signed by, and until when others are answered; None while that was never read."""
+    """The key that signs paths and the end of unsigned paths; None while it was never read."""
     _looked: float = field(default=float("-inf"), init=False)
+    """The time of the last read of the signing key."""
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def secrets_at(self, path: str) -> tuple[Key, ...] | None:
-        """The Secrets that a path names; None when the operator has not written it, and raises UnknownKeysError."""
-        signing, until = await self._signed_by()
+        """Return the Secrets that a path names; None if the path must be signed and is not.
+
+        Raises UnknownKeysError if the signing key was never read.
+        """
+        signing, until = await self._read_signing()
         if until is not None and datetime.now(UTC) >= until and not api_keys.is_signed(path, signing):
             return None
         return api_keys.secrets_at(path, signing)
 
-    async def _signed_by(self) -> tuple[str, datetime | None]:
-        """What was last said of the Secret that signs, a second ago at most while the server answers."""
+    async def _read_signing(self) -> tuple[str, datetime | None]:
+        """Return the signing key and the end of unsigned paths, at most a second old while the server responds."""
         async with self._looking:
             if self.now() - self._looked >= FRESH:
                 try:
@@ -107,115 +117,122 @@ class Keyring:
                     if so_far := self._repeats.worth((api_keys.PATHS, type(error))):
                         log.warning("what signs paths not read", error=type(error).__name__, so_far=so_far)
                     if isinstance(error, Forbidden) and self._signing is None:
-                        self._signing = "", None  # an answer: nothing is signed here
+                        self._signing = "", None  # a valid response: no path is signed here
                 self._looked = self.now()
         if self._signing is None:
             raise UnknownKeysError(api_keys.PATHS)
         return self._signing
 
     async def allows(self, key: str, secrets: Sequence[Key]) -> bool:
-        """Whether one of the Secrets holds the key; raises UnknownKeysError when that cannot be known."""
-        found = await asyncio.gather(*map(self._find, secrets), return_exceptions=True)
-        if any(api_keys.matches(key, one) for one in found if not isinstance(one, BaseException)):
+        """True if one of the Secrets holds the key.
+
+        Raises UnknownKeysError if a Secret could not be read and no other has the key.
+        """
+        results = await asyncio.gather(*map(self._find, secrets), return_exceptions=True)
+        if any(api_keys.matches(key, result) for result in results if not isinstance(result, BaseException)):
             return True
-        for one in found:
-            if isinstance(one, BaseException):
-                raise one
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
         return False
 
     async def _find(self, secret: Key) -> frozenset[bytes]:
+        """Return the hashes of a Secret, from the cache or by a read."""
         lock = self._asking.setdefault(secret, asyncio.Lock())
         try:
-            async with lock:  # many who ask at once are one question
-                known = self._known.get(secret)
-                if known is None or self.now() - known.at >= FRESH:
-                    known = await self._read(secret, known)
-                    self._keep(secret, known)
-                if known.digests is None:
+            async with lock:  # concurrent callers share one read
+                reading = self._known.get(secret)
+                if reading is None or self.now() - reading.at >= FRESH:
+                    reading = await self._read(secret, reading)
+                    self._keep(secret, reading)
+                if reading.digests is None:
                     raise UnknownKeysError(secret)
-                return known.digests
+                return reading.digests
         finally:
             if not lock.locked():
                 self._asking.pop(secret, None)
 
     def _keep(self, secret: Key, reading: _Reading) -> None:
-        """Remember a reading, and forget those that nobody has asked for in the longest time."""
-        before = self._known.pop(secret, None)
+        """Cache a reading, and drop the least recently used ones beyond the limits."""
+        old = self._known.pop(secret, None)
         self._known[secret] = reading
-        self._digests += len(reading.digests or ()) - len((before and before.digests) or ())
+        self._digests += len(reading.digests or ()) - len((old and old.digests) or ())
         while len(self._known) > MOST or self._digests > MOST_DIGESTS or self._is_old():
             _, oldest = self._known.popitem(last=False)
             self._digests -= len(oldest.digests or ())
 
     def _is_old(self) -> bool:
-        """Whether the reading that is the oldest can be of no use to anybody."""
+        """True if the oldest reading is too old to be valid."""
         return next(iter(self._known.values())).at < self.now() - OLDEST
 
-    async def _read(self, secret: Key, known: _Reading | None) -> _Reading:
-        began = self.now()
-        turn = self._turns.setdefault(secret.namespace, asyncio.Semaphore(OF_A_NAMESPACE))
+    async def _read(self, secret: Key, last: _Reading | None) -> _Reading:
+        """Read a Secret; on failure, return the last content as long as it is valid."""
+        started_at = self.now()
+        semaphore = self._turns.setdefault(secret.namespace, asyncio.Semaphore(OF_A_NAMESPACE))
         try:
-            async with asyncio.timeout(PATIENCE), turn:
+            async with asyncio.timeout(PATIENCE), semaphore:
                 manifest = await self.kube.find(SECRET, secret)
-        except (Forbidden, Misbehaving) as error:  # an answer: nothing of it counts
+        except (Forbidden, Misbehaving) as error:  # a valid response: the Secret has no keys
             if so_far := self._repeats.worth((secret, type(error))):
                 log.warning("Secret not taken", secret=str(secret), error=type(error).__name__, so_far=so_far)
-            self._heard(began)
-            return _Reading(began, frozenset(), began)
+            self._on_response(started_at)
+            return _Reading(started_at, frozenset(), started_at)
         except (ClientError, TimeoutError) as error:
-            reading = self._unread(known, began)
-            held = reading.digests is not None
-            tell = log.debug if self._silent else log.warning
-            tell("Secrets not read", secret=str(secret), error=type(error).__name__, known=held)
+            reading = self._keep_last(last, started_at)
+            is_valid = reading.digests is not None
+            log_method = log.debug if self._silent else log.warning
+            log_method("Secrets not read", secret=str(secret), error=type(error).__name__, known=is_valid)
             self._silent = True
             return reading
-        self._heard(began)
-        return _Reading(began, api_keys.digests(manifest) if manifest else frozenset(), began)
+        self._on_response(started_at)
+        return _Reading(started_at, api_keys.digests(manifest) if manifest else frozenset(), started_at)
 
-    def _heard(self, began: float) -> None:
-        self._answered = max(self._answered, began)
+    def _on_response(self, started_at: float) -> None:
+        """Record a response of the server."""
+        self._answered = max(self._answered, started_at)
         if self._silent:
             log.info("Secrets read again")
         self._silent = False
 
-    def _unread(self, known: _Reading | None, began: float) -> _Reading:
-        """The last word on a Secret of which the server says nothing now, as long as that may hold."""
-        now = self.now()  # from the end on: or each who waits would wait for an answer of his own
-        if known is None:
-            return _Reading(now, None, began, began)
-        failing = began if known.failing is None else known.failing
-        holds = now - known.told <= OLDEST and self._answered - failing <= OVERDUE
-        return _Reading(now, known.digests if holds else None, known.told, failing)
+    def _keep_last(self, last: _Reading | None, started_at: float) -> _Reading:
+        """Return a reading with the last content, as long as that may be used."""
+        now = self.now()  # after the timeout, so that waiting callers use this result instead of reading again
+        if last is None:
+            return _Reading(now, None, started_at, started_at)
+        failing = started_at if last.failing is None else last.failing
+        is_valid = now - last.told <= OLDEST and self._answered - failing <= OVERDUE
+        return _Reading(now, last.digests if is_valid else None, last.told, failing)
 
 
-def _refusal(status: int, message: str, code: str) -> web.Response:
-    """An error as OpenAI's API says it, which clients can show."""
+def _build_error(status: int, message: str, code: str) -> web.Response:
+    """Return an error in the format of OpenAI's API, which clients can show."""
     body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
     return web.json_response(body, status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else {})
 
 
 def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextManager[None]:
-    """Answer while the block runs; raises OSError when the address is taken."""
+    """Answer requests while the block runs; raises OSError if the address is in use."""
 
     async def answer(request: web.Request) -> web.Response:
+        """Answer one request of the gateway: 200 if a key is valid, else an error."""
         if request.raw_path == _PROBE:
             return web.Response(text="ok\n")
         if not request.raw_path.startswith(api_keys.PREFIX):
-            return _refusal(403, "There is nothing here.", "not_found")
+            return _build_error(403, "There is nothing here.", "not_found")
         keys = api_keys.keys_of(request.headers)
         if not keys:
-            how = "send Authorization: Bearer KEY, or x-api-key: KEY"
-            return _refusal(401, f"This model needs a key: {how}.", MISSING_KEY)
+            remedy = "send Authorization: Bearer KEY, or x-api-key: KEY"
+            return _build_error(401, f"This model needs a key: {remedy}.", MISSING_KEY)
         try:
             secrets = await keyring.secrets_at(request.raw_path.partition("?")[0])
             if secrets is None:
-                return _refusal(403, "There is nothing here.", "not_found")
+                return _build_error(403, "There is nothing here.", "not_found")
             for key in keys:
                 if await keyring.allows(key, secrets):
                     return web.Response()
         except UnknownKeysError:
-            return _refusal(503, "API keys cannot be checked at the moment: try again.", "keys_unavailable")
-        return _refusal(401, "This API key is not one of this model's.", "invalid_api_key")
+            return _build_error(503, "API keys cannot be checked at the moment: try again.", "keys_unavailable")
+        return _build_error(401, "This API key is not one of this model's.", "invalid_api_key")
 
     app = web.Application()
     app.router.add_route("*", "/{any:.*}", answer)
@@ -223,7 +240,7 @@ def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextMa
 
 
 async def run(listen: tuple[str, int], access: Access) -> None:
-    """Answer until a signal tells to stop."""
+    """Answer requests until a signal arrives."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)

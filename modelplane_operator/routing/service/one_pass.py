@@ -1,6 +1,6 @@
-"""The rules of a service in the Gateway API's own words: a path is rewritten, and headers set, for each backend.
+"""Render a service's rules for gateways that rewrite paths and set headers for each backend.
 
-`two_passes.py` is for gateways that do so for a whole rule alone.
+`two_passes.py` is for gateways that do so for a full rule only.
 """
 
 from __future__ import annotations
@@ -13,36 +13,38 @@ from modelplane_operator.routing.service.api_keys import withheld
 from modelplane_operator.routing.service.hops import marked
 from modelplane_operator.routing.service.weights import BackendGroup, Target, WeightedEndpoint, fitted
 
-PORT = 80  # of Services of ours that lead to no endpoint
+PORT = 80  # port of the operator's Services without endpoints
 
 
 def rules(
     service: Key, groups: Sequence[BackendGroup], *, relay_port: int, mark: str = "", guarded: bool = False
 ) -> Iterator[Manifest]:
-    """The rules of a service, the one that clients meet first; the others are for groups of its endpoints."""
-    return (_rule(service, group, relay_port, mark=mark, guarded=guarded) for group in groups)
+    """Yield the rules of a service: first the one for clients, then those for groups of its endpoints."""
+    return (_render_rule(service, group, relay_port, mark=mark, guarded=guarded) for group in groups)
 
 
 def fallback(service: Key) -> Manifest:
-    """What a rule without backends leads to."""
-    return _reference(names.service_route(*service), PORT, 1)
+    """Return the backend of a rule without other backends."""
+    return _build_reference(names.service_route(*service), PORT, 1)
 
 
-def _rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
+def _render_rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
+    """Return the rule of a group."""
     weights = fitted([member.weight for member in group.members])
-    unchanged = names.service_path(*service) if group.number else None  # the path of a group is nothing to its members
+    # members of a group get the path without the group's part
+    unchanged = names.service_path(*service) if group.number else None
     backends = [
-        _backend(service, *each, relay_port, unchanged=unchanged, mark=mark, guarded=guarded)
-        for each in zip(group.members, weights, strict=True)
+        _render_backend(service, *weighted_member, relay_port, unchanged=unchanged, mark=mark, guarded=guarded)
+        for weighted_member in zip(group.members, weights, strict=True)
     ]
     return {
         "matches": [{"path": {"type": "PathPrefix", "value": names.service_path(*service, group.number)}}],
         "backendRefs": backends or [fallback(service)],
-        "timeouts": {"request": "0s"},  # none: answers may stream for as long as they like
+        "timeouts": {"request": "0s"},  # no timeout: responses may stream for any time
     }
 
 
-def _backend(
+def _render_backend(
     service: Key,
     member: WeightedEndpoint | BackendGroup,
     weight: int,
@@ -52,41 +54,43 @@ def _backend(
     mark: str,
     guarded: bool,
 ) -> Manifest:
+    """Return one backend of a rule: an endpoint, or a group by way of the gateway itself."""
     if isinstance(member, BackendGroup):
-        rewrite = _replaced(names.service_path(*service, member.number))
+        rewrite = _build_path_rewrite(names.service_path(*service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
-        return {**_reference(names.service_relay(*service), relay_port, weight), "filters": filters}
-    reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
-    filters = [*_rewrites(member.target, unchanged), *_headers(member.target, mark=mark, guarded=guarded)]
+        return {**_build_reference(names.service_relay(*service), relay_port, weight), "filters": filters}
+    reference = _build_reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
+    filters = [*_build_rewrites(member.target, unchanged), *_build_headers(member.target, mark=mark, guarded=guarded)]
     return {**reference, **({"filters": filters} if filters else {})}
 
 
-def _reference(name: str, port: int, weight: int) -> Manifest:
+def _build_reference(name: str, port: int, weight: int) -> Manifest:
     return {"group": "", "kind": "Service", "name": name, "port": port, "weight": weight}
 
 
-def _rewrites(target: Target, unchanged: str | None) -> Iterator[Manifest]:
-    """The path that the endpoint wants, and its own name: providers tell their sites apart by it."""
+def _build_rewrites(target: Target, unchanged: str | None) -> Iterator[Manifest]:
+    """Yield the rewrite of the path and host; providers select a site by the host name."""
     path = unchanged if target.path is None else target.path
     rewrite = {
         **({"hostname": target.name} if target.name else {}),
-        **(_replaced(path) if path is not None else {}),
+        **(_build_path_rewrite(path) if path is not None else {}),
     }
     if rewrite:
         yield {"type": "URLRewrite", "urlRewrite": rewrite}
 
 
-def _replaced(path: str) -> Manifest:
+def _build_path_rewrite(path: str) -> Manifest:
+    """Return the replacement of the matched prefix."""
     return {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}}
 
 
-def _headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
-    """The endpoint's own credentials, and never the client's beside them."""
+def _build_headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
+    """Yield the endpoint's own credentials, and the removal of the client's."""
     header = target.header
     added = [{"name": header.name, "value": header.value}] if header else []
     changes = {
         "set": [*added, *([marked(mark)] if mark and target.unproven else [])],
         "remove": withheld(header.name if header else None, guarded=guarded),
     }
-    if kept := {change: those for change, those in changes.items() if those}:
-        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": kept}
+    if non_empty := {change: headers for change, headers in changes.items() if headers}:
+        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": non_empty}

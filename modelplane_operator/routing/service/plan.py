@@ -1,6 +1,6 @@
-"""What routes a ModelService needs, and what can be said of them.
+"""Plan the routes of a ModelService, and its status.
 
-The route and the address stay whatever becomes of the endpoints: a client then gets a 503, which it tries again.
+The route and the address stay even without endpoints: clients then get a 503, which they retry.
 """
 
 from __future__ import annotations
@@ -51,333 +51,378 @@ from modelplane_operator.routing.service.selection import Neighbours, why_none
 from modelplane_operator.routing.service.weights import Target, WeightedEndpoint, fitted, selected, weighted
 
 KIND = ModelService.definition.kind
-NAMED = 3  # how many of a kind a message names
-NO_PATH = r"[^!-\[\]-~]"  # what admission refuses in a path, for those that were stored before it did
+NAMED = 3  # the number of items of a kind in a message
+NO_PATH = r"[^!-\[\]-~]"  # rejected by admission too; for paths that were stored before
 JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
-"""What the gateway says something of, and which conditions have to be true."""
+"""Types on which the gateway reports, with the conditions that must be true."""
 
 Groups = Sequence[Sequence[ModelEndpoint]]
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A service and what surrounds it."""
+    """A service with its observed objects and surroundings."""
 
     service: ModelService
     endpoints: tuple[ModelEndpoint, ...]
-    """Those of its namespace that its selectors match."""
+    """The endpoints in its namespace that match its selectors."""
     secrets: Mapping[str, Manifest]
-    """By name, the Secrets that exist of those that the endpoints' credentials and `auth` name."""
+    """The existing Secrets that the endpoints' credentials and `auth` reference, by name."""
     gateway: InferenceGateway | None
-    """The one that models are served through."""
+    """The InferenceGateway through which models are served."""
     children: tuple[Manifest, ...]
     recheck: float
-    """After how many seconds the Secrets are worth another look."""
+    """Seconds until the Secrets are read again."""
     now: datetime
     keys: tuple[str, int] = KEYS
     """Host and port of the key service."""
     forbidden: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By name, the Secrets that the operator may not read, and what the API server says."""
+    """The API server's message for each Secret that the operator may not read, by name."""
     hub: str = ""
-    """The uid of kube-system, which no other hub has; empty while that is not known."""
+    """The uid of kube-system, which identifies the hub; empty while it is unknown."""
     asked: Checked[GatewayAnswer] | None = None
-    """What requests through the gateway meet with; None where none are sent."""
+    """The results of requests through the gateway; None where none are sent."""
     near: Neighbours | None = None
-    """What there is in its namespace, for a service that selects no endpoint."""
+    """The objects in its namespace, if the service selects no endpoint."""
     replicas: Mapping[Key, Manifest] = field(default_factory=dict[Key, Manifest])
-    """Those that the endpoints lead to."""
+    """The replicas to which the endpoints lead."""
     signing: str = field(default="", repr=False)
-    """What signs where the key service is asked; empty while that is not there."""
+    """The key that signs paths of the key service; empty while there is none."""
 
     @property
     def door(self) -> HubGateway:
+        """The settings of the hub gateway for this service."""
         return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "", self.signing)
 
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """An endpoint that gets no requests, and why."""
+    """An endpoint that gets no requests, with the reason."""
 
     endpoint: Key
     lack: str
-    """Why, in words that follow a number of endpoints."""
+    """The reason, in words that follow a number of endpoints."""
     detail: str = ""
-    """What there is to say of this one alone."""
+    """Details for this endpoint only."""
 
 
 def plan(seen: Observed) -> Plan:
-    """Route requests to the endpoints that can be used, by the weights of their entries."""
+    """Return the plan that routes requests to the usable endpoints, by the weights of their entries."""
     service = seen.service
     if service.metadata.deletion_timestamp:
-        known = service.status or ModelServiceStatus()
+        last_status = service.status or ModelServiceStatus()
         terminating = Ready.DELETING.condition(seen.now, message="The route of the service goes with it")
-        return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
-    groups = selected(service, [one for one in seen.endpoints if not one.metadata.deletion_timestamp])
-    found = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
-    targets = {key: target for key, target in found.items() if isinstance(target, Target)}
-    lacking = [target for target in found.values() if isinstance(target, Unusable)]
-    shared = weighted(service, groups, targets)
-    wanted = render_model_service(service, shared, seen.door)
-    # Who asks for keys by default, and which gateway answers, only an InferenceGateway says: until there is one again,
-    # routes and guards stay as they are, and nothing is opened.
-    unwanted = prune(seen.children, wanted, owner=service.metadata.uid or "")
-    asked = guards_in(seen.children)  # Traefik answers none of a route whose guard is gone before it
-    gone = (one for one in unwanted if one.type != MIDDLEWARE or one.key.name not in asked)
-    steps = (*map(Apply, wanted), *gone)
+        return Plan(status=last_status.model_copy(update={"conditions": (terminating,)}))
+    groups = selected(service, [item for item in seen.endpoints if not item.metadata.deletion_timestamp])
+    results = {endpoint.key: _find_target(endpoint, seen) for group in groups for endpoint in group}
+    targets = {key: target for key, target in results.items() if isinstance(target, Target)}
+    unusable = [target for target in results.values() if isinstance(target, Unusable)]
+    routed = weighted(service, groups, targets)
+    desired = render_model_service(service, routed, seen.door)
+    # The default for API keys and the data plane are only in an InferenceGateway: without one, routes and guards stay
+    # as they are, and nothing is opened.
+    obsolete = prune(seen.children, desired, owner=service.metadata.uid or "")
+    used_guards = guards_in(seen.children)  # Traefik rejects all requests of a route whose guard is deleted first
+    removals = (item for item in obsolete if item.type != MIDDLEWARE or item.key.name not in used_guards)
+    steps = (*map(Apply, desired), *removals)
     steps = steps if seen.gateway else ()
     secrets = asked_of(service, seen.door.auth) or any(e.spec.credentials for group in groups for e in group)
-    return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secrets else None)
+    return Plan(steps, _build_status(seen, groups, routed, unusable, desired), seen.recheck if secrets else None)
 
 
-def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
-    """How requests reach an endpoint: by what it publishes, which outlives a URL that cannot be used.
+def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:
+    """Return how requests reach an endpoint, or why it is unusable.
 
-    And by nothing else: the operator has looked at that, and knows that a replica's endpoint leads to that replica.
+    Only the published routing is used, as the operator has validated it: a replica's endpoint leads to that replica. It
+    outlives a URL that became invalid.
     """
-    routing = _published(endpoint, seen.children)
+    routing = _find_published(endpoint, observed.children)
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
     if routing is None or not isinstance(backend, Backend):
-        said = next((one for one in endpoint.conditions if one.type == Routed.__name__), None)
-        if said is not None and said.reason == Routed.INVALID_URL.reason:  # nothing comes of waiting
-            return Unusable(endpoint.key, "with a URL that cannot be used", said.message or "")
+        routing_ready = next((item for item in endpoint.conditions if item.type == Routed.__name__), None)
+        # waiting does not help
+        if routing_ready is not None and routing_ready.reason == Routed.INVALID_URL.reason:
+            return Unusable(endpoint.key, "with a URL that cannot be used", routing_ready.message or "")
         return Unusable(endpoint.key, "waiting for Backend")
-    if seen.gateway and backend.host in hosts_of(seen.gateway):
+    if observed.gateway and backend.host in hosts_of(observed.gateway):
         return Unusable(endpoint.key, "that would lead back to this hub's own gateway")
     path, name = routing.rewrite_path, asked_name(routing.hostname, backend)
-    if len(path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
+    if len(path or "") > LONGEST_PATH:  # or the API server would reject the route with all endpoints
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
-    if re.search(NO_PATH, path or ""):  # with it Envoy would refuse the routes of everybody
+    if re.search(NO_PATH, path or ""):  # or Envoy would reject all routes of the hub
         return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters, or with a `\\`")
     if name and not re.fullmatch(SUBDOMAIN, name):
         return Unusable(endpoint.key, "with a hostname that is none")
-    inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
-    if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
+    is_internal = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
+    if is_internal and path != replica_prefix(endpoint.key):  # a user who may write the status could set this
         return Unusable(endpoint.key, "with the way to a replica that is not its own")
-    # Nobody proves by http to be the gateway of a cluster, which may tell any place: one of the hub gateway's, say.
+    # By http the backend does not prove to be a cluster's gateway, and the cluster may have reported any address, the
+    # hub gateway's included.
     credentials, unproven = endpoint.spec.credentials, backend.scheme == "http" or routing.leads_to == "Outside"
     if credentials is None:
         return Target(backend, path=path, name=name, unproven=unproven)
-    header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
+    header = read_credentials(credentials, observed.secrets.get(credentials.secret_ref.name))
     if isinstance(header, NoHeader):
-        named = credentials.secret_ref.name
-        refused = f"Secret {named} may not be read: {seen.forbidden[named]}" if named in seen.forbidden else ""
-        return Unusable(endpoint.key, "without credentials", refused or header.message)
+        secret_name = credentials.secret_ref.name
+        rejection = (
+            f"Secret {secret_name} may not be read: {observed.forbidden[secret_name]}"
+            if secret_name in observed.forbidden
+            else ""
+        )
+        return Unusable(endpoint.key, "without credentials", rejection or header.message)
     return Target(backend, header, path, name, unproven=unproven)
 
 
-def _published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> EndpointRouting | None:
-    """How routes refer to an endpoint, as the operator has looked at it."""
+def _find_published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> EndpointRouting | None:
+    """Return the routing of an endpoint that the operator has validated; None if there is none."""
     status = endpoint.status
     routing = status.routing if status else None
     if status is None or routing is None or routing.observed_generation is not None:
         return routing
-    # An operator of before published less. The rest of what it looked at is in the spec, unless that was edited since.
-    looked_at = next((one.observed_generation for one in status.conditions if one.type == Routed.__name__), None)
-    if looked_at != endpoint.metadata.generation:
-        return _as_written(endpoint, routing, children)
+    # Older versions published less. The spec has the other fields, unless it was edited since.
+    validated_generation = next(
+        (item.observed_generation for item in status.conditions if item.type == Routed.__name__), None
+    )
+    if validated_generation != endpoint.metadata.generation:
+        return _find_routing_in_use(endpoint, routing, children)
     spec = endpoint.spec
     return routing.model_copy(update={"rewrite_path": spec.rewrite_path, "hostname": spec.hostname})
 
 
-def _as_written(
+def _find_routing_in_use(
     endpoint: ModelEndpoint, routing: EndpointRouting, children: Iterable[Manifest]
 ) -> EndpointRouting | None:
-    """How the last route refers to an endpoint that nobody looks at again until its pause ends; None without one.
+    """Return the routing in the last route of a paused endpoint, until its pause ends; None without such a route.
 
-    By https alone: an older operator's routes followed edits of it, and by http one may lead to another's replica.
+    Only for https: with older versions routes followed edits of the endpoint, and by http one may lead to another
+    tenant's replica.
     """
     paused = endpoint.metadata.annotations.get(labels.PAUSED) == "true"
     if not paused or not (routing.url or "").startswith("https:"):
         return None
     backend = names.endpoint_backend(*endpoint.key)
-    rules = (rule for one in children if type_of(one) == HTTP_ROUTE for rule in entries(one, "spec", "rules"))
-    refs = (ref for rule in rules for ref in entries(rule, "backendRefs") if ref.get("name") == backend)
-    ref = next(refs, None)
-    if ref is None:
+    rules = (rule for item in children if type_of(item) == HTTP_ROUTE for rule in entries(item, "spec", "rules"))
+    references = (
+        reference for rule in rules for reference in entries(rule, "backendRefs") if reference.get("name") == backend
+    )
+    reference = next(references, None)
+    if reference is None:
         return None
-    rewrites = [section(one, "urlRewrite") for one in entries(ref, "filters") if "urlRewrite" in one]
-    path = next((section(one, "path").get("replacePrefixMatch") for one in rewrites), None)
-    hostname = next((one.get("hostname") for one in rewrites), None)
+    rewrites = [section(item, "urlRewrite") for item in entries(reference, "filters") if "urlRewrite" in item]
+    path = next((section(item, "path").get("replacePrefixMatch") for item in rewrites), None)
+    hostname = next((item.get("hostname") for item in rewrites), None)
     return routing.model_copy(update={"rewrite_path": path, "hostname": hostname})
 
 
-def _status(
-    seen: Observed,
+def _build_status(
+    observed: Observed,
     groups: Groups,
-    shared: Sequence[WeightedEndpoint],
-    lacking: Sequence[Unusable],
-    wanted: Sequence[Manifest],
+    routed: Sequence[WeightedEndpoint],
+    unusable: Sequence[Unusable],
+    desired: Sequence[Manifest],
 ) -> ModelServiceStatus:
-    models = models_url(seen.gateway) if seen.gateway else None
-    resolved, told = _resolved(seen, groups, lacking)
-    routing, routed = _routing(seen, shared, wanted, models=models)
-    answers = _answers(seen, routed=routing.status == "True")
-    auth = _auth(seen, answers)
-    short = _short(seen.service, groups, shared) or (told if lacking else "")
-    judged = [
-        reason.condition(seen.now, message=message)
-        for reason, message in ((resolved, told), (routing, routed), *([auth] if auth else []))
+    """Return the status: address, weights, API routes and conditions."""
+    base_url = models_url(observed.gateway) if observed.gateway else None
+    resolved, resolved_message = _decide_resolved(observed, groups, unusable)
+    routing, routing_message = _decide_routing(observed, routed, desired, models=base_url)
+    answering_result = _decide_answering(observed, routed=routing.status == "True")
+    auth_result = _decide_auth(observed, answering_result)
+    partial_message = _describe_partial(observed.service, groups, routed) or (resolved_message if unusable else "")
+    conditions = [
+        reason.condition(observed.now, message=message)
+        for reason, message in (
+            (resolved, resolved_message),
+            (routing, routing_message),
+            *([auth_result] if auth_result else []),
+        )
     ]
-    asked = [answers[0].condition(seen.now, message=answers[1])] if answers else []
-    troubled = [one for one in judged if one.status != "True"]
-    silent = [one for one in asked if one.reason == Answering.NOT_ANSWERED.reason]
-    if routing.status != "True" and models is not None and not shared:
-        ready = not_ready(KIND, troubled[0], f"No endpoint can answer. {told}")
-    elif troubled:
-        ready = not_ready(KIND, troubled[-1])
-    elif silent:
-        ready = not_ready(KIND, silent[0], f"{silent[0].message}. {_unwell(shared) or routed}")
-    elif short:
-        ready = Ready.PARTIAL.condition(seen.now, message=short)
+    answering_conditions = (
+        [answering_result[0].condition(observed.now, message=answering_result[1])] if answering_result else []
+    )
+    not_true = [item for item in conditions if item.status != "True"]
+    not_answered = [item for item in answering_conditions if item.reason == Answering.NOT_ANSWERED.reason]
+    if routing.status != "True" and base_url is not None and not routed:
+        ready = not_ready(KIND, not_true[0], f"No endpoint can answer. {resolved_message}")
+    elif not_true:
+        ready = not_ready(KIND, not_true[-1])
+    elif not_answered:
+        ready = not_ready(
+            KIND,
+            not_answered[0],
+            f"{not_answered[0].message}. {_describe_not_ready(routed) or routing_message}",
+        )
+    elif partial_message:
+        ready = Ready.PARTIAL.condition(observed.now, message=partial_message)
     else:
-        reason, words = _ready(seen, answers, routed)
-        ready = reason.condition(seen.now, message=words)
-    replicas = [seen.replicas[share.endpoint.key] for share in shared if share.endpoint.key in seen.replicas]
-    each = zip(shared, fitted([share.weight for share in shared]), strict=True)
+        reason, ready_message = _decide_ready(observed, answering_result, routing_message)
+        ready = reason.condition(observed.now, message=ready_message)
+    replicas = [observed.replicas[member.endpoint.key] for member in routed if member.endpoint.key in observed.replicas]
+    weighted = zip(routed, fitted([member.weight for member in routed]), strict=True)
     return ModelServiceStatus(
-        endpoint_count=len(shared),
-        address=service_url(seen.service.key, models) if models else None,
-        endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
-        routes=api_routes(replicas, len(shared) - len(replicas)),
-        conditions=(*judged, *asked, ready),
+        endpoint_count=len(routed),
+        address=service_url(observed.service.key, base_url) if base_url else None,
+        endpoints=tuple(ResolvedEndpoint(name=entry.endpoint.key.name, weight=weight) for entry, weight in weighted)[
+            :LISTED
+        ],
+        routes=api_routes(replicas, len(routed) - len(replicas)),
+        conditions=(*conditions, *answering_conditions, ready),
     )
 
 
-def _unwell(shared: Sequence[WeightedEndpoint]) -> str:
-    """What the first of the endpoints that get requests and are not Ready says; empty when all of them are."""
-    for share in shared:
-        found = next((one for one in share.endpoint.conditions if one.type == Ready.__name__), None)
-        if found and found.status != "True":
-            return f"ModelEndpoint {share.endpoint.key.name} is not Ready: {found.message or found.reason}"
+def _describe_not_ready(routed: Sequence[WeightedEndpoint]) -> str:
+    """Return the message of the first routed endpoint that is not Ready; empty if all are."""
+    for member in routed:
+        ready = next((item for item in member.endpoint.conditions if item.type == Ready.__name__), None)
+        if ready and ready.status != "True":
+            return f"ModelEndpoint {member.endpoint.key.name} is not Ready: {ready.message or ready.reason}"
     return ""
 
 
-def _answers(seen: Observed, *, routed: bool) -> tuple[Answering, str] | None:
-    """Whether requests are answered; None where nobody asks, and nobody did."""
-    asked_before = any(one.type == Answering.__name__ for one in seen.service.conditions)
-    if not routed or seen.asked is None:
-        nowhere = Answering.ASKING, "Requests lead nowhere yet: see RoutingReady"
-        return nowhere if seen.asked or asked_before else None
-    return answering(seen.service, seen.asked, guarded=asked_of(seen.service, seen.door.auth) is not None)
+def _decide_answering(observed: Observed, *, routed: bool) -> tuple[Answering, str] | None:
+    """Return the reason and message of Answering; None if no requests are or were sent."""
+    asked_before = any(item.type == Answering.__name__ for item in observed.service.conditions)
+    if not routed or observed.asked is None:
+        no_route = Answering.ASKING, "Requests lead nowhere yet: see RoutingReady"
+        return no_route if observed.asked or asked_before else None
+    return answering(
+        observed.service, observed.asked, guarded=asked_of(observed.service, observed.door.auth) is not None
+    )
 
 
-def _ready(seen: Observed, answers: tuple[Answering, str] | None, routed: str) -> tuple[Ready, str]:
-    """Whether a service that has all of its routes is Ready: by whether it answers, if that can be known."""
-    reason, words = answers or (None, "")
+def _decide_ready(
+    observed: Observed, answering_result: tuple[Answering, str] | None, routing_message: str
+) -> tuple[Ready, str]:
+    """Return the reason and message of Ready for a fully routed service, by its responses if those are known."""
+    reason, message = answering_result or (None, "")
     match reason:
         case None | Answering.ANSWERED | Answering.KEY_ASKED:
-            return Ready.AVAILABLE, routed
+            return Ready.AVAILABLE, routing_message
         case Answering.GATEWAY_UNREACHABLE:
-            return Ready.AVAILABLE, f"{routed}; whether they are answered is not known. {words}"
+            return Ready.AVAILABLE, f"{routing_message}; whether they are answered is not known. {message}"
         case Answering.NOT_ANSWERED:
-            return Ready.CREATING, words
-        case Answering.ASKING if is_true(seen.service.conditions, Ready):
-            return Ready.AVAILABLE, routed
+            return Ready.CREATING, message
+        case Answering.ASKING if is_true(observed.service.conditions, Ready):
+            return Ready.AVAILABLE, routing_message
         case Answering.ASKING:
             return Ready.CREATING, "The gateway has accepted the route; no request through it was answered yet"
         case _:
             assert_never(reason)
 
 
-def _auth(seen: Observed, answers: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
-    """Whether all Secrets hold keys, and what keeps clients with theirs out; None where no key is asked for."""
-    wanted = asked_of(seen.service, seen.door.auth)
-    if wanted is None and seen.gateway is None:
-        return None  # what was known stays
-    if wanted is None:
-        known = seen.service.status.conditions if seen.service.status else ()
-        return (AuthReady.NOT_ASKED, "") if any(one.type == AuthReady.__name__ for one in known) else None
-    for name in wanted:
-        secret = seen.secrets.get(name)
-        if name in seen.forbidden:
-            return AuthReady.SECRET_FORBIDDEN, f"Secret {name} may not be read by the operator: {seen.forbidden[name]}"
+def _decide_auth(observed: Observed, answering_result: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
+    """Return the reason and message of AuthReady: the Secrets' content, and the key service; None without API keys."""
+    required = asked_of(observed.service, observed.door.auth)
+    if required is None and observed.gateway is None:
+        return None  # without an InferenceGateway, the condition stays as it is
+    if required is None:
+        conditions = observed.service.status.conditions if observed.service.status else ()
+        return (AuthReady.NOT_ASKED, "") if any(item.type == AuthReady.__name__ for item in conditions) else None
+    for name in required:
+        secret = observed.secrets.get(name)
+        if name in observed.forbidden:
+            return (
+                AuthReady.SECRET_FORBIDDEN,
+                f"Secret {name} may not be read by the operator: {observed.forbidden[name]}",
+            )
         if secret is None:
-            absent = f"Secret {name} does not exist: make it, with an API key under each client's name"
-            return AuthReady.SECRET_NOT_FOUND, f"{absent}; until then requests with its API keys get 401"
+            message = f"Secret {name} does not exist: make it, with an API key under each client's name"
+            return AuthReady.SECRET_NOT_FOUND, f"{message}; until then requests with its API keys get 401"
         if excess := beyond(secret):
             return AuthReady.SECRET_TOO_LARGE, f"Secret {name} has {excess}: requests with its API keys get 401"
         if not digests(secret):
-            holds = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
-            return AuthReady.NO_KEYS, holds
-    if seen.asked and answers and (broken := unguarded(seen.asked, answers[0])):
-        return broken, f"{broken.meaning.rstrip('.')}: see Answering"
-    return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(wanted)}"
+            remedy = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
+            return AuthReady.NO_KEYS, remedy
+    if observed.asked and answering_result and (problem := unguarded(observed.asked, answering_result[0])):
+        return problem, f"{problem.meaning.rstrip('.')}: see Answering"
+    return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(required)}"
 
 
-def _resolved(seen: Observed, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
-    service, matched = seen.service, sum(map(len, groups))
-    if not matched:
-        return EndpointsResolved.NO_ENDPOINTS, why_none(service, seen.near)
-    # `matchLabels: {model: }` is stored without the label: whoever forgot a value has to see what that means
-    everything = any(not entry.selector.match_labels for entry in service.spec.endpoints)
-    every = ["empty matchLabels select every endpoint in this namespace"] if everything else []
-    return EndpointsResolved.RESOLVED, "; ".join([f"Matched {counted(matched, 'endpoint')}", *every, *_counts(lacking)])
+def _decide_resolved(observed: Observed, groups: Groups, unusable: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
+    """Return the reason and message of EndpointsResolved."""
+    service, match_count = observed.service, sum(map(len, groups))
+    if not match_count:
+        return EndpointsResolved.NO_ENDPOINTS, why_none(service, observed.near)
+    # `matchLabels: {model: }` is stored without the label: the message shows what a forgotten value means
+    has_empty_selector = any(not entry.selector.match_labels for entry in service.spec.endpoints)
+    warnings = ["empty matchLabels select every endpoint in this namespace"] if has_empty_selector else []
+    return EndpointsResolved.RESOLVED, "; ".join(
+        [f"Matched {counted(match_count, 'endpoint')}", *warnings, *_count_reasons(unusable)]
+    )
 
 
-def _routing(
-    seen: Observed, shared: Sequence[WeightedEndpoint], wanted: Sequence[Manifest], *, models: str | None
+def _decide_routing(
+    observed: Observed,
+    routed: Sequence[WeightedEndpoint],
+    desired: Sequence[Manifest],
+    *,
+    models: str | None,
 ) -> tuple[RoutingReady, str]:
+    """Return the reason and message of RoutingReady."""
     if models is None:
-        none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
-        return RoutingReady.WAITING_FOR_GATEWAY, none
-    if not shared:
+        message = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
+        return RoutingReady.WAITING_FOR_GATEWAY, message
+    if not routed:
         return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
-    if waiting := next(_waiting(seen, wanted), None):
-        return waiting
-    return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {counted(len(shared), 'endpoint')}"
+    if problem := next(_find_gateway_problems(observed, desired), None):
+        return problem
+    return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {counted(len(routed), 'endpoint')}"
 
 
-def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
-    """How many endpoints lack what, and which."""
-    for lack in dict.fromkeys(one.lack for one in lacking):
-        some = [one for one in lacking if one.lack == lack]
-        told = ", ".join(f"{one.endpoint.name}: {one.detail}" for one in some[:NAMED] if one.detail)
-        more = f", and {len(some) - NAMED} more" if told and len(some) > NAMED else ""
-        yield f"{len(some)} {lack}{f' ({told}{more})' if told else ''}"
+def _count_reasons(unusable: Sequence[Unusable]) -> Iterator[str]:
+    """Yield the number of endpoints for each reason why they are unusable, with examples."""
+    for reason in dict.fromkeys(item.lack for item in unusable):
+        same_reason = [item for item in unusable if item.lack == reason]
+        details = ", ".join(f"{item.endpoint.name}: {item.detail}" for item in same_reason[:NAMED] if item.detail)
+        suffix = f", and {len(same_reason) - NAMED} more" if details and len(same_reason) > NAMED else ""
+        yield f"{len(same_reason)} {reason}{f' ({details}{suffix})' if details else ''}"
 
 
-def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
-    """What the gateway has not done with each of the routes and policies, as they were observed."""
-    live = {(type_of(one), key_of(one)): one for one in seen.children}
-    for one in wanted:
-        kind, key = type_of(one), key_of(one)
+def _find_gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
+    """Yield why the gateway does not serve a route or policy yet, by what it reports on the observed objects."""
+    live = {(type_of(item), key_of(item)): item for item in observed.children}
+    for item in desired:
+        kind, key = type_of(item), key_of(item)
         name, child = f"{kind.kind} {key.name}", live.get((kind, key))
         if kind not in JUDGED:
             continue
         if child is None:
             yield RoutingReady.CONFIGURING, f"{name} is not there yet"
             continue
-        if not was_applied(child, one):
+        if not was_applied(child, item):
             yield RoutingReady.CONFIGURING, f"{name} is being changed"
             continue
-        told = _told(child, seen.door.plane.CONTROLLER)
-        for aspect in JUDGED[kind]:
-            found = condition(child, aspect, told)
-            if not found.current:
+        reported = _find_reported(child, observed.door.plane.CONTROLLER)
+        for condition_type in JUDGED[kind]:
+            reported_condition = condition(child, condition_type, reported)
+            if not reported_condition.current:
                 yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
-            elif not found.is_true:
-                yield RoutingReady.ROUTE_REFUSED, f"The gateway says of {name}: {found.why}"
+            elif not reported_condition.is_true:
+                yield RoutingReady.ROUTE_REFUSED, f"The gateway says of {name}: {reported_condition.why}"
 
 
-def _told(child: Manifest, controller: str) -> Section:
-    """What our gateway says of a route or a policy; what another one said stays when it has gone."""
-    nothing: Section = {}
-    told = ((section(one, "parentRef") or section(one, "ancestorRef"), one) for one in gateways_of(child))
-    ours = (names.HUB_GATEWAY, controller)
-    return next((one for gateway, one in told if (gateway.get("name"), one.get("controllerName")) == ours), nothing)
+def _find_reported(child: Manifest, controller: str) -> Section:
+    """Return what the hub gateway reports on a route or policy; reports of other gateways are ignored."""
+    empty: Section = {}
+    reports = ((section(item, "parentRef") or section(item, "ancestorRef"), item) for item in gateways_of(child))
+    own_gateway = (names.HUB_GATEWAY, controller)
+    return next(
+        (item for gateway, item in reports if (gateway.get("name"), item.get("controllerName")) == own_gateway), empty
+    )
 
 
-def _short(service: ModelService, groups: Groups, shared: Sequence[WeightedEndpoint]) -> str:
-    """Which entries get nothing of what they should; empty when all get it."""
-    live = {share.endpoint.key for share in shared}
-    dry = [
+def _describe_partial(service: ModelService, groups: Groups, routed: Sequence[WeightedEndpoint]) -> str:
+    """Return the message with the entries that have no usable endpoint; empty if there are none."""
+    routed_keys = {member.endpoint.key for member in routed}
+    empty_entries = [
         ",".join(f"{name}={value}" for name, value in sorted(entry.selector.match_labels.items())) or "every endpoint"
         for entry, group in zip(service.spec.endpoints, groups, strict=True)
-        if not any(endpoint.key in live for endpoint in group)
+        if not any(endpoint.key in routed_keys for endpoint in group)
     ]
-    if not dry:
+    if not empty_entries:
         return ""
-    of_all, more = len(groups), f", and {len(dry) - NAMED} more" if len(dry) > NAMED else ""
-    named = "; ".join(dry[:NAMED])
-    entries = counted(of_all, "entry", "entries")
-    return f"{of_all - len(dry)} of {entries} with an endpoint that can answer. Without one: {named}{more}"
+    total, suffix = len(groups), f", and {len(empty_entries) - NAMED} more" if len(empty_entries) > NAMED else ""
+    examples = "; ".join(empty_entries[:NAMED])
+    entries = counted(total, "entry", "entries")
+    return (
+        f"{total - len(empty_entries)} of {entries} with an endpoint that can answer. Without one: {examples}{suffix}"
+    )

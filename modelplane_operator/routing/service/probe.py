@@ -1,8 +1,8 @@
-"""Asks a service by the way that its clients' requests go: through the gateway, at the address that it publishes.
+"""Send requests to a service the way its clients do: through the gateway, at the published address.
 
-Whose answer it is that comes back is not for us to choose: it is bounded, read only as far as it tells who gave it, and
-never shown. Redirects are not followed. No secret is sent, so nobody has to prove anything: a certificate of a private
-authority is as good as another.
+The response may come from an untrusted endpoint: it is limited, read only as far as its origin can be told, and never
+shown. Redirects are not followed. No secret is sent, so the server's certificate is not verified, and private
+authorities need no setup.
 """
 
 from __future__ import annotations
@@ -20,39 +20,42 @@ from modelplane_operator.routing.service.answer import GatewayAnswer
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
-UNREACHED_SECONDS = 2.0  # for so long nobody tries a gateway that has taken no connection: each would wait for it
+UNREACHED_SECONDS = 2.0  # how long an unreachable gateway is not tried again, as each try waits for the timeout
 PATIENCE = 8.0
-AT_ONCE = 16  # names that are resolved at once: the gateway has one
+AT_ONCE = 16  # parallel lookups; the gateway has one name
 DEFAULT_PORTS = {"http": 80, "https": 443}
-MOST = 4096  # bytes of an answer that are looked at
+MOST = 4096  # bytes of a response that are read
 PATHS = ("v1/models", "health")
-"""What costs an engine nothing: its list of models, and, where it knows none, what its kubelet asks."""
-MISSING_KEY = "missing_api_key"  # what the key service says to a request without one
+"""Cheap requests for an engine: its list of models or, if it has none, the path of its kubelet probe."""
+MISSING_KEY = "missing_api_key"  # the key service's error code for a request without a key
 
-_OF_GATEWAYS = {"content-length", "content-type", "date", "x-content-type-options", "vary", "connection"}
-_WORDS_OF_GATEWAYS = {b"", b"404 page not found"}  # Envoy's, and Traefik's
+_GATEWAY_HEADERS = {"content-length", "content-type", "date", "x-content-type-options", "vary", "connection"}
+_GATEWAY_BODIES = {b"", b"404 page not found"}  # the 404 bodies of Envoy and Traefik
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """How a service is asked."""
+    """The address of a service."""
 
     address: str
-    """Where the gateway is: what is dialled, whatever the DNS says of the host."""
+    """The address of the gateway to connect to, whatever the DNS has for the host."""
     scheme: Literal["http", "https"]
     host: str
-    """What it is asked for."""
+    """The host name in requests."""
     port: int
     prefix: str
-    """Path of the service."""
+    """The path of the service."""
 
     @property
     def gateway(self) -> tuple[str, int]:
+        """The gateway to connect to: address and port."""
         return self.address, self.port
 
 
 @dataclass(frozen=True, slots=True)
 class _Unreached:
+    """The first and last failed connection to a gateway."""
+
     first: float
     last: float
     answer: GatewayAnswer
@@ -60,19 +63,21 @@ class _Unreached:
 
 @dataclass(slots=True)
 class Asker:
-    """Asks services through their gateway."""
+    """Sends requests to services through their gateway."""
 
     now: Callable[[], float]
+    """The clock, in seconds."""
     _names: OwnThreads = field(default_factory=lambda: OwnThreads(at_once=AT_ONCE), init=False)
     _unreached: dict[tuple[str, int], _Unreached] = field(
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )
+    """The failed connections by gateway."""
 
     async def ask(self, way: ServiceAddress) -> GatewayAnswer:
-        """What a service answers, or the gateway in its stead. Does not raise."""
-        before = self._unreached.get(way.gateway)
-        if before and self.now() - before.last < UNREACHED_SECONDS:
-            return before.answer
+        """Return the response of a service, or of the gateway in its place. Does not raise."""
+        failure = self._unreached.get(way.gateway)
+        if failure and self.now() - failure.last < UNREACHED_SECONDS:
+            return failure.answer
         answer = GatewayAnswer()
         for path in PATHS:
             answer = await self._get(way, path)
@@ -81,34 +86,35 @@ class Asker:
         if answer.connected:
             self._unreached.pop(way.gateway, None)
         else:
-            now, known = self.now(), self._unreached.get(way.gateway)  # another may have been answered meanwhile
-            self._unreached[way.gateway] = _Unreached(known.first if known else now, now, answer)
+            now, previous = self.now(), self._unreached.get(way.gateway)  # another request may have succeeded meanwhile
+            self._unreached[way.gateway] = _Unreached(previous.first if previous else now, now, answer)
         return answer
 
     def is_unreachable(self, way: ServiceAddress) -> bool:
-        """Whether the gateway has taken nobody's connection for a while."""
-        known = self._unreached.get(way.gateway)
-        return known is not None and known.last - known.first >= PATIENCE
+        """True if the gateway has accepted no connection for a while."""
+        failure = self._unreached.get(way.gateway)
+        return failure is not None and failure.last - failure.first >= PATIENCE
 
     async def _get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
+        """Send one request, and return its result."""
         url = URL.build(scheme=way.scheme, host=way.address, port=way.port, path=f"{way.prefix}{path}", encoded=True)
-        headers = {"Host": _authority(way), "User-Agent": "modelplane-operator"}
+        headers = {"Host": _format_authority(way), "User-Agent": "modelplane-operator"}
         session = aiohttp.ClientSession(
-            # A connection for each: clients have new ones too, and what hangs keeps nobody else's.
+            # A new connection for each request, as clients have, and so that a hanging one delays no other.
             connector=aiohttp.TCPConnector(force_close=True, resolver=self._names, use_dns_cache=False),
             timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
         name = way.host if way.scheme == "https" and way.host != way.address else None
-        asked = session.get(url, headers=headers, allow_redirects=False, ssl=False, server_hostname=name)
+        pending = session.get(url, headers=headers, allow_redirects=False, ssl=False, server_hostname=name)
         try:
-            async with session, asked as response:
-                return await _read(response)
+            async with session, pending as response:
+                return await _read_response(response)
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-            return GatewayAnswer(lack=_words(error), connected=False)
+            return GatewayAnswer(lack=_describe_error(error), connected=False)
         except aiohttp.ServerDisconnectedError:
-            return GatewayAnswer(lack="closes the connection without an answer")  # as an endpoint may have it do
+            return GatewayAnswer(lack="closes the connection without an answer")  # an endpoint may cause that
         except TimeoutError:
             return GatewayAnswer(lack=f"gives no answer within {ANSWER_SECONDS:g} s")
         except aiohttp.ClientOSError:
@@ -117,47 +123,52 @@ class Asker:
             return GatewayAnswer(lack="gives an answer that is no HTTP")
 
 
-def _authority(way: ServiceAddress) -> str:
+def _format_authority(way: ServiceAddress) -> str:
+    """Return the Host header."""
     host = f"[{way.host}]" if ":" in way.host else way.host
     return host if way.port == DEFAULT_PORTS[way.scheme] else f"{host}:{way.port}"
 
 
-async def _read(response: aiohttp.ClientResponse) -> GatewayAnswer:
+async def _read_response(response: aiohttp.ClientResponse) -> GatewayAnswer:
+    """Return the result for a response."""
     match response.status:
         case 401:
-            return GatewayAnswer(401, key_missing=_code(await _beginning(response)) == MISSING_KEY)
-        case 404 if _like_a_gateways(response.headers):
-            return GatewayAnswer(404, unrouted=(await _beginning(response)).strip() in _WORDS_OF_GATEWAYS)
+            return GatewayAnswer(401, key_missing=_parse_error_code(await _read_beginning(response)) == MISSING_KEY)
+        case 404 if _is_from_gateway(response.headers):
+            return GatewayAnswer(404, unrouted=(await _read_beginning(response)).strip() in _GATEWAY_BODIES)
         case status:
             return GatewayAnswer(status)
 
 
-def _like_a_gateways(headers: Mapping[str, str]) -> bool:
-    """Whether it has no header but those of a gateway's own answer. Most engines and providers have more."""
+def _is_from_gateway(headers: Mapping[str, str]) -> bool:
+    """True if all headers are those of a gateway's own response. Most engines and providers send more."""
     return all(
-        name.lower() in _OF_GATEWAYS or (name.lower(), value) == ("server", "envoy") for name, value in headers.items()
+        name.lower() in _GATEWAY_HEADERS or (name.lower(), value) == ("server", "envoy")
+        for name, value in headers.items()
     )
 
 
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    read = b""
+async def _read_beginning(response: aiohttp.ClientResponse) -> bytes:
+    """Return the first bytes of the body."""
+    body = b""
     async for chunk in response.content.iter_chunked(MOST):
-        read += chunk
-        if len(read) >= MOST:
+        body += chunk
+        if len(body) >= MOST:
             break
-    return read[:MOST]
+    return body[:MOST]
 
 
-def _code(body: bytes) -> object:
-    """The code of an error as OpenAI's API says it."""
+def _parse_error_code(body: bytes) -> object:
+    """Return the code of an error in the format of OpenAI's API; None if the body has another format."""
     try:
-        said = json.loads(body)
-        return said["error"]["code"]
+        parsed = json.loads(body)
+        return parsed["error"]["code"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
+    """Return the predicate of the message about a failed connection."""
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return f"takes no connection within {CONNECT_SECONDS:g} s"
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -1,10 +1,10 @@
-"""What a ModelService is on the hub: a route over the endpoints that it selects.
+"""Render a ModelService's objects on the hub: routes over the endpoints that it selects.
 
-Without an endpoint that can be used the route stays, and leads to a Service of ours that has none: gateways answer 503
-for such a Service, which tells a client to try again. For a rule without backends they must answer 500.
+Without a usable endpoint the route stays, and leads to a Service without endpoints: gateways answer 503 for it, which
+tells clients to retry. For a rule without backends they must answer 500.
 
-A service over more endpoints than a rule takes has rules for groups of them (`weights.py`), under paths of their own,
-and something through which the gateway calls itself. How rules are written is for its data plane to know.
+A service over more endpoints than a rule may have gets rules for groups of them (`weights.py`), at their own paths, and
+objects by which the gateway calls itself. The data plane renders the rules.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from modelplane_operator.routing.service.hops import MOST_MATCHES, refusals
 from modelplane_operator.routing.service.one_pass import PORT, fallback
 from modelplane_operator.routing.service.weights import WeightedEndpoint, grouped
 
-MAX_RULES = 16  # of one route, by the Gateway API
-LONGEST_PATH = 1024  # to rewrite to, by the same
+MAX_RULES = 16  # the Gateway API's limit for a route
+LONGEST_PATH = 1024  # the Gateway API's limit for a rewritten path
 
 
 def service_url(service: Key, models: str) -> str:
-    """What clients append the engine's own path to, given the beginning of all models' URLs."""
+    """Return the URL of a service, to which clients append the engine's path; `models`: the beginning of all URLs."""
     return f"{models}{names.service_path(*service).rstrip('/')}"
 
 
@@ -37,45 +37,46 @@ def render_model_service(
     shared: Sequence[WeightedEndpoint],
     door: HubGateway = HubGateway(),  # noqa: B008 - frozen
 ) -> tuple[Manifest, ...]:
-    """The routes of a service and the Services that they need; the route that clients meet comes last.
+    """Return the routes of a service and the Services that they need; the route for clients comes last.
 
-    So when it leads to a group, the gateway knows that group already.
+    So the gateway knows each group before a route leads to it.
     """
     plane, groups = door.plane, grouped(shared)
     secrets = api_keys.asked_of(service, door.auth)
     mark = door.mark if any(share.target.unproven for share in shared) else ""
     guarded = secrets is not None
     rules = plane.rules(service.key, groups, relay_port=plane.BALANCER_PORT, mark=mark, guarded=guarded)
-    # Where clients come by https alone, their rule has a route of its own: the gateway calls itself by http.
-    first = [[next(rules)]] if door.tls_only else []
-    room = MAX_RULES - MAX_RULES // MOST_MATCHES if mark else MAX_RULES
-    parts = [*first, *iter(lambda: list(islice(rules, room)), [])]
+    # If clients may use https only, their rule has its own route, since the gateway calls itself by http.
+    client_rules = [[next(rules)]] if door.tls_only else []
+    max_rules = MAX_RULES - MAX_RULES // MOST_MATCHES if mark else MAX_RULES
+    rule_sets = [*client_rules, *iter(lambda: list(islice(rules, max_rules)), [])]
     if mark:
         nowhere = fallback(service.key)
-        parts = [[*refusals(mark, part, nowhere), *part] for part in parts]
+        rule_sets = [[*refusals(mark, rule_set, nowhere), *rule_set] for rule_set in rule_sets]
     if guarded:
-        parts = [plane.guarded(service.key, part) for part in parts]
-    routes = [_route(service, number, part, door) for number, part in enumerate(parts)]
-    named = [route["metadata"]["name"] for route in routes]
-    asked = api_keys.path_of(service.key.namespace, secrets or (), door.signing)
-    guard = plane.render_guard(service, asked, named, door.keys) if guarded else ()
+        rule_sets = [plane.guarded(service.key, rule_set) for rule_set in rule_sets]
+    routes = [_render_route(service, index, rule_set, door) for index, rule_set in enumerate(rule_sets)]
+    route_names = [route["metadata"]["name"] for route in routes]
+    key_path = api_keys.path_of(service.key.namespace, secrets or (), door.signing)
+    guard = plane.render_guard(service, key_path, route_names, door.keys) if guarded else ()
     loopback = plane.render_loopback(service) if plane.comes_back(groups) else ()
-    return (*_fallback(service), *loopback, *guard, *reversed(routes))
+    return (*_render_fallback(service), *loopback, *guard, *reversed(routes))
 
 
-def _fallback(service: ModelService) -> Sequence[Manifest]:
-    """A Service without endpoints, for gateways to answer 503."""
-    name, way = names.service_route(*service.key), port("http", PORT)
-    # Without a slice Traefik takes the Service for a mistake, and answers 500.
-    return render_service(on_hub(service, name), [way]), render_slice(service, name, "IPv4", way)
+def _render_fallback(service: ModelService) -> Sequence[Manifest]:
+    """Return a Service without endpoints, for which gateways answer 503."""
+    name, http_port = names.service_route(*service.key), port("http", PORT)
+    # Without an EndpointSlice, Traefik considers the Service an error and answers 500.
+    return render_service(on_hub(service, name), [http_port]), render_slice(service, name, "IPv4", http_port)
 
 
-def _route(service: ModelService, number: int, rules: list[Manifest], door: HubGateway) -> Manifest:
-    port = {"port": door.plane.PORT if number else door.plane.TLS_PORT} if door.tls_only else {}
+def _render_route(service: ModelService, index: int, rules: list[Manifest], door: HubGateway) -> Manifest:
+    """Return an HTTPRoute with a part of the rules."""
+    port = {"port": door.plane.PORT if index else door.plane.TLS_PORT} if door.tls_only else {}
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
-        "metadata": on_hub(service, names.route_part(names.service_route(*service.key), number)),
+        "metadata": on_hub(service, names.route_part(names.service_route(*service.key), index)),
         "spec": {
             "parentRefs": [
                 {

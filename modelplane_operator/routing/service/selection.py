@@ -1,4 +1,4 @@
-"""Why a service has no endpoints: what its entries select, and what there is instead."""
+"""Explain why a service has no endpoints: its selectors, and the labels or replicas in its namespace."""
 
 from __future__ import annotations
 
@@ -13,73 +13,82 @@ from kubeloop.objects import Manifest
 from kubeloop.words import counted
 from modelplane_operator.api.model_service import ModelService
 
-NAMED = 3  # of labels, and of replicas
-LENGTH = 64  # of a label, as it is compared with others
-COUNTED, COMPARED = 1024, 64  # of the labels there are, of which a tenant chooses how many
+NAMED = 3  # the number of labels or replicas in a message
+LENGTH = 64  # characters of a label that are compared
+COUNTED, COMPARED = 1024, 64  # limits for labels, whose number a tenant chooses
 
 Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What is in the namespace of a service without endpoints."""
+    """The objects in the namespace of a service without endpoints."""
 
     endpoints: tuple[Labels, ...] = ()
-    """Labels of each ModelEndpoint."""
+    """The labels of each ModelEndpoint."""
     replicas: tuple[tuple[str, str], ...] = ()
-    """ModelReplicas that would be selected, by name, and what each says of its model."""
+    """ModelReplicas with matching labels: name and the state of the model."""
 
 
 def state(replica: Manifest) -> str:
-    """What a replica says of why it has no endpoint."""
-    found = condition(replica, "ModelReady")
-    if found.is_true:
+    """Return why a replica has no endpoint, as it reports it."""
+    model_ready = condition(replica, "ModelReady")
+    if model_ready.is_true:
         return "answers, and its endpoint follows"
-    return found.why or "nothing is known of it yet"
+    return model_ready.why or "nothing is known of it yet"
 
 
 def why_none(service: ModelService, near: Neighbours | None) -> str:
-    """What is selected, and what there is."""
-    wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
-    asked = "; ".join(_pairs(labels) or "every endpoint" for labels in wanted[:NAMED])
-    more = f"; and {len(wanted) - NAMED} more" if len(wanted) > NAMED else ""
-    return "; ".join((f"No ModelEndpoints matched the configured selectors ({asked}{more})", *_instead(wanted, near)))
+    """Return the message with the selectors, and with the nearest alternatives in the namespace."""
+    selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
+    selected = "; ".join(_format_pairs(labels) or "every endpoint" for labels in selectors[:NAMED])
+    more = f"; and {len(selectors) - NAMED} more" if len(selectors) > NAMED else ""
+    return "; ".join(
+        (
+            f"No ModelEndpoints matched the configured selectors ({selected}{more})",
+            *_describe_alternatives(selectors, near),
+        )
+    )
 
 
-def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]:
-    if near is None:
+def _describe_alternatives(selectors: Sequence[Labels], surroundings: Neighbours | None) -> Iterator[str]:
+    """Yield the replicas that do not respond yet, the most similar labels, or that there are no endpoints."""
+    if surroundings is None:
         return
-    if near.replicas:
-        told = ", ".join(f"{name} ({said})" for name, said in near.replicas[:NAMED])
-        more = f", and {len(near.replicas) - NAMED} more" if len(near.replicas) > NAMED else ""
-        yield f"no answer from {counted(len(near.replicas), 'ModelReplica')} with these labels: {told}{more}"
-    elif near.endpoints:
-        pairs = [pair for labels in wanted[:NAMED] for pair in sorted(labels.items())[:NAMED]]
+    if surroundings.replicas:
+        examples = ", ".join(f"{name} ({replica_state})" for name, replica_state in surroundings.replicas[:NAMED])
+        more = f", and {len(surroundings.replicas) - NAMED} more" if len(surroundings.replicas) > NAMED else ""
+        yield (
+            f"no answer from {counted(len(surroundings.replicas), 'ModelReplica')} with these labels: {examples}{more}"
+        )
+    elif surroundings.endpoints:
+        pairs = [pair for labels in selectors[:NAMED] for pair in sorted(labels.items())[:NAMED]]
         keys = {key for key, _ in pairs}
-        counts = Counter((key, labels[key]) for labels in near.endpoints for key in keys & labels.keys())
-        meant = [f"{key}={value}" for key, value in pairs][:NAMED]
+        counts = Counter((key, labels[key]) for labels in surroundings.endpoints for key in keys & labels.keys())
+        requested = [f"{key}={value}" for key, value in pairs][:NAMED]
         common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COUNTED)]
-        begun = nlargest(COMPARED, common, key=lambda one: (_begin(one[0], meant), one[1]))
-        nearest = sorted(begun, key=lambda one: (-_likeness(one[0], meant), -one[1], one[0]))
-        told = [f"{pair} ({count})" for pair, count in nearest[:NAMED]]
-        most = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
-        lacks = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
-        named = f"{', '.join(told)}{most}: select one of these" if told else lacks
-        yield f"of the {len(near.endpoints)} in this namespace: {named}"
+        candidates = nlargest(COMPARED, common, key=lambda item: (_measure_common_prefix(item[0], requested), item[1]))
+        nearest = sorted(candidates, key=lambda item: (-_measure_similarity(item[0], requested), -item[1], item[0]))
+        examples = [f"{pair} ({count})" for pair, count in nearest[:NAMED]]
+        suffix = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
+        missing_label = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
+        suggestion = f"{', '.join(examples)}{suffix}: select one of these" if examples else missing_label
+        yield f"of the {len(surroundings.endpoints)} in this namespace: {suggestion}"
     else:
         yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
 
 
-def _begin(pair: str, meant: Sequence[str]) -> int:
-    """With how many characters a label begins as one that is asked for: what takes little, before what takes more."""
+def _measure_common_prefix(pair: str, requested: Sequence[str]) -> int:
+    """Return the length of the longest common prefix with a requested label: a cheap filter before similarity."""
     lengths = range(LENGTH, 0, -1)
-    return max((next((n for n in lengths if pair.startswith(one[:n])), 0) for one in meant), default=0)
+    return max((next((n for n in lengths if pair.startswith(label[:n])), 0) for label in requested), default=0)
 
 
-def _likeness(pair: str, meant: Sequence[str]) -> float:
-    """How much a label looks like one that is asked for: one is mistyped more often than another is meant."""
-    return max((SequenceMatcher(None, pair[:LENGTH], one[:LENGTH]).quick_ratio() for one in meant), default=0.0)
+def _measure_similarity(pair: str, requested: Sequence[str]) -> float:
+    """Return the highest similarity with a requested label, as a typing error is the most likely cause."""
+    return max((SequenceMatcher(None, pair[:LENGTH], label[:LENGTH]).quick_ratio() for label in requested), default=0.0)
 
 
-def _pairs(labels: Labels) -> str:
+def _format_pairs(labels: Labels) -> str:
+    """Return a selector as text."""
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -1,8 +1,8 @@
-"""Who gets which share of a service's requests, and how that fits into a route.
+"""The weight of each endpoint of a service, and how endpoints fit into the rules of a route.
 
-A rule takes sixteen backends. Of more, some stand together as a group: one backend of the rule, which leads back to the
-gateway, where a rule of the group's own shares the requests out among its members. Groups may hold groups. Weights
-multiply along the way, and stay exact.
+A rule takes sixteen backends. Beyond that, some endpoints form a group: one backend of the rule, which leads back to
+the gateway, where the group's own rule distributes the requests to its members. Groups may contain groups. Weights
+multiply along the path, and stay exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from modelplane_operator.routing.endpoint.backend_url import Backend
 from modelplane_operator.routing.endpoint.credentials import Header
 
 MAX_WEIGHT = 1_000_000
-MAX_BACKENDS = 16  # of one rule, by the Gateway API
+MAX_BACKENDS = 16  # the Gateway API's limit for a rule
 
 
 Labels = Mapping[str, str]
@@ -27,26 +27,27 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How an endpoint is reached."""
+    """The address of an endpoint and the changes to its requests."""
 
     backend: Backend
     header: Header | None = None
-    """Its credentials, when it has some."""
+    """Its credentials, if any."""
     path: str | None = None
-    """What takes the place of the service's prefix; None leaves the path as it is."""
+    """The replacement of the service's prefix; None leaves the path unchanged."""
     name: str | None = None
-    """What it is asked by; None for the client's own word."""
+    """The host name in requests; None keeps the client's."""
     unproven: bool = field(default=False)
-    """Whether nobody proves there to be the gateway of a cluster: it may lead anywhere, and back to us."""
+    """True if the backend does not prove to be a cluster's gateway: it may lead anywhere, even back to the hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedEndpoint:
-    """An endpoint with its share of the requests."""
+    """An endpoint with its weight."""
 
     endpoint: ModelEndpoint
     target: Target
     weight: int
+    """The weight relative to the other endpoints; it may exceed what a rule can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +59,29 @@ class BackendGroup:
 
     @property
     def weight(self) -> int:
+        """The sum of the members' weights."""
         return sum(member.weight for member in self.members)
 
 
 def matched(wanted: Iterable[Labels], carried: Sequence[Labels]) -> Iterator[int]:
-    """For each selector those that carry all of its labels, as bits.
+    """Yield for each selector the matching objects, as bits.
 
-    Thousands of selectors over thousands of endpoints are millions of pairs; as bits they are looked at 64 at once.
+    Thousands of selectors and endpoints are millions of pairs; with bits, 64 are compared at a time.
     """
     bits: dict[tuple[str, str], int] = {}
     for number, labels in enumerate(carried):
         for label in labels.items():
             bits[label] = bits.get(label, 0) | 1 << number
-    everyone = (1 << len(carried)) - 1
+    all_objects = (1 << len(carried)) - 1
     for labels in wanted:
-        found = everyone
+        matching = all_objects
         for label in labels.items():
-            found &= bits.get(label, 0)
-        yield found
+            matching &= bits.get(label, 0)
+        yield matching
 
 
 def places(bits: int) -> Iterator[int]:
-    """The numbers of the bits that are set."""
+    """Yield the numbers of the bits that are set."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -87,46 +89,46 @@ def places(bits: int) -> Iterator[int]:
 
 
 def selected(service: ModelService, endpoints: Iterable[ModelEndpoint]) -> tuple[tuple[ModelEndpoint, ...], ...]:
-    """The endpoints of each entry, by name; one that several entries select belongs to the first."""
-    named = sorted((e for e in endpoints if e.key.namespace == service.key.namespace), key=lambda e: e.key.name)
-    wanted = (entry.selector.match_labels for entry in service.spec.endpoints)
-    left = (1 << len(named)) - 1
+    """Return the endpoints of each entry, by name; an endpoint that several entries select belongs to the first."""
+    by_name = sorted((e for e in endpoints if e.key.namespace == service.key.namespace), key=lambda e: e.key.name)
+    selectors = (entry.selector.match_labels for entry in service.spec.endpoints)
+    remaining = (1 << len(by_name)) - 1
     groups: list[tuple[ModelEndpoint, ...]] = []
-    for bits in matched(wanted, [e.metadata.labels for e in named]):
-        groups.append(tuple(named[place] for place in places(bits & left)))
-        left &= ~bits
+    for bits in matched(selectors, [e.metadata.labels for e in by_name]):
+        groups.append(tuple(by_name[index] for index in places(bits & remaining)))
+        remaining &= ~bits
     return tuple(groups)
 
 
 def weighted(
     service: ModelService, groups: Sequence[Sequence[ModelEndpoint]], targets: Mapping[Key, Target]
 ) -> tuple[WeightedEndpoint, ...]:
-    """Who gets which share of the requests, given the endpoints of each entry.
+    """Return the usable endpoints with their weights, given the endpoints of each entry.
 
-    `targets` holds the endpoints that can be used; the share of an entry without any goes to the others.
+    `targets` has the usable endpoints; the weight of an entry without any goes to the others.
     """
     usable = [[endpoint for endpoint in group if endpoint.key in targets] for group in groups]
     entries = [(entry.weight, group) for entry, group in zip(service.spec.endpoints, usable, strict=True) if group]
-    each = weights([(weight, len(group)) for weight, group in entries])
+    endpoint_weights = weights([(weight, len(group)) for weight, group in entries])
     return tuple(
         WeightedEndpoint(endpoint, targets[endpoint.key], weight)
-        for (_, group), weight in zip(entries, each, strict=True)
+        for (_, group), weight in zip(entries, endpoint_weights, strict=True)
         for endpoint in group
     )
 
 
 def weights(entries: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The weight of every endpoint of each entry, given the entry's weight and how many endpoints it has.
+    """Return the weight of every endpoint of each entry, given the entry's weight and number of endpoints.
 
-    The weights of an entry's endpoints are equal and add up in proportion to the entries' weights.
+    The weights of an entry's endpoints are equal, and their sums are proportional to the entries' weights.
     """
     common = math.lcm(*(count for _, count in entries))
-    return _reduced([weight * common // count for weight, count in entries])
+    return _reduce([weight * common // count for weight, count in entries])
 
 
 def fitted(exact: Sequence[int]) -> tuple[int, ...]:
-    """The same proportions in numbers that a rule can hold: rounded only where there are none, and to 1 at least."""
-    reduced = _reduced(exact)
+    """Return the same proportions in numbers that a rule can hold: rounded only if necessary, and at least 1."""
+    reduced = _reduce(exact)
     largest = max(reduced, default=0)
     if largest <= MAX_WEIGHT:
         return reduced
@@ -134,24 +136,25 @@ def fitted(exact: Sequence[int]) -> tuple[int, ...]:
 
 
 def grouped(shared: Sequence[WeightedEndpoint]) -> tuple[BackendGroup, ...]:
-    """The rules that it takes, the service's own first.
+    """Return the rules for the endpoints, the service's own first.
 
-    The lightest are put together again and again (Huffman's way), so that as few requests as possible take a detour.
+    The lightest are grouped repeatedly (as in Huffman coding), so that few requests take additional passes.
     """
-    waiting: list[tuple[int, int, WeightedEndpoint | BackendGroup]] = [
-        (one.weight, order, one) for order, one in enumerate(shared)
+    queue: list[tuple[int, int, WeightedEndpoint | BackendGroup]] = [
+        (item.weight, order, item) for order, item in enumerate(shared)
     ]
-    heapq.heapify(waiting)
+    heapq.heapify(queue)
     groups: list[BackendGroup] = []
-    size = (len(shared) - 2) % (MAX_BACKENDS - 1) + 2  # of the first, so that all others are full
-    while len(waiting) > MAX_BACKENDS:
-        lightest = [heapq.heappop(waiting) for _ in range(size)]
-        groups.append(BackendGroup(len(groups) + 1, tuple(one for *_, one in lightest)))
-        heapq.heappush(waiting, (groups[-1].weight, len(shared) + len(groups), groups[-1]))
+    size = (len(shared) - 2) % (MAX_BACKENDS - 1) + 2  # size of the first group, so that all others are full
+    while len(queue) > MAX_BACKENDS:
+        lightest = [heapq.heappop(queue) for _ in range(size)]
+        groups.append(BackendGroup(len(groups) + 1, tuple(item for *_, item in lightest)))
+        heapq.heappush(queue, (groups[-1].weight, len(shared) + len(groups), groups[-1]))
         size = MAX_BACKENDS
-    return (BackendGroup(0, tuple(one for *_, one in sorted(waiting, key=lambda one: one[1]))), *groups)
+    return (BackendGroup(0, tuple(item for *_, item in sorted(queue, key=lambda item: item[1]))), *groups)
 
 
-def _reduced(exact: Sequence[int]) -> tuple[int, ...]:
+def _reduce(exact: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers divided by their greatest common divisor."""
     least = math.gcd(*exact)
     return tuple(weight // least for weight in exact)

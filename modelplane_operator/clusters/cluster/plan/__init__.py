@@ -1,10 +1,10 @@
-"""One cluster, that you bring or a cloud makes: what models can count on there, its gateway, and how it goes.
+"""Plan one InferenceCluster, registered by its owner or created on a cloud: node pools, gateway and teardown.
 
-Where charts can be installed, a ServingStack of ours makes the gateway and all that it needs. Elsewhere, and where we
-have made the gateway already, we make it ourselves, of the Envoy Gateway that is there.
+Where Helm runs, an own ServingStack creates the gateway with its dependencies. Elsewhere, and where the operator has
+already created the gateway directly, it keeps doing so, with the Envoy Gateway that is installed on the cluster.
 
-It is torn down in this order: replicas, which are placed elsewhere once it is being deleted; their objects there; the
-gateway and what it needs; our finalizer. Nothing is decided about a cluster that does not answer.
+Teardown order: replicas, which move elsewhere once the cluster is being deleted; their objects on the cluster; the
+gateway and its dependencies; the finalizer. No plan changes a cluster that does not answer.
 """
 
 from __future__ import annotations
@@ -35,40 +35,45 @@ __all__ = ["CHILDREN", "ON_HUB", "ClusterState", "Observed", "Registered", "Secr
 
 
 def plan(seen: Observed) -> Plan:
-    decided, due = _decided(seen), renewal(seen)
-    if due is None:
+    """Return the plan of a cluster, with the token renewal first when that is due."""
+    decided, next_renewal = _plan_cluster(seen), renewal(seen)
+    if next_renewal is None:
         return decided
-    wait = (due[0] - seen.now).total_seconds()
-    if LET_GO in decided.steps or is_emptied(decided.status):  # which a token that cannot be had must not hold up
+    wait = (next_renewal[0] - seen.now).total_seconds()
+    # a token that cannot be renewed must not block the end of a deletion
+    if LET_GO in decided.steps or is_emptied(decided.status):
         return decided
-    if wait <= 0:  # before all else there: whatever else fails must not lock us out
-        return replace(decided, steps=(due[1], *decided.steps))
+    if wait <= 0:  # first, so that no failure of another step can cost the operator its access
+        return replace(decided, steps=(next_renewal[1], *decided.steps))
     requeue_after = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
     return replace(decided, requeue_after=requeue_after)
 
 
-def _decided(seen: Observed) -> Plan:
-    if seen.cluster.metadata.deletion_timestamp is not None:
-        return teardown(seen)
-    source = seen.cluster.spec.cluster.source
+def _plan_cluster(observed: Observed) -> Plan:
+    """Return the plan of a cluster without the renewal of its token."""
+    if observed.cluster.metadata.deletion_timestamp is not None:
+        return teardown(observed)
+    source = observed.cluster.spec.cluster.source
     if source in INFRASTRUCTURE:
-        return provisioned(seen, _reached)
+        return provisioned(observed, _plan_reachable)
     if source != "Existing":
-        words = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
-        return waiting(seen, ClusterReady.UNSUPPORTED_SOURCE, words)
-    return _reached(seen)
+        message = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
+        return waiting(observed, ClusterReady.UNSUPPORTED_SOURCE, message)
+    return _plan_reachable(observed)
 
 
-def _reached(seen: Observed) -> Plan:
-    if not seen.connected and seen.kubeconfig is not None:
-        return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
-    if seen.unreachable is not None:
-        return unreachable(seen, seen.unreachable)
-    if seen.forbidden is not None:
-        words = (
-            f"the operator lacks a permission on {seen.named}: {seen.forbidden}; apply the access manifest there again"
+def _plan_reachable(observed: Observed) -> Plan:
+    """Return the plan of a cluster that has a kubeconfig, by how far the operator can read it."""
+    if not observed.connected and observed.kubeconfig is not None:
+        return waiting(observed, ClusterReady.INVALID_KUBECONFIG, str(observed.kubeconfig))
+    if observed.unreachable is not None:
+        return unreachable(observed, observed.unreachable)
+    if observed.forbidden is not None:
+        message = (
+            f"the operator lacks a permission on {observed.named}: {observed.forbidden}; apply the access manifest "
+            "there again"
         )
-        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=REQUEUE_AFTER)
-    if seen.state is None:
+        return replace(waiting(observed, ClusterReady.NOT_PERMITTED, message), requeue_after=REQUEUE_AFTER)
+    if observed.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return only_once(seen, seen.state) or in_service(seen, seen.state)
+    return only_once(observed, observed.state) or in_service(observed, observed.state)

@@ -1,4 +1,4 @@
-"""What is said of the way to a workload cluster."""
+"""The ServerVerified condition of a connection to a workload cluster."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from kubeloop.condition_types import Condition, ServerVerified
 
 
 def verified(unverified: str, now: datetime) -> Condition:
-    """`unverified`: why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+    """Return the ServerVerified condition.
+
+    `unverified`: the reason why the server cannot prove its identity; empty when it does.
+    """
     if not unverified:
         return ServerVerified.CERTIFICATE_VERIFIED.condition(now)
-    words = (
+    message = (
         f"the kubeconfig lets anybody on the way take the cluster's place and the operator's credentials: {unverified}"
     )
     return ServerVerified.NOT_VERIFIED.condition(
-        now, message=f"{words}; give it an https:// address and the cluster's certificate-authority-data"
+        now, message=f"{message}; give it an https:// address and the cluster's certificate-authority-data"
     )

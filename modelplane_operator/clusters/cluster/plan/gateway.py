@@ -1,4 +1,4 @@
-"""How the hub's gateway reaches a cluster's: by which door, and whether it is the only one."""
+"""Plan how the hub's gateway reaches a cluster's gateway, by http or mutual TLS, and how secured that is."""
 
 from __future__ import annotations
 
@@ -18,65 +18,77 @@ from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
 
 def gateway_status(seen: Observed, serving: ClusterServing) -> GatewayStatus | None:
-    """How the cluster's gateway is reached: by what both ends can do."""
+    """Return the address of the cluster's gateway for the status; None while it has none.
+
+    The server name of mutual TLS is set once both gateways support it, and kept while the cluster's still does.
+    """
     if serving.address is None:
         return None
-    last = seen.cluster.status.gateway if seen.cluster.status else None
-    known = last.server_name if last else None
-    ready = seen.hub.ready and seen.answers and _unlearnt(seen, serving.address) <= timedelta()
-    if serving.server_name and (ready or known == serving.server_name):
+    last_gateway = seen.cluster.status.gateway if seen.cluster.status else None
+    previous_name = last_gateway.server_name if last_gateway else None
+    ready = seen.hub.ready and seen.answers and _compute_relay_delay(seen, serving.address) <= timedelta()
+    if serving.server_name and (ready or previous_name == serving.server_name):
         return GatewayStatus(address=serving.address, server_name=serving.server_name)
     return GatewayStatus(address=serving.address, port=serving.port) if serving.http else None
 
 
-def _unlearnt(seen: Observed, address: str) -> timedelta:
-    return unlearnt(render_relay(seen.cluster, address), seen.relay, seen.now)
+def _compute_relay_delay(observed: Observed, address: str) -> timedelta:
+    """Return how long until the hub's Traefik has loaded the relay to the address."""
+    return unlearnt(render_relay(observed.cluster, address), observed.relay, observed.now)
 
 
 def misleading(seen: Observed, relay: Sequence[Manifest]) -> Sequence[Step]:
-    """What leads to another address than the present. A way that nobody asks for any more stays: some may be on it."""
+    """Return the steps that delete relay objects leading to an old address.
+
+    Nothing is deleted while no relay is rendered, since requests may still be using it.
+    """
     return tuple(prune(seen.relay, relay, owner=seen.cluster.metadata.uid or "")) if relay else ()
 
 
 def gateway_secured(seen: Observed, serving: ClusterServing, gateway: GatewayStatus | None) -> Condition:
+    """Return the GatewaySecured condition: open, being configured, switching, or mutual TLS."""
     if not serving.http and (serving.why or not seen.hub.known):
         return GatewaySecured.NOT_KNOWN.condition(seen.now, message=serving.why or seen.hub.why)
     if not seen.hub.wanted or serving.why:
-        return GatewaySecured.OPEN.condition(seen.now, message=_unprotected(seen, serving))
+        return GatewaySecured.OPEN.condition(seen.now, message=_describe_unprotected(seen, serving))
     if gateway is None or not gateway.server_name:
-        lacks = seen.hub.why or "the cluster's gateway, or the way there, is being set up for https"
-        return GatewaySecured.CONFIGURING.condition(seen.now, message=lacks)
+        missing = seen.hub.why or "the cluster's gateway, or the way there, is being set up for https"
+        return GatewaySecured.CONFIGURING.condition(seen.now, message=missing)
     if seen.plain:
-        words = f"http still leads there from {counted(seen.plain, 'ModelEndpoint')}"
-        return GatewaySecured.CONFIGURING.condition(seen.now, message=words)
+        message = f"http still leads there from {counted(seen.plain, 'ModelEndpoint')}"
+        return GatewaySecured.CONFIGURING.condition(seen.now, message=message)
     if not serving.http:
         return GatewaySecured.MUTUAL_TLS.condition(seen.now)
-    known = next((one for one in seen.cluster.conditions if one.type == GatewaySecured.__name__), None)
-    closed = known is not None and known.status == "True"  # it is being closed
-    over = closed or _since_secured(seen) + seen.settle <= seen.now
-    return (GatewaySecured.MUTUAL_TLS if over else GatewaySecured.SWITCHING).condition(seen.now)
+    previous = next((item for item in seen.cluster.conditions if item.type == GatewaySecured.__name__), None)
+    closed = previous is not None and previous.status == "True"  # the http listener is already being closed
+    # Requests that were sent before the last endpoint switched may still be on their way by http.
+    finished = closed or _get_secured_time(seen) + seen.settle <= seen.now
+    return (GatewaySecured.MUTUAL_TLS if finished else GatewaySecured.SWITCHING).condition(seen.now)
 
 
-def _unprotected(seen: Observed, serving: ClusterServing) -> str:
-    """What nobody protects, and why."""
-    why = serving.why if seen.hub.wanted else seen.hub.why
+def _describe_unprotected(observed: Observed, serving: ClusterServing) -> str:
+    """Return the message for a gateway that anyone can use, with the reason."""
+    reason = serving.why if observed.hub.wanted else observed.hub.why
     if serving.address is None:
-        return why
-    words = f"Prompts cross to {serving.address} unencrypted, and whoever reaches that asks the models there"
-    return f"{words}: {why}" if why else words
+        return reason
+    message = f"Prompts cross to {serving.address} unencrypted, and whoever reaches that asks the models there"
+    return f"{message}: {reason}" if reason else message
 
 
 def gateway_requeue(seen: Observed, serving: ClusterServing, secured: Condition) -> float | None:
-    """When there is news that no event tells of."""
+    """Return the seconds until the next reconcile that no event will trigger; None when none is needed."""
     if secured.reason == GatewaySecured.SWITCHING.reason:
-        return max((_since_secured(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)
+        return max((_get_secured_time(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)
     if secured.status == "True" and serving.http:
-        return REQUEUE_SOON  # it is closed once that was said
-    if seen.hub.wanted and serving.address and (left := _unlearnt(seen, serving.address)) > timedelta():
-        return max(left.total_seconds(), REQUEUE_SOON)
+        return REQUEUE_SOON  # http is closed in the reconcile after this condition was stored
+    if seen.hub.wanted and serving.address and (delay := _compute_relay_delay(seen, serving.address)) > timedelta():
+        return max(delay.total_seconds(), REQUEUE_SOON)
     return LEARNT.total_seconds() if seen.hub.wanted and not seen.answers else None
 
 
-def _since_secured(seen: Observed) -> datetime:
-    known = (one for one in seen.cluster.conditions if one.type == GatewaySecured.__name__ and one.status != "False")
-    return next((one.last_transition_time for one in known), seen.now)
+def _get_secured_time(observed: Observed) -> datetime:
+    """Return when GatewaySecured last became True or Unknown; now if it is False or missing."""
+    conditions = (
+        item for item in observed.cluster.conditions if item.type == GatewaySecured.__name__ and item.status != "False"
+    )
+    return next((item.last_transition_time for item in conditions), observed.now)

@@ -1,4 +1,4 @@
-"""The hardware that is there: which nodes of a pool can run what the pool's class says, and what the others lack."""
+"""The nodes and devices observed on a cluster: how many nodes of each pool are usable, and what the others lack."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from modelplane_operator.api.shared import Amounts
 from modelplane_operator.models.replica.plan.nodes import unfit
 from modelplane_operator.selectors import quantity
 
-_WORDS = 100  # of what a node says of itself
-_KEEPING_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_MESSAGE_LENGTH = 100  # characters kept of each message in a node's status
+_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedHardware:
-    """The nodes of a cluster that carry a pool's label, and all its ResourceSlices, cut down as below."""
+    """The nodes of a cluster with a pool label and all its ResourceSlices, reduced by `cut_node` and `cut_slice`."""
 
     nodes: tuple[Manifest, ...]
     slices: tuple[Manifest, ...]
@@ -28,82 +28,85 @@ class ObservedHardware:
 
 @dataclass(frozen=True, slots=True)
 class PoolNodes:
-    """The nodes of a pool that are there."""
+    """The observed nodes of a pool."""
 
     nodes: int
+    """The number of nodes with the pool's label."""
     usable: int
-    """Those that are ready, take pods, and have the devices."""
+    """The number of nodes that are ready, schedulable and have the devices."""
     lacking: str = ""
-    """What the first of the others lacks."""
+    """The problem of the first node that is not usable."""
     allocatable: Amounts | None = None
-    """What the least of them has for pods, in whole processors and Gi; None while none says."""
+    """The smallest allocatable CPU (whole cores) and memory (Gi) of any node; None while no node reports them."""
     fabrics: Mapping[str, Fabric] = field(default_factory=dict[str, Fabric])
-    """By label, the value that most of the usable nodes have; of labels that were looked for on all nodes."""
+    """The most common value among the usable nodes, by fabric label; only labels that were read from every node."""
 
 
-# What is kept of them -------------------------------------------------------------------------------------------------
+# Reduced copies -------------------------------------------------------------------------------------------------
 
 
 def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
-    """What matters of a Node, which is large and has news every few minutes.
+    """Return the parts of a Node that are used; a full Node is large and changes every few minutes.
 
-    `fabrics`: the labels by which the fleet tells fabrics. One that a node lacks is kept as empty: it was looked for.
+    `fabrics`: the label keys that identify fabrics. A key that the node lacks is kept as empty, to show that it was
+    read.
     """
-    said = condition(node, "Ready")
-    ready = {"type": "Ready", "status": said.status or "Unknown"}
-    if not said.is_true:  # of one that is ready, nobody asks since when
-        told = {"reason": said.reason, "lastTransitionTime": said.last_transition_time}
-        ready |= {name: words[:_WORDS] for name, words in told.items() if words}
+    ready_condition = condition(node, "Ready")
+    ready = {"type": "Ready", "status": ready_condition.status or "Unknown"}
+    if not ready_condition.is_true:  # these details are only used for nodes that are not ready
+        details = {"reason": ready_condition.reason, "lastTransitionTime": ready_condition.last_transition_time}
+        ready |= {name: text[:_MESSAGE_LENGTH] for name, text in details.items() if text}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
     allocatable = section(node, "status", "allocatable")
-    offered = {name: whole for name in _UNITS if (whole := _whole(name, str(allocatable.get(name, ""))))}
-    found = {name: str(labels_of(node).get(name, ""))[:_VALUE] for name in sorted(fabrics)}
+    available = {name: units for name in _UNITS if (units := _round_down(name, str(allocatable.get(name, ""))))}
+    fabric_values = {name: str(labels_of(node).get(name, ""))[:_LABEL_LENGTH] for name in sorted(fabrics)}
     return {
-        "metadata": {**_identity(node), "labels": pool},
+        "metadata": {**_get_identity(node), "labels": pool},
         "spec": {"unschedulable": True} if section(node, "spec").get("unschedulable") else {},
-        "status": {"conditions": [ready], **({"allocatable": offered} if offered else {})},
-        **({"fabrics": found} if found else {}),
+        "status": {"conditions": [ready], **({"allocatable": available} if available else {})},
+        **({"fabrics": fabric_values} if fabric_values else {}),
     }
 
 
-_VALUE = 63  # of a label, as Kubernetes has it
+_LABEL_LENGTH = 63  # Kubernetes' limit for the value of a label
 _UNITS = {"cpu": 1, "memory": 2**30}
-_MOST = {"cpu": 10_000, "memory": 16_000}  # of units: no node has more, and a cluster that lies fills no status
+_MAX_UNITS = {"cpu": 10_000, "memory": 16_000}  # upper bounds in units, so that false reports cannot bloat the status
 
 
-def _whole(resource: str, amount: str) -> int:
-    """An amount in whole units: what a node reports of its memory is never twice the same."""
+def _round_down(resource: str, amount: str) -> int:
+    """Return an amount in whole units, within bounds: the exact memory of a node differs with every report."""
     try:
-        whole = quantity.parse(amount).as_float() // _UNITS[resource]
+        units = quantity.parse(amount).as_float() // _UNITS[resource]
     except quantity.QuantityError:
         return 0
-    return int(max(0, min(whole, _MOST[resource])))
+    return int(max(0, min(units, _MAX_UNITS[resource])))
 
 
 def cut_slice(known: Manifest) -> Manifest:
-    """What matters of a ResourceSlice: how many devices of which capacity, without those that keep pods off.
+    """Return the parts of a ResourceSlice that are used: the number of devices by capacity, without tainted devices.
 
-    Raises KeyError, TypeError or ValueError for what is none: it is passed over.
+    Raises KeyError, TypeError or ValueError if the slice is malformed; the caller skips it.
     """
     spec = section(known, "spec")
     counted = Counter(
-        tuple(sorted((name, one["value"]) for name, one in section(device, "capacity").items()))
+        tuple(sorted((name, amount["value"]) for name, amount in section(device, "capacity").items()))
         for device in entries(spec, "devices")
-        if not any(taint.get("effect") in _KEEPING_PODS_OFF for taint in entries(device, "taints"))
+        if not any(taint.get("effect") in _BLOCKING_EFFECTS for taint in entries(device, "taints"))
     )
     devices = [{"capacity": dict(capacity), "count": count} for capacity, count in sorted(counted.items())]
-    named = (spec["driver"], spec["pool"]["name"], spec.get("nodeName", ""))
-    if not all(isinstance(name, str) for name in named) or not isinstance(spec["pool"]["generation"], int):
+    identifiers = (spec["driver"], spec["pool"]["name"], spec.get("nodeName", ""))
+    if not all(isinstance(name, str) for name in identifiers) or not isinstance(spec["pool"]["generation"], int):
         raise TypeError("it does not say of which driver and pool it is")
-    kept = {name: spec[name] for name in ("driver", "nodeName", "pool") if name in spec}
-    return {"metadata": _identity(known), "spec": {**kept, "devices": devices}}
+    retained = {name: spec[name] for name in ("driver", "nodeName", "pool") if name in spec}
+    return {"metadata": _get_identity(known), "spec": {**retained, "devices": devices}}
 
 
-def _identity(manifest: Manifest) -> Manifest:
+def _get_identity(manifest: Manifest) -> Manifest:
+    """Return the metadata that identify an object and its version."""
     return {name: manifest["metadata"][name] for name in ("name", "uid", "resourceVersion")}
 
 
-# What it comes to -----------------------------------------------------------------------------------------------------
+# Evaluation -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,91 +114,101 @@ class _Stock:
     """The devices that drivers have published."""
 
     of_nodes: Mapping[tuple[str, str], Sequence[Section]]
-    """Capacities and how many devices have them, by node and driver."""
+    """Capacities with the number of devices that have them, by node and driver."""
     of_none: frozenset[str]
-    """Drivers with devices that belong to no single node: what they have cannot be counted by node."""
+    """Drivers with devices that belong to no single node and cannot be counted by node."""
 
 
 def present(pools: Iterable[GpuPool], seen: ObservedHardware) -> dict[str, PoolNodes]:
-    """The nodes that are there, by pool."""
+    """Return the observed nodes by pool; nodes with a label of no pool are ignored."""
     by_pool: dict[str, list[Manifest]] = {}
     for node in seen.nodes:
         by_pool.setdefault(labels_of(node).get(labels.POOL, ""), []).append(node)
-    stock = _stock(seen.slices)
-    return {pool.name: _present(pool, by_pool.get(pool.name, ()), stock) for pool in pools}
+    stock = _build_stock(seen.slices)
+    return {pool.name: _evaluate_pool(pool, by_pool.get(pool.name, ()), stock) for pool in pools}
 
 
-def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> PoolNodes:
-    judged = [(node, _lack(node, pool.devices, stock)) for node in nodes]
-    lacking = [words for _, words in judged if words]
-    fabrics = _fabrics(nodes, [node for node, words in judged if not words])
-    return PoolNodes(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes), fabrics)
+def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> PoolNodes:
+    """Return the nodes of a pool: their number, how many are usable, and the problem of one that is not."""
+    evaluated = [(node, _find_node_problem(node, pool.devices, stock)) for node in nodes]
+    problems = [problem for _, problem in evaluated if problem]
+    fabrics = _find_largest_fabrics(nodes, [node for node, problem in evaluated if not problem])
+    return PoolNodes(
+        len(nodes), len(nodes) - len(problems), min(problems, default=""), _compute_min_allocatable(nodes), fabrics
+    )
 
 
-def _fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
-    """The largest fabric by each label; of no nodes where no usable one has the label."""
-    known = set[str].intersection(*(set(section(node, "fabrics")) for node in nodes)) if nodes else set[str]()
-    return {key: _largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(known)}
+def _find_largest_fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
+    """Return the largest fabric by label; it is empty for a label that no usable node has."""
+    common_keys = set[str].intersection(*(set(section(node, "fabrics")) for node in nodes)) if nodes else set[str]()
+    return {
+        key: _pick_largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(common_keys)
+    }
 
 
-def _largest(counts: Counter[str]) -> Fabric:
-    value, nodes = min(((v, n) for v, n in counts.items() if v), key=lambda one: (-one[1], one[0]), default=("", 0))
+def _pick_largest(counts: Counter[str]) -> Fabric:
+    """Return the most common fabric value and its number of nodes; the first by name if several are equal."""
+    value, nodes = min(((v, n) for v, n in counts.items() if v), key=lambda item: (-item[1], item[0]), default=("", 0))
     return Fabric(value=value, nodes=nodes)
 
 
-def _least(nodes: Sequence[Manifest]) -> Amounts | None:
-    """What every node has for pods, as far as they all say."""
-    offers = [section(node, "status", "allocatable") for node in nodes]
-    cpu, memory = (min((offer.get(name, 0) for offer in offers), default=0) for name in _UNITS)
+def _compute_min_allocatable(nodes: Sequence[Manifest]) -> Amounts | None:
+    """Return the CPU and memory that every node can allocate; None unless all nodes report both."""
+    reports = [section(node, "status", "allocatable") for node in nodes]
+    cpu, memory = (min((report.get(name, 0) for report in reports), default=0) for name in _UNITS)
     return Amounts(cpu=str(cpu), memory=f"{memory}Gi") if cpu and memory else None
 
 
-def _lack(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
-    """Why a node cannot run what its class says; empty when it can."""
+def _find_node_problem(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
+    """Return why a node cannot run pods with the devices of its class; empty when it can."""
     name = node["metadata"]["name"]
-    if words := unfit(node):
-        return f"node {name} {words}"
-    return next((f"node {name} {words}" for device in devices if (words := _short(device, name, stock))), "")
+    if problem := unfit(node):
+        return f"node {name} {problem}"
+    return next(
+        (f"node {name} {problem}" for device in devices if (problem := _find_missing_devices(device, name, stock))), ""
+    )
 
 
-def _short(device: PublishedDevice, node: str, stock: _Stock) -> str:
-    """What a node has less of than a device's entry says; empty when it has enough."""
+def _find_missing_devices(device: PublishedDevice, node: str, stock: _Stock) -> str:
+    """Return what a node is missing of the devices in one entry of its class; empty when it has enough."""
     if device.claim == "Synthetic" or device.driver in stock.of_none:
         return ""
-    wanted, there = device.count or 0, stock.of_nodes.get((node, device.driver), ())
-    total = sum(one["count"] for one in there)
-    fitting = sum(one["count"] for one in there if _fits(device, one["capacity"]))
-    if fitting >= wanted:
+    desired, published = device.count or 0, stock.of_nodes.get((node, device.driver), ())
+    total = sum(item["count"] for item in published)
+    fitting = sum(item["count"] for item in published if _fits(device, item["capacity"]))
+    if fitting >= desired:
         return ""
-    if total < wanted:
-        return f"has {total} of {wanted} {device.name} ({device.driver})"
-    sizes = ", ".join(f"{name} {one.value}" for name, one in sorted(device.capacity.items()))
-    return f"has {fitting} of {wanted} {device.name} ({device.driver}) with {sizes}, the others have less"
+    if total < desired:
+        return f"has {total} of {desired} {device.name} ({device.driver})"
+    sizes = ", ".join(f"{name} {item.value}" for name, item in sorted(device.capacity.items()))
+    return f"has {fitting} of {desired} {device.name} ({device.driver}) with {sizes}, the others have less"
 
 
 def _fits(device: PublishedDevice, capacity: Mapping[str, str]) -> bool:
-    """Whether an observed device has all the capacity that is declared. Its attributes are not compared."""
-    there = {_in_domain(name, device.driver): amount for name, amount in capacity.items()}
+    """True if a published device has at least every declared capacity. Attributes are not compared."""
+    published = {_qualify(name, device.driver): amount for name, amount in capacity.items()}
     return all(
-        (amount := there.get(_in_domain(name, device.driver))) is not None and _at_least(amount, declared.value)
+        (amount := published.get(_qualify(name, device.driver))) is not None and _is_at_least(amount, declared.value)
         for name, declared in device.capacity.items()
     )
 
 
-def _in_domain(name: str, driver: str) -> str:
+def _qualify(name: str, driver: str) -> str:
+    """Return a device attribute's full name: names without a domain are in the driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _at_least(there: str, declared: str) -> bool:
+def _is_at_least(published: str, declared: str) -> bool:
+    """True if the published amount is at least the declared one, or if either cannot be parsed."""
     try:
-        return not quantity.parse(there) < quantity.parse(declared)
+        return not quantity.parse(published) < quantity.parse(declared)
     except quantity.QuantityError:
-        return True  # the class's own condition says so
+        return True  # malformed amounts are reported in the InferenceClass's own condition
 
 
-def _stock(slices: Iterable[Manifest]) -> _Stock:
-    """What the newest generation of each driver's pools says; what is left of older ones no longer counts."""
-    specs = [known["spec"] for known in slices]
+def _build_stock(slices: Iterable[Manifest]) -> _Stock:
+    """Return the devices in the newest generation of each driver's pools; older generations do not count."""
+    specs = [item["spec"] for item in slices]
     newest: dict[tuple[str, str], int] = {}
     for spec in specs:
         pool = (spec["driver"], spec["pool"]["name"])

@@ -1,4 +1,4 @@
-"""A cluster that answers: what models can count on there."""
+"""Plan a cluster that answers: finalizers, gateway, relay, conditions and observed hardware."""
 
 from __future__ import annotations
 
@@ -43,57 +43,68 @@ from modelplane_operator.clusters.cluster.plan.status import (
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
 UNLISTED = "the nodes of the cluster have not been listed yet"
-LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
+LEAST_LATENCY = 50
+"""Milliseconds; smaller values are reported as this, since they vary with the load of the operator."""
 
 
-def _going_secret(seen: Observed) -> str:
-    """What to do about a kubeconfig that would be gone but for our finalizer; empty when it stays."""
-    if not seen.secrets.terminating:
+def _describe_deleted_secret(observed: Observed) -> str:
+    """Return the message for a kubeconfig Secret that only the finalizer keeps; else empty."""
+    if not observed.secrets.terminating:
         return ""
     return (
-        f"Secret {seen.secrets.mine} is being deleted, and is kept only while a cluster names it: put the kubeconfig "
-        "into a Secret of another name, and name that in spec.cluster.existing.secretRef"
+        f"Secret {observed.secrets.mine} is being deleted, and is kept only while a cluster names it: put the "
+        "kubeconfig into a Secret of another name, and name that in spec.cluster.existing.secretRef"
     )
 
 
 def in_service(seen: Observed, state: ClusterState) -> Plan:
+    """Return the plan of a cluster that answers.
+
+    The finalizer comes first; the marks for other InferenceClusters come last, so that they block no other step.
+    """
     serving = unless_ours(seen, from_stack(seen) if has_stack(seen, state) else own_gateway(seen, state))
     resolved = resolved_pools(seen)
     nodes = present(resolved.pools, state.hardware) if isinstance(state.hardware, ObservedHardware) else {}
+    # A cluster without any known pool cannot run models, whatever else works.
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
-    note = f"{seen.named} is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else _going_secret(seen)
-    said = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
+    note = (
+        f"{seen.named} is reached as before, but {seen.kubeconfig}"
+        if seen.kubeconfig
+        else _describe_deleted_secret(seen)
+    )
+    message = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
     gateway = gateway_status(seen, serving)
     ready = serving.ready
     if ready.status == "True" and gateway is None:
-        words = f"the gateway of {seen.named} answers the hub's gateway alone, which is not set up for that yet"
-        ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (words, seen.hub.why))))
+        reason = f"the gateway of {seen.named} answers the hub's gateway alone, which is not set up for that yet"
+        ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (reason, seen.hub.why))))
+    # The relay is created as soon as mutual TLS is wanted, before any endpoint uses it.
     relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
     secured = gateway_secured(seen, serving, gateway)
-    judged = (
-        running.condition(seen.now, message=said),
+    conditions = (
+        running.condition(seen.now, message=message),
         ready,
         secured,
         pools_valid(seen, resolved),
-        _gpu_ready(seen, state, nodes),
-        _ready(seen, state, resolved, ready),
-        *_owned(seen, state),
+        _build_gpu_ready(seen, state, nodes),
+        _build_ready(seen, state, resolved, ready),
+        *_build_ownership(seen, state),
     )
-    fresh = {
+    changes = {
         "gateway": gateway,
         "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(state.hardware, ClientError)),
-        "observed": _observed(seen, state, nodes),
+        "observed": _build_observed(seen, state, nodes),
         "orphans": len(state.orphans) if state.orphans is not None else None,
     }
     add_finalizer = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     remove_finalizers = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
-    look = (
+    hardware_poll = (
         REQUEUE_SOON if state.hardware is None else None
-    )  # where there are no nodes, no event tells that they were listed
-    sweep = SWEEP if state.orphans is not None else None
-    waits = (serving.requeue_after, gateway_requeue(seen, serving, secured), look, sweep)
+    )  # a cluster without nodes sends no event when its nodes have been listed
+    next_sweep = SWEEP if state.orphans is not None else None
+    delays = (serving.requeue_after, gateway_requeue(seen, serving, secured), hardware_poll, next_sweep)
     return Plan(
         (
             KEEP,
@@ -104,92 +115,102 @@ def in_service(seen: Observed, state: ClusterState) -> Plan:
             *remove_finalizers,
             *marks(seen, state),
         ),
-        status_of(seen, resolved, judged).model_copy(update=fresh),
-        requeue_after=min((wait for wait in waits if wait), default=None),
+        status_of(seen, resolved, conditions).model_copy(update=changes),
+        requeue_after=min((delay for delay in delays if delay), default=None),
     )
 
 
-def _gpu_ready(seen: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
+def _build_gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
+    """Return the GPUReady condition: unknown, devices missing, nodes missing or all present."""
     if isinstance(state.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
-            seen.now, message=f"the nodes of {seen.named} cannot be seen: {state.hardware}"
+            observed.now, message=f"the nodes of {observed.named} cannot be seen: {state.hardware}"
         )
     if state.hardware is None:
-        return GPUReady.NOT_SEEN.condition(seen.now, message=UNLISTED)
-    pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
-    few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
-    short = {name: found for name, found in nodes.items() if found.lacking}
-    own = ": label them, or correct nodeCount" if seen.cluster.spec.cluster.source == "Existing" else ""
-    said = [
-        f"pool {name}: {found.nodes} of {counted(_at_least(pools[name]), 'node')} with the label "
-        f"{labels.POOL}={name}{own}"
-        for name, found in few.items()
+        return GPUReady.NOT_SEEN.condition(observed.now, message=UNLISTED)
+    pools = {pool.name: pool for pool in observed.cluster.spec.node_pools}
+    too_few = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.nodes < _get_min_nodes(pools[name])}
+    unusable = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.lacking}
+    remedy = ": label them, or correct nodeCount" if observed.cluster.spec.cluster.source == "Existing" else ""
+    messages = [
+        f"pool {name}: {pool_nodes.nodes} of {counted(_get_min_nodes(pools[name]), 'node')} with the label "
+        f"{labels.POOL}={name}{remedy}"
+        for name, pool_nodes in too_few.items()
     ]
-    said += [
-        f"pool {name}: {found.usable} of {counted(found.nodes, 'node')} usable, {found.lacking}"
-        for name, found in short.items()
+    messages += [
+        f"pool {name}: {pool_nodes.usable} of {counted(pool_nodes.nodes, 'node')} usable, {pool_nodes.lacking}"
+        for name, pool_nodes in unusable.items()
     ]
     if "DRA" not in state.apis:
-        said.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
-    if short or "DRA" not in state.apis:
-        return GPUReady.DEVICES_MISSING.condition(seen.now, message="; ".join(said))
-    if few:
-        return GPUReady.NODES_MISSING.condition(seen.now, message="; ".join(said))
-    return GPUReady.ALL_PRESENT.condition(seen.now)
+        messages.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
+    if unusable or "DRA" not in state.apis:
+        return GPUReady.DEVICES_MISSING.condition(observed.now, message="; ".join(messages))
+    if too_few:
+        return GPUReady.NODES_MISSING.condition(observed.now, message="; ".join(messages))
+    return GPUReady.ALL_PRESENT.condition(observed.now)
 
 
-def _owned(seen: Observed, state: ClusterState) -> Iterator[Condition]:
+def _build_ownership(observed: Observed, state: ClusterState) -> Iterator[Condition]:
+    """Yield the ObjectsOwned condition; nothing while no sweep for orphans has finished."""
     if state.orphans:
-        words = (
-            f"nothing on this hub owns {counted(len(state.orphans), 'object')} of the operator's on {seen.named}: "
+        message = (
+            f"nothing on this hub owns {counted(len(state.orphans), 'object')} of the operator's on {observed.named}: "
             f"{listed(state.orphans)}; delete what is not another hub's"
         )
-        yield ObjectsOwned.ORPHANS_FOUND.condition(seen.now, message=words)
+        yield ObjectsOwned.ORPHANS_FOUND.condition(observed.now, message=message)
     elif state.orphans is not None:
-        yield ObjectsOwned.ALL_OWNED.condition(seen.now)
+        yield ObjectsOwned.ALL_OWNED.condition(observed.now)
 
 
-def _at_least(pool: NodePool) -> int:
-    """The nodes that must be there at any time."""
+def _get_min_nodes(pool: NodePool) -> int:
+    """Return the number of nodes that a pool must always have."""
     return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
 
 
-def _observed(seen: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
-    last = seen.cluster.status.observed if seen.cluster.status else None
+def _build_observed(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
+    """Return the status fields that describe the cluster itself: version, latency, identity, APIs and pools."""
+    last = observed.cluster.status.observed if observed.cluster.status else None
     return ObservedCluster(
         version=state.version,
-        latency_ms=_latency(state.latency, last.latency_ms if last else None),
+        latency_ms=_compute_latency(state.latency, last.latency_ms if last else None),
         identity=state.registered.identity or None,
         apis=tuple(sorted(state.apis)),
-        pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
+        pools=tuple(
+            ObservedPool(name=name, nodes=pool_nodes.nodes, usable=pool_nodes.usable)
+            for name, pool_nodes in nodes.items()
+        ),
     )
 
 
-def _latency(seconds: float | None, last: int | None) -> int | None:
-    """Milliseconds, told anew only when they are others by far: the status is not written for each answer."""
+def _compute_latency(seconds: float | None, last: int | None) -> int | None:
+    """Return the latency in milliseconds; the old value unless it changed threefold, to save status writes."""
     if seconds is None:
         return last
-    found = max(LEAST_LATENCY, round(seconds * 1000))
-    return last if last and last / 3 <= found <= last * 3 else found
+    current = max(LEAST_LATENCY, round(seconds * 1000))
+    return last if last and last / 3 <= current <= last * 3 else current
 
 
-def _ready(seen: Observed, state: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
-    """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
-    lacks = [*unusable_pools(seen, resolved)]
+def _build_ready(observed: Observed, state: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
+    """Return the Ready condition: True if models can be placed on the cluster.
+
+    A pool with a broken class keeps its last good devices and does not affect other pools.
+    """
+    problems = [*unusable_pools(observed, resolved)]
     if backend.status == "Unknown":
-        return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
-    if backend.reason == BackendReady.ADDRESS_IN_USE.reason:  # whose endpoint it is, is no business of other tenants
-        words = f"the gateway of {seen.named} has no address of its own: see BackendReady"
-        return not_ready(InferenceCluster.definition.kind, backend, words)
+        return Ready.UNREACHABLE.condition(observed.now, message=backend.message or "")
+    # without the details, which name the endpoint of another tenant
+    if backend.reason == BackendReady.ADDRESS_IN_USE.reason:
+        message = f"the gateway of {observed.named} has no address of its own: see BackendReady"
+        return not_ready(InferenceCluster.definition.kind, backend, message)
     if backend.status != "True":
         return not_ready(InferenceCluster.definition.kind, backend)
-    if lacks and not resolved.pools:
-        words = f"no pool can be used: {'; '.join(lacks)}"
-        return not_ready(InferenceCluster.definition.kind, pools_valid(seen, resolved), words)
-    if state.hardware is None and not is_true(seen.cluster.conditions, Ready):
-        return Ready.CREATING.condition(seen.now, message=UNLISTED)
+    if problems and not resolved.pools:
+        message = f"no pool can be used: {'; '.join(problems)}"
+        return not_ready(InferenceCluster.definition.kind, pools_valid(observed, resolved), message)
+    if state.hardware is None and not is_true(observed.cluster.conditions, Ready):
+        return Ready.CREATING.condition(observed.now, message=UNLISTED)
     if backend.reason == BackendReady.DEGRADED.reason:
-        lacks.append(backend.message or "")
-    if seen.problem:
-        lacks.append(f"pools are not as they are asked for: {seen.problem}")
-    return (Ready.DEGRADED if lacks else Ready.AVAILABLE).condition(seen.now, message="; ".join(lacks))
+        problems.append(backend.message or "")
+    if observed.problem:
+        problems.append(f"pools are not as they are asked for: {observed.problem}")
+    return (Ready.DEGRADED if problems else Ready.AVAILABLE).condition(observed.now, message="; ".join(problems))

@@ -1,8 +1,8 @@
-"""How the gateway of a cluster comes to answer nobody but the hub's, and how a running one gets there unnoticed.
+"""Switch a cluster's gateway to mutual TLS, so that only the hub's gateway can use it, without failed requests.
 
-First it listens by https too, then the hub's gateway learns the way, then endpoints lead there, and only when no
-request can come by http any more is that closed. A gateway that has never been open is never opened: until its
-certificate can be made, it waits.
+Steps: the gateway adds an https listener; the hub's gateway loads the relay; endpoints switch to https; once no request
+can arrive by http, that listener is removed. A new gateway is never opened by http: it is not created until its
+certificate can be issued.
 """
 
 from __future__ import annotations
@@ -22,64 +22,67 @@ from modelplane_operator.owned import Owner
 from modelplane_operator.routing.gateway.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.routing.gateway.render import data_plane
 
-LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik has learnt of a way: it looks every two
+LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik, which polls every two seconds, has loaded a new relay
 
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """What a cluster has to know of the hub's gateway."""
+    """The state of the hub's gateway that matters to clusters."""
 
     trust: Trust | None = None
-    """None while there is no authority."""
+    """The certificate authority; None while there is none."""
     wanted: bool = field(default=False)
-    """Whether clusters are to answer the hub's gateway alone."""
+    """True if clusters should answer the hub's gateway only."""
     ready: bool = field(default=False)
-    """Whether the hub's gateway presents its certificate."""
+    """True if the hub's gateway presents its certificate."""
     why: str = ""
-    """Why it does not."""
+    """The reason why it presents none."""
     known: bool = field(default=True)
-    """Whether it is told what is wanted. Until it is, gateways of clusters stay as they are, open or closed."""
+    """True if the desired mode is known. Until then cluster gateways stay as they are, open or closed."""
     began: bool = field(default=False)
-    """Whether clusters did answer the hub's gateway alone, or may be about to: new gateways wait for that."""
+    """True if mutual TLS was in use, or may be soon: new gateways wait for the decision."""
 
 
 def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now: datetime) -> Hub:
-    found = trust(authorities(secrets), now)
-    began = found is not None
+    """Return the mutual TLS state of the hub, from its InferenceGateway and the Secrets of its authority."""
+    authority = trust(authorities(secrets), now)
+    began = authority is not None
     if gateway is None or gateway.metadata.deletion_timestamp:
-        # It may come, and ask for mutual TLS: what answers anybody until then is found by anybody.
+        # The InferenceGateway may be created later with mutual TLS; a gateway opened until then could be used by
+        # anyone.
         why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
-        return Hub(found, known=False, began=True, why=why)
-    said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
-    offered = data_plane(gateway).PRESENTS_CERTIFICATE
-    if said is None:
-        began = began or (offered and gateway.spec.mutual_tls != "Never")
-        return Hub(found, known=False, began=began, why="the InferenceGateway has not been looked at yet")
-    reason = next((one for one in MutualTLSReady if one.reason == said.reason), MutualTLSReady.NOT_OFFERED)
-    why = f"InferenceGateway {gateway.metadata.name} says {said.reason}: {said.message or reason.meaning}"
-    # A Traefik of which the operator has only lost sight opens nothing; to say so takes another spec.
-    doubted = reason is MutualTLSReady.NOT_OFFERED and offered
-    ready = reason is MutualTLSReady.READY
-    return Hub(found, reason.wanted, ready, "" if ready else why, known=not doubted)
+        return Hub(authority, known=False, began=True, why=why)
+    reported = next((item for item in gateway.conditions if item.type == MutualTLSReady.__name__), None)
+    supported = data_plane(gateway).PRESENTS_CERTIFICATE
+    if reported is None:
+        began = began or (supported and gateway.spec.mutual_tls != "Never")
+        return Hub(authority, known=False, began=began, why="the InferenceGateway has not been looked at yet")
+    ready_reason = next((item for item in MutualTLSReady if item.reason == reported.reason), MutualTLSReady.NOT_OFFERED)
+    why = f"InferenceGateway {gateway.metadata.name} says {reported.reason}: {reported.message or ready_reason.meaning}"
+    # A Traefik that the operator merely cannot read at the moment must not open gateways; only a spec change may.
+    uncertain = ready_reason is MutualTLSReady.NOT_OFFERED and supported
+    ready = ready_reason is MutualTLSReady.READY
+    return Hub(authority, ready_reason.wanted, ready, "" if ready else why, known=not uncertain)
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """What the gateway of a cluster is to listen to."""
+    """The listeners and the certificate that the gateway of a cluster should have."""
 
     https: bool
     http: bool
     issue: Issue | None
-    """Its certificate, when that is to be made."""
+    """The certificate to issue; None when it is current."""
     server_name: str | None
-    """What it proves to be; None until it does."""
+    """The name that the gateway's certificate proves; None until it does."""
 
     @property
     def shut(self) -> bool:
-        """Whether there is to be no gateway yet: it could only answer anybody."""
+        """True if the gateway must not be created yet, because it could only answer anyone."""
         return not self.https and not self.http
 
     def issued(self) -> Iterator[Issue]:
+        """Yield the certificate to issue, if any."""
         if self.issue is not None:
             yield self.issue
 
@@ -97,51 +100,59 @@ def doors(  # noqa: PLR0917 - what decides
     *,
     closed: bool,
 ) -> Doors:
-    """What to listen to, given what was seen on the cluster. `closed`: whether no request can come by http any more.
+    """Return the desired listeners of the gateway, given the objects on the cluster.
 
-    `known`: what it proved to be when it was last looked at. It does so on while its Gateway changes.
+    `known`: the server name in the last status; it remains proven while the Gateway is changing. `closed`: True if no
+    request can arrive by http any more.
     """
-    there = {(type_of(child), key_of(child)): child for child in children}
-    live = there.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
-    held = there.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
+    existing = {(type_of(child), key_of(child)): child for child in children}
+    live = existing.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
+    certificate_secret = existing.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
     name = names.server_name(cluster)
     if not hub.known or (hub.wanted and hub.trust is None):
-        https = held is not None if live is None else is_guarded(live)
-        named = known == name or (held is not None and live is not None and secured(live))
+        https = certificate_secret is not None if live is None else is_guarded(live)
+        proven = known == name or (certificate_secret is not None and live is not None and secured(live))
         http = not (https or hub.wanted or hub.began) if live is None else is_open(live)
-        # A certificate that is there is renewed all the same: whom to trust was known when it was made.
-        again = leaf(certificate(owner), name, "server", hub.trust, now, cluster) if held and hub.trust else None
-        due = again is not None and not is_current(held, again, now)
-        return Doors(https, http, issue=again if due else None, server_name=name if https and named else None)
-    if hub.trust is None or not (hub.wanted or held is not None):
+        # An existing certificate is still renewed, since the authority was known when it was issued.
+        renewed = (
+            leaf(certificate(owner), name, "server", hub.trust, now, cluster)
+            if certificate_secret and hub.trust
+            else None
+        )
+        expired = renewed is not None and not is_current(certificate_secret, renewed, now)
+        return Doors(https, http, issue=renewed if expired else None, server_name=name if https and proven else None)
+    if hub.trust is None or not (hub.wanted or certificate_secret is not None):
         return Doors(https=False, http=True, issue=None, server_name=None)
     issue = leaf(certificate(owner), name, "server", hub.trust, now, cluster)
-    proves = held is not None and live is not None and (secured(live) or known == name)
+    proves = certificate_secret is not None and live is not None and (secured(live) or known == name)
     http = not hub.wanted or (live is not None and is_open(live) and not closed)
-    # Where it is no longer wanted, the way by http is open before requests take it.
-    leaves = not hub.wanted and live is not None and is_open(live) and _answers(live)
+    # After mutual TLS is turned off, http is open before requests are sent to it.
+    opening = not hub.wanted and live is not None and is_open(live) and _is_listening(live)
     return Doors(
         https=True,
         http=http,
-        issue=None if is_current(held, issue, now) else issue,
-        server_name=name if proves and not leaves else None,
+        issue=None if is_current(certificate_secret, issue, now) else issue,
+        server_name=name if proves and not opening else None,
     )
 
 
 def waits(why: str) -> str:
-    """What is said of a gateway that is not made yet (`Doors.shut`)."""
+    """Return the message for a gateway that is not created yet (`Doors.shut`)."""
     return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {why}"
 
 
 def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetime) -> timedelta:
-    """How long until the hub's Traefik knows a way; nothing once it does. Nothing tells that it has."""
-    made = {(type_of(one), key_of(one)): one["metadata"]["creationTimestamp"] for one in there}
-    times = [made.get((type_of(one), key_of(one))) for one in wanted]
+    """Return how long until the hub's Traefik has loaded the relay, by the age of its objects; zero once it has.
+
+    Traefik does not report this.
+    """
+    created = {(type_of(item), key_of(item)): item["metadata"]["creationTimestamp"] for item in there}
+    times = [created.get((type_of(item), key_of(item))) for item in wanted]
     if None in times:
         return LEARNT
-    return max((datetime.fromisoformat(one) + LEARNT - now for one in times if one), default=LEARNT)
+    return max((datetime.fromisoformat(item) + LEARNT - now for item in times if item), default=LEARNT)
 
 
-def _answers(gateway: Manifest) -> bool:
-    """Whether all that the Gateway is to listen to works."""
-    return working(gateway) >= {one["name"] for one in gateway["spec"].get("listeners") or ()}
+def _is_listening(gateway: Manifest) -> bool:
+    """True if every desired listener of the Gateway works."""
+    return working(gateway) >= {listener["name"] for listener in gateway["spec"].get("listeners") or ()}

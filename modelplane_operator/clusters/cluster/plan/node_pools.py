@@ -1,4 +1,4 @@
-"""Node pools: what a cluster publishes of the hardware that its pools' classes describe."""
+"""Node pools: the devices and node counts that a cluster publishes for its pools, from their InferenceClasses."""
 
 from __future__ import annotations
 
@@ -16,59 +16,64 @@ from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clusters.cluster.plan.hardware import PoolNodes
 from modelplane_operator.scheduling.cluster import read_device
 
-# What Kubernetes takes, and so what drivers can publish and pods can claim.
+# The syntax that Kubernetes accepts, for names that drivers publish and pods claim.
 _DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _KEY = re.compile(rf"({_DOMAIN}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
 _WRITE = "write at most 32 letters, digits and underscores, with a DNS name and a slash before them or nothing"
 DRIVER_LENGTH = 63
-KEPT_BYTES = 1 << 18  # of JSON; a class takes less than one KB
+KEPT_BYTES = 1 << 18  # bytes of JSON kept in the cache; a class has less than one KB
 
 
 def published(known: InferenceClass) -> tuple[PublishedDevice, ...]:
-    """The devices of a class, as a cluster publishes them."""
-    return tuple(_published(_by_content(device)) for device in known.spec.devices)
+    """Return the devices of a class in the form that a cluster publishes."""
+    return tuple(_publish(_key_by_content(device)) for device in known.spec.devices)
 
 
 def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
-    """What cannot be read or claimed of a node's devices, one sentence for each value, in a stable order."""
-    return tuple(f"device {device.name}: {problem}" for device in devices for problem in _problems(_by_content(device)))
+    """Return one sentence for each value of the devices that cannot be read or claimed, in a stable order."""
+    return tuple(
+        f"device {device.name}: {problem}" for device in devices for problem in _find_problems(_key_by_content(device))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPools:
-    """What a cluster can publish of its pools."""
+    """The pools of a cluster, by whether their devices are known."""
 
     pools: tuple[GpuPool, ...]
-    """The pools whose hardware is known, from their class as it is or as it last was; without their nodes."""
+    """The pools with known devices, from their class as it is now or was last; without node counts."""
     unknown: tuple[str, ...]
-    """The pools of whose hardware nothing was ever known."""
+    """Names of the pools whose devices were never known."""
     missing: tuple[str, ...]
-    """The classes that pools name and that do not exist."""
+    """Names of referenced classes that do not exist."""
     invalid: tuple[str, ...]
-    """The classes that say what cannot be read."""
+    """Names of referenced classes with malformed devices."""
 
 
 def resolve(
     pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], last: Iterable[GpuPool] = ()
 ) -> ResolvedPools:
-    """The pools with the devices of their classes. Where a class is missing or wrong, what was published last stays."""
-    before = {pool.name: pool.devices for pool in last}
-    fresh = {name: published(known) for name, known in classes.items()}
-    invalid = {name for name, devices in fresh.items() if problems(devices)}
+    """Return the pools with the devices of their classes.
+
+    A pool whose class is missing or invalid keeps the devices that were published last.
+    """
+    previous = {pool.name: pool.devices for pool in last}
+    current = {name: published(resolved_names) for name, resolved_names in classes.items()}
+    invalid = {name for name, devices in current.items() if problems(devices)}
     resolved: list[GpuPool] = []
     for pool in pools:
-        devices, kept = fresh.get(pool.class_name), before.get(pool.name, ())
-        if kept and not problems(kept) and (devices is None or pool.class_name in invalid):
-            devices = kept
-        if devices:  # values that cannot be read match nothing, and take nothing away from the others
+        devices, retained = current.get(pool.class_name), previous.get(pool.name, ())
+        if retained and not problems(retained) and (devices is None or pool.class_name in invalid):
+            devices = retained
+        if devices:  # malformed values match nothing and do no harm to the other devices
             resolved.append(GpuPool(name=pool.name, devices=devices))
-    known = {pool.name for pool in resolved}
-    named = sorted({pool.class_name for pool in pools})
+    resolved_names = {pool.name for pool in resolved}
+    class_names = sorted({pool.class_name for pool in pools})
     return ResolvedPools(
         pools=tuple(resolved),
-        unknown=tuple(pool.name for pool in pools if pool.name not in known),
-        missing=tuple(name for name in named if name not in classes),
-        invalid=tuple(name for name in named if name in invalid),
+        unknown=tuple(pool.name for pool in pools if pool.name not in resolved_names),
+        missing=tuple(name for name in class_names if name not in classes),
+        invalid=tuple(name for name in class_names if name in invalid),
     )
 
 
@@ -78,44 +83,51 @@ def counted(
     nodes: Mapping[str, PoolNodes],
     last: Iterable[GpuPool] = (),
 ) -> tuple[GpuPool, ...]:
-    """The resolved pools, each with the nodes that models can count on.
+    """Return the resolved pools, each with the number of nodes that models can count on.
 
-    A pool that is autoscaled counts its maximum. Another counts what is usable of the nodes that are there, but no more
-    than it says. While nodes cannot be seen, what was counted last; without that, what it says. What nodes have for
-    pods stays known when they go. The largest fabric is that of nodes that are there: one that is autoscaled grows.
+    An autoscaled pool counts its maximum. A fixed pool counts its usable nodes, up to its declared size; while nodes
+    are not observed, the last count or else the declared size. Allocatable amounts stay known after nodes have gone.
+    The largest fabric is only published for pools of fixed size.
     """
-    of = {pool.name: pool for pool in pools}
+    by_name = {pool.name: pool for pool in pools}
     last = tuple(last)
-    before = {pool.name: pool.nodes for pool in last}
-    offered = {pool.name: pool.allocatable for pool in last}
+    previous_nodes = {pool.name: pool.nodes for pool in last}
+    previous_allocatable = {pool.name: pool.allocatable for pool in last}
     largest = {pool.name: pool.largest_fabric for pool in last}
 
     def number(pool: GpuPool) -> int:
-        most, found, known = declared(of[pool.name]), nodes.get(pool.name), before.get(pool.name)
-        if of[pool.name].max_node_count:
-            return most
-        if found is None:
-            return most if known is None else min(most, known)
-        return min(most, found.usable)
+        """Return the number of nodes that models can count on."""
+        max_nodes, pool_nodes, previous = (
+            declared(by_name[pool.name]),
+            nodes.get(pool.name),
+            previous_nodes.get(pool.name),
+        )
+        if by_name[pool.name].max_node_count:
+            return max_nodes
+        if pool_nodes is None:
+            return max_nodes if previous is None else min(max_nodes, previous)
+        return min(max_nodes, pool_nodes.usable)
 
     def offer(pool: GpuPool) -> dict[str, Amounts]:
-        found = nodes.get(pool.name)
-        known = (found.allocatable if found else None) or offered.get(pool.name)
-        return {"allocatable": known} if known else {}
+        """Return the allocatable amounts, observed or last known."""
+        pool_nodes = nodes.get(pool.name)
+        previous = (pool_nodes.allocatable if pool_nodes else None) or previous_allocatable.get(pool.name)
+        return {"allocatable": previous} if previous else {}
 
     def fabric(pool: GpuPool) -> dict[str, Fabric]:
-        declared_fabric, found = of[pool.name].fabric, nodes.get(pool.name)
+        """Return the largest fabric of a pool of fixed size."""
+        declared_fabric, pool_nodes = by_name[pool.name].fabric, nodes.get(pool.name)
         key = declared_fabric.topology_key if declared_fabric else None
-        if key is None or of[pool.name].max_node_count:
+        if key is None or by_name[pool.name].max_node_count:
             return {}
-        known = largest.get(pool.name) if found is None else found.fabrics.get(key)
-        return {"largest_fabric": known} if known else {}
+        previous = largest.get(pool.name) if pool_nodes is None else pool_nodes.fabrics.get(key)
+        return {"largest_fabric": previous} if previous else {}
 
     return tuple(pool.model_copy(update={"nodes": number(pool), **offer(pool), **fabric(pool)}) for pool in resolved)
 
 
 def declared(pool: NodePool) -> int:
-    """The nodes that a pool has by its own account, or can have when it is autoscaled."""
+    """Return the number of nodes that the spec declares; the maximum of an autoscaled pool."""
     return pool.max_node_count or pool.node_count
 
 
@@ -124,48 +136,54 @@ D = TypeVar("D", ClassDevice, PublishedDevice)
 
 @dataclass(frozen=True, slots=True)
 class _Device(Generic[D]):
-    """A device by its content: of the few kinds of a fleet it is asked again and again what comes of them."""
+    """A device keyed by its content: a fleet has few distinct devices, and each is converted and checked once."""
 
     text: str
+    """The device as JSON, by which the caches look it up."""
     read: D = field(compare=False)
 
 
-def _by_content(device: D) -> _Device[D]:
+def _key_by_content(device: D) -> _Device[D]:
     return _Device(device.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True), device)
 
 
-def _size(device: _Device[Any]) -> int:
+def _get_size(device: _Device[Any]) -> int:
+    """Return the size of an entry in the cache."""
     return len(device.text)
 
 
-@remembered(most=KEPT_BYTES, size=_size)
-def _published(device: _Device[ClassDevice]) -> PublishedDevice:
+@remembered(most=KEPT_BYTES, size=_get_size)
+def _publish(device: _Device[ClassDevice]) -> PublishedDevice:
+    """Return the published form of a class's device; cached by its content."""
     read = device.read
     return PublishedDevice.model_validate({**read.to_manifest(), "claim": read.claim, "count": read.count})
 
 
-@remembered(most=KEPT_BYTES, size=_size)
-def _problems(device: _Device[PublishedDevice]) -> tuple[str, ...]:
-    return tuple(_found_wrong(device.read))
+@remembered(most=KEPT_BYTES, size=_get_size)
+def _find_problems(device: _Device[PublishedDevice]) -> tuple[str, ...]:
+    """Return the problems of a device; cached by its content."""
+    return tuple(_check_device(device.read))
 
 
-def _found_wrong(device: PublishedDevice) -> Iterator[str]:
+def _check_device(device: PublishedDevice) -> Iterator[str]:
+    """Yield what is wrong with a device: malformed values, and names that no driver can publish."""
     yield from read_device(device).device.malformed
-    claimed = device.claim != "Synthetic"  # nothing but our own scheduler reads the names of what nobody claims
+    # names of devices without claims are only read by the operator's own scheduler
+    claimed = device.claim != "Synthetic"
     for what, keys in (("attribute", device.attributes), ("capacity", device.capacity)):
-        yield from _illegal_keys(what, keys, device.driver, claimed=claimed)
+        yield from _check_keys(what, keys, device.driver, claimed=claimed)
     if claimed and not (re.fullmatch(_DOMAIN, device.driver) and len(device.driver) <= DRIVER_LENGTH):
         yield f'driver "{device.driver}" is not a DNS name of at most {DRIVER_LENGTH} characters'
     if claimed and not re.fullmatch(_DOMAIN, device.device_class_name or ""):
         yield f'deviceClassName "{device.device_class_name or ""}" is not a DNS name'
 
 
-def _illegal_keys(what: str, keys: Iterable[str], driver: str, *, claimed: bool) -> Iterator[str]:
-    """Keys that no driver can publish, and keys that are another way to write one that is there too."""
+def _check_keys(what: str, keys: Iterable[str], driver: str, *, claimed: bool) -> Iterator[str]:
+    """Yield a problem for each key that no driver can publish, and for each key that is written in two ways."""
     full = {key: key if "/" in key else f"{driver}/{key}" for key in sorted(keys)}
     times = Counter(full.values())
-    for key, whole in full.items():
-        if times[whole] > 1 and key != whole:
-            yield f"{what} {key} is there twice, as {key} and as {whole}"
+    for key, full_key in full.items():
+        if times[full_key] > 1 and key != full_key:
+            yield f"{what} {key} is there twice, as {key} and as {full_key}"
         if claimed and not _KEY.fullmatch(key):
             yield f'{what} "{key}" is no key that a driver can publish: {_WRITE}'

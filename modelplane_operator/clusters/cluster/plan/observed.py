@@ -1,4 +1,4 @@
-"""What was seen of a cluster."""
+"""The observed state of an InferenceCluster: the input of its plan."""
 
 from __future__ import annotations
 
@@ -29,138 +29,141 @@ from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
 from modelplane_operator.clusters.cluster.plan.mutual_tls import Hub
 
 CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
-"""What we make there, each after what it needs; it goes in the reverse order."""
+"""Types of the objects that the operator creates on the cluster, in order of dependency; deleted in reverse."""
 
 ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)
-"""What leads to its gateway from the hub's."""
+"""Types of the hub's objects that route from the hub's gateway to the cluster's."""
 
-REQUEUE_SOON = 0.5  # until a connection that has just begun has seen everything
-SWEEP = 300.0  # until we look again for what nobody owns
-REQUEUE_AFTER = (
-    15.0  # until we look again for what no event tells of: an API that is not served, a permission that is given
-)
+REQUEUE_SOON = 0.5  # seconds; the caches of a new connection sync meanwhile
+SWEEP = 300.0  # seconds between sweeps for orphaned objects
+REQUEUE_AFTER = 15.0  # seconds between polls of state without events: APIs not yet served, permissions not yet granted
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Who else has the cluster, or may have it."""
+    """The other InferenceClusters that are, or may be, the same cluster."""
 
     identity: str = ""
-    """By what it is recognized; empty when nothing tells."""
+    """The identity of the cluster, from its own objects; empty when it cannot be read."""
     first: str = ""
-    """The InferenceCluster that has it already."""
+    """The name of the InferenceCluster that already has the cluster."""
     unsure: str = ""
-    """One that may have it, while that is being found out."""
+    """The name of an earlier InferenceCluster that may have it, while that is being checked."""
     later: tuple[str, ...] = ()
-    """The uids of those that may have it and come after this one."""
+    """The uids of InferenceClusters that may have it and rank after this one."""
     home: bool = field(default=False)
-    """Whether our namespace is there, whoever made it."""
+    """True if the operator's namespace exists on the cluster, with any owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What was seen on the cluster itself."""
+    """The state observed on the workload cluster itself."""
 
     version: str
+    """The Kubernetes version of the cluster."""
     latency: float | None
-    """The seconds that its API server took to answer."""
+    """Seconds that the API server took to respond."""
     apis: frozenset[str]
-    """The optional APIs that it serves, by the names that the status has for them."""
+    """The optional APIs that it serves, by their names in the status."""
     hardware: ObservedHardware | ClientError | None
-    """Its nodes and devices; why they cannot be listed; None while they have not been seen."""
+    """Nodes and devices; the error if they cannot be listed; None while they have not been listed."""
     children: tuple[Manifest, ...]
-    """What we made there for the cluster."""
+    """The objects that the operator applied there for the cluster."""
     has_namespace: bool
-    """Whether somebody else has made our namespace there."""
+    """True if the operator's namespace was created by another owner."""
     others: tuple[str, ...] = ()
-    """What we made there for others, models for one, and has to be gone before the cluster: `kind namespace/name`."""
+    """Objects of models and other owners that must be deleted before the cluster is released: `kind namespace/name`."""
     orphans: tuple[str, ...] | None = None
-    """What we made there and nobody on the hub owns any more: `kind namespace/name`; None while nobody has looked."""
+    """The operator's objects without an owner on the hub: `kind namespace/name`; None before the first sweep."""
     spared: tuple[str, ...] = ()
-    """Namespaces of tenants that stay when the cluster goes, since others have something in them."""
+    """Tenant namespaces that stay when the cluster is released, since they hold foreign objects."""
     unpermitted: str = ""
-    """Why its gateway cannot be made to answer the hub alone."""
+    """The reason why mutual TLS cannot be set up for the gateway; empty when it can."""
     forbidden: frozenset[ResourceType] = frozenset()
-    """The types that we may not see there, of those that we make."""
+    """Child types that the operator has no permission to read there."""
     registered: Registered = field(default_factory=Registered)
-    """Whether another InferenceCluster has it."""
+    """The other InferenceClusters of the same cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The Secrets with kubeconfigs that are to have our finalizer for this cluster, or to lose it."""
+    """The kubeconfig Secrets that should get the finalizer for this cluster, or lose it."""
 
     mine: Key | None = None
-    """The one it names, when that is there and can be kept."""
+    """The referenced Secret, if it exists and can be kept."""
     terminating: bool = False
-    """Whether that is being deleted, and is there only because it has our finalizer."""
+    """True if the referenced Secret is being deleted and only the operator's finalizer keeps it."""
     theirs: bool = False
-    """Whether another cluster names it too."""
+    """True if another cluster references the same Secret."""
     unneeded: tuple[Key, ...] = ()
-    """Those that have our finalizer and that no cluster names any more."""
+    """Secrets with the finalizer that no cluster references now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A cluster and all that was seen of it."""
+    """A cluster with its observed state, on the hub and on the cluster."""
 
     cluster: InferenceCluster
     classes: Mapping[str, InferenceClass]
-    """Those that its pools name and that exist."""
+    """The existing InferenceClasses of its pools, by name."""
     replicas: tuple[Key, ...]
-    """The ModelReplicas that are placed on it."""
+    """The ModelReplicas placed on it."""
     state: ClusterState | None
-    """None while it does not answer, and until all of it has been seen."""
+    """The state on the cluster; None while it does not answer, and until all its caches have synced."""
     unreachable: ClientError | None
-    """Why it does not answer; None while it does, or while that is being found out."""
+    """The error of its last probe; None while it answers or has not been probed."""
     forbidden: ClientError | None
-    """Why it does not tell us what is there, though it answers."""
+    """The error of a cluster that answers but denies access."""
     kubeconfig: ClientError | None
-    """What is wrong with its kubeconfig; a connection that is there lives on."""
+    """The error in its kubeconfig; an existing connection stays open."""
     connected: bool
-    """Whether there is a way to it at all."""
+    """True if there is a connection to it."""
     secrets: Secrets
+    """The kubeconfig Secrets that concern the cluster's finalizers."""
     now: datetime
+    """The time of the reconcile, in full seconds."""
     helm: bool = False
-    """Whether charts can be installed."""
+    """True if the operator can install charts."""
     stack: Manifest | None = None
-    """The ServingStack that we made for the cluster."""
+    """The ServingStack that the operator created for the cluster."""
     used_pools: frozenset[str] = frozenset()
-    """The pools that those ModelReplicas run on."""
+    """Names of the pools on which those ModelReplicas run."""
     infrastructure: Manifest | None = None
-    """The object of the cloud's own kind that stands for the cluster, where a cloud makes it."""
+    """The cloud's object for the cluster (EKSCluster, for example); None if no cloud creates it."""
     problem: str = ""
-    """Why that object cannot be brought in line with what is asked for."""
+    """The reason why the cloud's object cannot be brought in line with the spec."""
     server: str = ""
-    """The address of its API server; empty when there is no way to it."""
+    """The URL of its API server; empty without a connection."""
     unverified: str = ""
-    """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+    """The reason why the server's identity cannot be verified; empty when it can."""
     token: Token | None = None
-    """The token that we have there, when it is one that ends."""
+    """The operator's token for the cluster, if it expires."""
     token_seen: datetime | None = None
-    """When it was first seen here, by our own clock."""
+    """The time at which the token was first observed, by the operator's clock."""
     hub: Hub = field(default_factory=Hub)
-    """The gateway that alone is to be answered."""
+    """The state of the hub's gateway, for mutual TLS."""
     answers: bool = field(default=True)
-    """Whether the load balancer of its gateway takes connections for https: clouds take their time with a new port."""
+    """True if the gateway's load balancer accepts https connections: clouds need minutes to open a new port."""
     relay: tuple[Manifest, ...] = ()
-    """What was made on the hub that leads to the cluster's gateway."""
+    """The applied objects on the hub that route to the cluster's gateway."""
     plain: int = 0
-    """How many ModelEndpoints lead to the cluster by http."""
+    """The number of ModelEndpoints that lead to the cluster by http."""
     settle: timedelta = timedelta(minutes=6)
-    """How long after the last of them requests may still come by http, or be answered."""
+    """The time after the last of them has switched for which requests may still use http."""
     hub_gateway: frozenset[str] = frozenset()
-    """Of the addresses that its gateway says to have, those that are the hub's own gateway's."""
+    """The addresses of the cluster's gateway that belong to the hub's own gateway."""
 
     @property
     def named(self) -> str:
-        """The cluster, as messages name it."""
+        """The cluster's name in messages."""
         return f"cluster {self.cluster.metadata.name}"
 
     @property
     def removed_pools(self) -> tuple[Section, ...]:
-        """The pools of the cloud's object that nobody asks for any more, and that stay while models run on them."""
+        """The pools of the cloud's object that the spec no longer has, kept while models run on them."""
         if self.cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true":
             return ()
-        kept = self.used_pools - {pool.name for pool in self.cluster.spec.node_pools}
-        return tuple(pool for pool in entries(self.infrastructure or {}, "spec", "nodePools") if pool["name"] in kept)
+        retained = self.used_pools - {pool.name for pool in self.cluster.spec.node_pools}
+        return tuple(
+            pool for pool in entries(self.infrastructure or {}, "spec", "nodePools") if pool["name"] in retained
+        )

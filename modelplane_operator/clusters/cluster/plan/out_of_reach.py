@@ -1,4 +1,4 @@
-"""A cluster of which nothing can be known at the moment."""
+"""Plans for a cluster whose state cannot be read at the moment."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from modelplane_operator.clusters.cluster.plan.status import pools_valid, resolv
 
 
 def waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
-    """Nothing can be done until somebody changes something."""
+    """Return a plan that changes nothing until the user changes something; it sets the reason and message."""
     resolved = resolved_pools(seen)
-    told = reason.condition(seen.now, message=words)
-    judged = (
-        told,
+    cluster_ready = reason.condition(seen.now, message=words)
+    conditions = (
+        cluster_ready,
         BackendReady.WAITING_FOR_CLUSTER.condition(seen.now),
         pools_valid(seen, resolved),
-        not_ready(InferenceCluster.definition.kind, told),
+        not_ready(InferenceCluster.definition.kind, cluster_ready),
     )
-    return Plan(status=status_of(seen, resolved, judged))
+    return Plan(status=status_of(seen, resolved, conditions))
 
 
 def unreachable(seen: Observed, error: ClientError) -> Plan:
-    """It does not answer, or nothing that it says can be used: what was known of it stays."""
+    """Return a plan that changes nothing but conditions: the cluster does not answer, or its responses are unusable."""
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
-    since = _since(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
-    where = f" ({seen.server})" if seen.server else ""
-    words = f"{seen.named} {_what(error)} since {since}: {error}{where}"
+    started_at = _get_transition_time(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
+    address = f" ({seen.server})" if seen.server else ""
+    message = f"{seen.named} {_describe_error(error)} since {started_at}: {error}{address}"
     resolved = resolved_pools(seen)
-    judged = (
-        reason.condition(seen.now, message=words),
+    conditions = (
+        reason.condition(seen.now, message=message),
         BackendReady.UNREACHABLE.condition(seen.now, message=f"{seen.named} cannot be asked: see ClusterReady"),
         pools_valid(seen, resolved),
-        Ready.UNREACHABLE.condition(seen.now, message=words),
+        Ready.UNREACHABLE.condition(seen.now, message=message),
     )
-    return Plan(status=status_of(seen, resolved, judged))
+    return Plan(status=status_of(seen, resolved, conditions))
 
 
-def _what(error: ClientError) -> str:
+def _describe_error(error: ClientError) -> str:
+    """Return the predicate of the message about an error of the connection."""
     match error:
         case Misbehaving():
             return "misbehaves, and is left alone for some minutes each time"
@@ -54,9 +55,9 @@ def _what(error: ClientError) -> str:
             return "has not answered"
 
 
-def _since(seen: Observed, reason: ConditionType) -> datetime:
-    """Since when a condition with this reason will have had this status."""
-    for known in seen.cluster.conditions:
-        if (known.type, known.status) == (reason.type, reason.status):
-            return known.last_transition_time
-    return seen.now
+def _get_transition_time(observed: Observed, reason: ConditionType) -> datetime:
+    """Return when the condition got this reason's status; now if it does not have that yet."""
+    for current in observed.cluster.conditions:
+        if (current.type, current.status) == (reason.type, reason.status):
+            return current.last_transition_time
+    return observed.now

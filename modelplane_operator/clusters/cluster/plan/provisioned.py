@@ -1,4 +1,4 @@
-"""A cluster that a cloud makes: an object of the cloud's own kind stands for it, and goes last."""
+"""Plan a cluster that a cloud creates, through an object of the cloud's own kind that is deleted last."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from modelplane_operator.clouds.render import INFRASTRUCTURE, objects_of, render
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON, Observed
 from modelplane_operator.clusters.cluster.plan.out_of_reach import unreachable, waiting
 
-_TROUBLES = (("CredentialsValid", "False"), ("Stalled", "True"), ("CapacityAvailable", "False"))
-"""What the cloud's object says when something is not as it is asked for, and stays so."""
+_PROBLEM_CONDITIONS = (("CredentialsValid", "False"), ("Stalled", "True"), ("CapacityAvailable", "False"))
+"""Conditions of the cloud's object, with the status that means a lasting problem."""
 
 
 def never_reached(seen: Observed) -> bool:
-    """Whether a cloud makes it and nothing can be on it: it has no API server yet, or none any more, or never answered.
+    """True if a cloud creates the cluster and nothing can run on it, as it never answered or has no API server.
 
-    What was begun there all the same, by an operator that ended before it could say so, goes with the cluster.
+    Anything that a crashed operator started there is deleted together with the cluster.
     """
     is_made = seen.cluster.spec.cluster.source in INFRASTRUCTURE
     answered = seen.cluster.status is not None and seen.cluster.status.observed is not None
@@ -29,64 +29,77 @@ def never_reached(seen: Observed) -> bool:
 
 
 def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
-    """Keep the cloud's object in line, and once there is a way to its cluster treat it as any other.
+    """Apply the cloud's object and, once the cluster is connected, add the plan that `as_brought` returns.
 
-    It stays until that object is gone: whoever deletes it and waits has nothing to pay for any more. What is wrong with
-    a pool or its class changes nothing about a cluster that is there.
+    The InferenceCluster stays until the cloud's object is deleted, so that waiting for its deletion means that nothing
+    is billed any longer. A problem with a pool or its class changes nothing on a running cluster.
     """
     steps: tuple[Step, ...] = ()
     problem = ""
     try:
         steps = (KEEP, Apply(render_infrastructure(seen.cluster, seen.classes, seen.removed_pools)))
-        problem = _trouble(seen.infrastructure) if seen.connected else ""
+        problem = _find_lasting_problem(seen.infrastructure) if seen.connected else ""
     except CannotMake as error:
         problem = str(error)
     seen = replace(seen, problem=problem)
     if seen.connected:
+        # From here on it is a cluster like one that its owner has registered.
         plan = as_brought(seen)
-        found = objects_of(seen.cluster, seen.infrastructure) if seen.state is not None else ()
-        objects = (Apply(one, seen.cluster.metadata.name) for one in found)
+        manifests = objects_of(seen.cluster, seen.infrastructure) if seen.state is not None else ()
+        objects = (Apply(manifest, seen.cluster.metadata.name) for manifest in manifests)
         return replace(plan, steps=(*steps, *plan.steps, *objects))
     if has_api_server(seen.infrastructure):
-        # The way to it is being made anew, as whenever an operator begins to lead: what was known of it stays.
+        # The connection is being opened, as after each change of leader: the status stays as it was.
         plan = unreachable(seen, seen.kubeconfig) if seen.kubeconfig is not None else Plan(requeue_after=REQUEUE_SOON)
         return replace(plan, steps=(*steps, *plan.steps))
     if problem:
         reason = ClusterReady.INVALID_NODE_POOL
+        # A missing class is not an error of the pool: it may be created later.
         missing = any(pool.class_name not in seen.classes for pool in seen.cluster.spec.node_pools)
         plan = waiting(seen, ClusterReady.WAITING_FOR_CLASSES if missing else reason, problem)
     else:
-        plan = waiting(seen, ClusterReady.PROVISIONING, _progress(seen))
+        plan = waiting(seen, ClusterReady.PROVISIONING, _describe_progress(seen))
     return replace(plan, steps=(*steps, *plan.steps))
 
 
-def _trouble(made: Manifest | None) -> str:
-    """What the cloud's object says is not as it is asked for; empty while all is, or is on its way."""
-    told = ((condition(made, of), bad) for of, bad in _TROUBLES) if made else ()
-    words = next((one.message for one, bad in told if one.status == bad), "")
-    return f"{made['kind']} {key_of(made)}: {words}" if made and words else ""
+def _find_lasting_problem(infrastructure: Manifest | None) -> str:
+    """Return the lasting problem that the cloud's object reports; empty if there is none."""
+    reported = (
+        ((condition(infrastructure, condition_type), bad_status) for condition_type, bad_status in _PROBLEM_CONDITIONS)
+        if infrastructure
+        else ()
+    )
+    message = next(
+        (
+            reported_condition.message
+            for reported_condition, bad_status in reported
+            if reported_condition.status == bad_status
+        ),
+        "",
+    )
+    return f"{infrastructure['kind']} {key_of(infrastructure)}: {message}" if infrastructure and message else ""
 
 
-def _progress(seen: Observed) -> str:
-    """What the cloud's object says of how far it is."""
-    made = seen.infrastructure
-    if made is None:
-        return f"{seen.cluster.spec.cluster.source}Cluster {seen.cluster.metadata.name} is being made"
-    told, synced = condition(made, "Ready"), condition(made, "Synced")
-    why = synced.message if synced.status == "False" else told.message
-    return ": ".join(filter(None, (f"{made['kind']} {key_of(made)}", why)))
+def _describe_progress(observed: Observed) -> str:
+    """Return the message about the progress of the cloud's object."""
+    infrastructure = observed.infrastructure
+    if infrastructure is None:
+        return f"{observed.cluster.spec.cluster.source}Cluster {observed.cluster.metadata.name} is being made"
+    ready, synced = condition(infrastructure, "Ready"), condition(infrastructure, "Synced")
+    reason = synced.message if synced.status == "False" else ready.message
+    return ": ".join(filter(None, (f"{infrastructure['kind']} {key_of(infrastructure)}", reason)))
 
 
 def has_api_server(made: Manifest | None) -> bool:
-    """Whether the cloud has told where the cluster's API server is, so that there may be something on the cluster."""
+    """True if the cloud's object has the address of an API server, so that objects may exist on the cluster."""
     return made is not None and bool(section(made, "status", "endpoint"))
 
 
 def ended(seen: Observed) -> tuple[tuple[Step, ...], str]:
-    """The step that has the cloud's object go, and what is to be waited for; nothing when it is gone."""
-    made = seen.infrastructure
-    if made is None:
+    """Return the step that deletes the cloud's object and the message to wait with; empty when it is deleted."""
+    infrastructure = seen.infrastructure
+    if infrastructure is None:
         return (), ""
-    steps: tuple[Step, ...] = () if is_terminating(made) else (delete(made),)
-    why = condition(made, "Ready").message if is_terminating(made) else ""
-    return steps, f"{made['kind']} {key_of(made)}{f' ({why})' if why else ''}"
+    steps: tuple[Step, ...] = () if is_terminating(infrastructure) else (delete(infrastructure),)
+    reason = condition(infrastructure, "Ready").message if is_terminating(infrastructure) else ""
+    return steps, f"{infrastructure['kind']} {key_of(infrastructure)}{f' ({reason})' if reason else ''}"

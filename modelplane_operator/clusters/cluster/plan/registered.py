@@ -1,8 +1,8 @@
-"""A cluster that may have been brought under another name before.
+"""Detect a cluster that is already registered under another InferenceCluster.
 
-Two that look alike are told apart by a mark: the first writes the uids of the others on its cluster, and whoever finds
-its own there has the same cluster. A hint alone is no proof: a cluster that was restored from another's backup looks
-like that one.
+Two InferenceClusters with the same identity are told apart by a mark: the first one writes the uids of the others on
+its cluster, and another that reads its own uid there has the same cluster. The identity alone proves nothing, since a
+cluster restored from another's backup has the same.
 """
 
 from __future__ import annotations
@@ -18,45 +18,54 @@ from modelplane_operator.clusters.cluster.plan.observed import SWEEP, ClusterSta
 from modelplane_operator.clusters.cluster.plan.out_of_reach import waiting
 from modelplane_operator.clusters.cluster.registration import mark_key, render_mark
 
-ASK_AGAIN = 1.0  # until the other one's mark can have been written: no event tells of it
+ASK_AGAIN = 1.0  # seconds; the first InferenceCluster writes its mark meanwhile, which triggers no event
 
 
 def only_once(seen: Observed, state: ClusterState) -> Plan | None:
-    """What to do while it is another InferenceCluster's, or may be; else None. What is placed there stays."""
-    known = state.registered
-    if known.first:
-        words = (
-            f"{seen.named} is the same cluster as InferenceCluster {known.first}, so that nothing is made there for "
-            "this one: delete one of the two"
+    """Return the plan of a cluster that is, or may be, another InferenceCluster's; None for any other.
+
+    Replicas that are placed there stay.
+    """
+    registered = state.registered
+    if registered.first:
+        message = (
+            f"{seen.named} is the same cluster as InferenceCluster {registered.first}, so that nothing is made there "
+            "for this one: delete one of the two"
         )
-        return _without_service(seen, state, ClusterReady.REGISTERED_TWICE, words, requeue_after=SWEEP)
-    if known.unsure:
-        words = f"{seen.named} may be the same cluster as InferenceCluster {known.unsure}, which is being found out"
-        return _without_service(seen, state, ClusterReady.IDENTIFYING, words, requeue_after=ASK_AGAIN)
+        return _wait_for_registration(seen, state, ClusterReady.REGISTERED_TWICE, message, requeue_after=SWEEP)
+    if registered.unsure:
+        message = (
+            f"{seen.named} may be the same cluster as InferenceCluster {registered.unsure}, which is being found out"
+        )
+        return _wait_for_registration(seen, state, ClusterReady.IDENTIFYING, message, requeue_after=ASK_AGAIN)
     return None
 
 
 def marks(seen: Observed, state: ClusterState) -> Sequence[Apply | Delete]:
-    """Tell the others, while there are any. Last of all: it is to keep nothing else from being done."""
+    """Return the step that writes the mark for later InferenceClusters, or deletes it when there are none.
+
+    It belongs at the end of a plan, so that its failure blocks nothing.
+    """
     mark, cluster = mark_of(seen, state.children), seen.cluster.metadata.name
     if not state.registered.later:
-        gone = mark is None or is_terminating(mark)
-        return () if mark is None or gone else (delete(mark, cluster=cluster),)
+        deleted = mark is None or is_terminating(mark)
+        return () if mark is None or deleted else (delete(mark, cluster=cluster),)
     if not state.registered.home or SECRET in state.forbidden:
         return ()
     return (Apply(render_mark(seen.cluster, state.registered.later), cluster),)
 
 
 def mark_of(seen: Observed, children: Iterable[Manifest]) -> Manifest | None:
-    """This one's mark, of what we made there for it."""
-    wanted = SECRET, mark_key(seen.cluster.metadata.uid or "")
-    return next((one for one in children if (type_of(one), key_of(one)) == wanted), None)
+    """Return this InferenceCluster's mark among the children; None if there is none."""
+    desired = SECRET, mark_key(seen.cluster.metadata.uid or "")
+    return next((child for child in children if (type_of(child), key_of(child)) == desired), None)
 
 
-def _without_service(
-    seen: Observed, state: ClusterState, reason: ClusterReady, words: str, *, requeue_after: float
+def _wait_for_registration(
+    cluster_observed: Observed, state: ClusterState, reason: ClusterReady, message: str, *, requeue_after: float
 ) -> Plan:
-    decided = waiting(seen, reason, words)
+    """Return a plan that changes nothing on the cluster, with the identity in the status."""
+    decided = waiting(cluster_observed, reason, message)
     status = decided.status
     if isinstance(status, InferenceClusterStatus):
         observed = (status.observed or ObservedCluster()).model_copy(update={"identity": state.registered.identity})

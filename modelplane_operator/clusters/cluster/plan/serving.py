@@ -1,4 +1,4 @@
-"""What makes a cluster's gateway: a ServingStack of ours, or we ourselves."""
+"""Plan the gateway of a cluster, through an own ServingStack or directly."""
 
 from __future__ import annotations
 
@@ -31,141 +31,159 @@ from modelplane_operator.routing.gateway.render import address_of
 
 @dataclass(frozen=True, slots=True)
 class ClusterServing:
-    """How requests come to the models there: what to write for it, and how it stands."""
+    """The state of a cluster's gateway, and the steps that create it."""
 
     ready: Condition
+    """The BackendReady condition."""
     address: str | None = None
+    """The address of the gateway; None until it has one."""
     steps: tuple[Step, ...] = ()
     requeue_after: float | None = None
+    """Seconds until the next reconcile, for state without events."""
     server_name: str | None = None
-    """What the gateway proves to be to the hub's."""
+    """The name that the gateway's certificate proves to the hub's gateway."""
     http: bool = field(default=True)
-    """Whether it answers anybody."""
+    """True if the gateway answers anyone, by http."""
     why: str = ""
-    """Why it must go on to do so."""
+    """The reason why it cannot stop doing so; empty if it can."""
     port: int | None = None
-    """By which it does, where that is not 80."""
+    """The port of its http listener, unless that is 80."""
 
 
 def unless_ours(seen: Observed, serving: ClusterServing) -> ClusterServing:
-    """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
+    """Return the serving without an address that is the hub gateway's own, as requests would loop.
+
+    A cluster may report any address.
+    """
     if serving.address not in seen.hub_gateway:
         return serving
-    words = (
+    message = (
         f"the gateway of {seen.named} says that it is at {serving.address}, where the hub's own is: give it an address "
         "of its own"
     )
-    refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
-    return replace(serving, ready=refused, address=None, requeue_after=REQUEUE_AFTER)
+    rejected = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=message)
+    return replace(serving, ready=rejected, address=None, requeue_after=REQUEUE_AFTER)
 
 
 def has_stack(seen: Observed, state: ClusterState) -> bool:
-    """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
+    """True if a ServingStack creates the gateway.
+
+    A gateway that the operator created directly stays so: another owner's would replace it.
+    """
     mark = mark_of(seen, state.children)
-    return seen.stack is not None or (seen.helm and all(one is mark for one in state.children))
+    return seen.stack is not None or (seen.helm and all(child is mark for child in state.children))
 
 
 def from_stack(seen: Observed) -> ClusterServing:
+    """Return the serving of a cluster whose gateway a ServingStack creates, from that stack's status."""
     charts = charts_of(seen.cluster, seen.infrastructure)
-    wanted = render_stack(seen.cluster, charts or (), driver_root_of(seen.cluster))
-    steps = (Apply(wanted),) if charts is not None else ()  # else those that are there would be taken away
+    desired = render_stack(seen.cluster, charts or (), driver_root_of(seen.cluster))
+    steps = (Apply(desired),) if charts is not None else ()  # applying without charts would uninstall the present ones
     if seen.stack is None:
-        words = f"ServingStack {key_of(wanted)} is being made"
-        return ClusterServing(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
+        message = f"ServingStack {key_of(desired)} is being made"
+        return ClusterServing(BackendReady.INSTALLING.condition(seen.now, message=message), steps=steps)
     stack = ServingStack.parse(seen.stack)
-    told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
-    refused = synced.message if synced.status == "False" else None
+    ready_condition, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
+    sync_error = synced.message if synced.status == "False" else None
     gateway = stack.status.gateway if stack.status else None
+    # The stack's Ready condition decides; a degraded stack still serves.
     reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
-    reason = reasons.get(told.status, BackendReady.INSTALLING)
-    if reason is BackendReady.BACKEND_HEALTHY and told.reason == Ready.DEGRADED.reason:
+    reason = reasons.get(ready_condition.status, BackendReady.INSTALLING)
+    if reason is BackendReady.BACKEND_HEALTHY and ready_condition.reason == Ready.DEGRADED.reason:
         reason = BackendReady.DEGRADED
-    why = "; ".join(filter(None, (refused, told.message)))
-    words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
-    if told.reason == BackendReady.INSTALL_FAILED.reason:
+    details = "; ".join(filter(None, (sync_error, ready_condition.message)))
+    message = ": ".join(filter(None, (f"ServingStack {stack.key}", details)))
+    if ready_condition.reason == BackendReady.INSTALL_FAILED.reason:
         reason = BackendReady.INSTALL_FAILED
     if reason is BackendReady.BACKEND_HEALTHY:
-        words = ""
+        message = ""
     if not seen.helm:
-        words = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
-    ready = reason.condition(seen.now, message=words)
+        message = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
+    ready = reason.condition(seen.now, message=message)
     if gateway is None:
         return ClusterServing(ready, None, steps)
-    asked = stack.spec.gateway.listeners if stack.spec.gateway else ()
+    listeners = stack.spec.gateway.listeners if stack.spec.gateway else ()
     return ClusterServing(
         ready,
         gateway.address,
         steps,
         server_name=gateway.server_name,
         http=gateway.http is not False,
-        why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if asked else "",
-        port=own_port(asked),
+        why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if listeners else "",
+        port=own_port(listeners),
     )
 
 
 def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
-    if missing := _missing_software(state):
-        words = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
+    """Return the serving of a cluster whose gateway the operator creates directly, with Envoy Gateway there."""
+    if missing := _list_missing_software(state):
+        message = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
         return ClusterServing(
-            BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(state), requeue_after=REQUEUE_AFTER
+            BackendReady.NOT_INSTALLED.condition(seen.now, message=message),
+            _get_gateway_address(state),
+            requeue_after=REQUEUE_AFTER,
         )
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None
     live = gateway_among(state.children)
-    # What may not be seen any more is no reason to open a gateway that has it.
-    unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
-    hub = unseen if state.unpermitted else seen.hub
+    # Losing permission to read the certificate must not open a gateway that uses it.
+    unreadable = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
+    hub = unreadable if state.unpermitted else seen.hub
     closed = is_true(seen.cluster.conditions, GatewaySecured)
-    opened = doors(
+    desired_doors = doors(
         seen.cluster, cluster, hub, state.children, seen.now, last.server_name if last else None, closed=closed
     )
-    if live is None and state.unpermitted and closed:  # nor to make another one in its place that is open
-        opened = SHUT
+    if live is None and state.unpermitted and closed:  # nor create an open one in its place
+        desired_doors = SHUT
     namespace = () if state.has_namespace else (render_system_namespace(seen.cluster),)
     gateway = keeping_balancer(gateway_of(seen.cluster), service_annotations(state.children))
-    wanted = render_cluster_gateway(seen.cluster, gateway, https=opened.https, http=opened.http)
-    before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
-    steps = (*before, *opened.issued(), *after)
-    # What is likely to fail comes last, and keeps nothing else there from being done.
-    steps = tuple(sorted(steps, key=lambda step: _made_by(step) in state.forbidden))
-    address = _address(state)
+    desired = render_cluster_gateway(seen.cluster, gateway, https=desired_doors.https, http=desired_doors.http)
+    # The certificate is issued after its namespace and before the Gateway that uses it.
+    first, last_steps = (
+        tuple(Apply(manifest, cluster) for manifest in manifests) for manifests in (namespace, desired)
+    )
+    steps = (*first, *desired_doors.issued(), *last_steps)
+    # Steps that will likely be forbidden come last, so that they block no others.
+    steps = tuple(sorted(steps, key=lambda step: _get_step_type(step) in state.forbidden))
+    address = _get_gateway_address(state)
     return ClusterServing(
-        _own_gateway_ready(seen, state, address, shut=opened.shut),
+        _build_own_gateway_ready(seen, state, address, shut=desired_doors.shut),
         address,
         steps,
-        server_name=opened.server_name,
-        http=opened.http,
+        server_name=desired_doors.server_name,
+        http=desired_doors.http,
         why=state.unpermitted,
     )
 
 
-def _made_by(step: Apply | Issue) -> ResourceType:
-    """The type of what a step makes."""
+def _get_step_type(step: Apply | Issue) -> ResourceType:
+    """Return the type of the object that a step creates."""
     return type_of(step.manifest) if isinstance(step, Apply) else SECRET
 
 
-def _own_gateway_ready(seen: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
+def _build_own_gateway_ready(observed: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
+    """Return the BackendReady condition of a gateway that the operator creates directly."""
     if address:
-        words = f"the gateway of {seen.named} is of before this operator ran Helm, which installs nothing there"
-        words = words if seen.helm else ""
-        return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
+        message = f"the gateway of {observed.named} is of before this operator ran Helm, which installs nothing there"
+        message = message if observed.helm else ""
+        return BackendReady.BACKEND_HEALTHY.condition(observed.now, message=message)
     if shut:
-        return BackendReady.INSTALLING.condition(seen.now, message=waits(state.unpermitted or seen.hub.why))
+        return BackendReady.INSTALLING.condition(observed.now, message=waits(state.unpermitted or observed.hub.why))
     gateway = gateway_among(state.children)
-    said = condition(gateway, "Programmed").message if gateway else None
-    words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}; {GIVE_ADDRESSES}"
-    return BackendReady.INSTALLING.condition(seen.now, message=words)
+    details = condition(gateway, "Programmed").message if gateway else None
+    message = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {details}' if details else ''}; {GIVE_ADDRESSES}"
+    return BackendReady.INSTALLING.condition(observed.now, message=message)
 
 
-def _missing_software(state: ClusterState) -> str:
-    """What the gateway needs and the cluster does not serve; empty when it has all."""
+def _list_missing_software(state: ClusterState) -> str:
+    """Return the required APIs that the cluster does not serve, as prose; empty when it serves all."""
     needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
     needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
-    return " and ".join(words for name, words in needed.items() if name not in state.apis)
+    return " and ".join(description for name, description in needed.items() if name not in state.apis)
 
 
-def _address(state: ClusterState) -> str | None:
-    """Where requests for the cluster's models go; None until its gateway is there for them."""
+def _get_gateway_address(state: ClusterState) -> str | None:
+    """Return the address of the cluster's gateway; None until the gateway is programmed."""
     gateway = gateway_among(state.children)
     if gateway is None or not condition(gateway, "Programmed").is_true:
         return None

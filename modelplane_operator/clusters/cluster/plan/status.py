@@ -1,4 +1,4 @@
-"""What is said of a cluster in any case."""
+"""The parts of an InferenceCluster's status that every plan sets."""
 
 from __future__ import annotations
 
@@ -26,53 +26,55 @@ MAKE_CLASS = "make it, or correct className of the pool"
 
 
 def way_there(seen: Observed) -> Iterator[Condition]:
-    """What is said of how the cluster is reached."""
+    """Yield the conditions of the connection: ServerVerified, and CredentialsRenewed for an expiring token."""
     yield verified(seen.unverified, seen.now)
     if seen.token is None:
         return
     existing = seen.cluster.spec.cluster.existing
-    ends = f"the token of the kubeconfig ends at {seen.token.until:%Y-%m-%dT%H:%M:%SZ}"
+    expiry = f"the token of the kubeconfig ends at {seen.token.until:%Y-%m-%dT%H:%M:%SZ}"
     if existing is not None and existing.credential_renewal == "TokenRequest":
-        yield CredentialsRenewed.TOKEN_RENEWED.condition(seen.now, message=f"{ends}, and is renewed before")
+        yield CredentialsRenewed.TOKEN_RENEWED.condition(seen.now, message=f"{expiry}, and is renewed before")
     else:
         remedy = (
             "set spec.cluster.existing.credentialRenewal to TokenRequest, or put another one into the Secret by then"
         )
-        yield CredentialsRenewed.NOT_RENEWED.condition(seen.now, message=f"{ends}: {remedy}")
+        yield CredentialsRenewed.NOT_RENEWED.condition(seen.now, message=f"{expiry}: {remedy}")
 
 
 def pools_valid(seen: Observed, resolved: ResolvedPools) -> Condition:
-    kept = "" if resolved.unknown else "; what was known of its pools stays"
+    """Return the NodePoolsValid condition."""
+    suffix = "" if resolved.unknown else "; what was known of its pools stays"
     if resolved.missing:
-        return NodePoolsValid.WAITING_FOR_CLASSES.condition(seen.now, message=missing_classes(resolved) + kept)
+        return NodePoolsValid.WAITING_FOR_CLASSES.condition(seen.now, message=missing_classes(resolved) + suffix)
     if resolved.invalid:
-        words = f"what InferenceClass {listed(resolved.invalid)} says cannot be read: see Accepted there"
-        return NodePoolsValid.INVALID_CLASS.condition(seen.now, message=words)
+        message = f"what InferenceClass {listed(resolved.invalid)} says cannot be read: see Accepted there"
+        return NodePoolsValid.INVALID_CLASS.condition(seen.now, message=message)
     if seen.problem:
         return NodePoolsValid.NOT_MADE.condition(seen.now, message=f"the cluster stays as it is: {seen.problem}")
     if removed := [str(pool["name"]) for pool in seen.removed_pools]:
-        words = f"pool {listed(removed)} is removed once no model runs there"
-        return NodePoolsValid.ALL_VALID.condition(seen.now, message=words)
+        message = f"pool {listed(removed)} is removed once no model runs there"
+        return NodePoolsValid.ALL_VALID.condition(seen.now, message=message)
     return NodePoolsValid.ALL_VALID.condition(seen.now)
 
 
 def missing_classes(resolved: ResolvedPools) -> str:
-    """Which classes do not exist, and what to do about it."""
+    """Return the message about classes that do not exist, with the remedy; empty if all exist."""
     if not resolved.missing:
         return ""
     return f"InferenceClass {', '.join(resolved.missing)} does not exist: {MAKE_CLASS}"
 
 
 def unusable_pools(seen: Observed, resolved: ResolvedPools) -> Iterator[str]:
-    """The pools of which nothing is known, and why."""
+    """Yield a message for each pool whose devices were never known."""
     for pool in seen.cluster.spec.node_pools:
         if pool.name in resolved.unknown:
             missing = pool.class_name in resolved.missing
-            why = f"does not exist: {MAKE_CLASS}" if missing else "has no device that can be read: see its Accepted"
-            yield f"pool {pool.name}: InferenceClass {pool.class_name} {why}"
+            reason = f"does not exist: {MAKE_CLASS}" if missing else "has no device that can be read: see its Accepted"
+            yield f"pool {pool.name}: InferenceClass {pool.class_name} {reason}"
 
 
 def resolved_pools(seen: Observed) -> ResolvedPools:
+    """Return the cluster's pools with their devices, by the classes and the last status."""
     last = seen.cluster.status
     return resolve(seen.cluster.spec.node_pools, seen.classes, last.gpu_pools if last else ())
 
@@ -80,29 +82,32 @@ def resolved_pools(seen: Observed) -> ResolvedPools:
 def counted_pools(
     seen: Observed, resolved: ResolvedPools, nodes: Mapping[str, PoolNodes], *, last: bool = True
 ) -> tuple[GpuPool, ...]:
-    """The pools with their nodes; `last`: those that cannot be seen count as they did."""
-    before = seen.cluster.status.gpu_pools if last and seen.cluster.status else ()
-    return counted(seen.cluster.spec.node_pools, resolved.pools, nodes, before)
+    """Return the resolved pools with their node counts.
+
+    `last`: True if a pool whose nodes are not observed keeps its last count.
+    """
+    previous = seen.cluster.status.gpu_pools if last and seen.cluster.status else ()
+    return counted(seen.cluster.spec.node_pools, resolved.pools, nodes, previous)
 
 
 def status_of(
     seen: Observed, resolved: ResolvedPools, judged: tuple[Condition, ...], *, deletion: DeletionStatus | None = None
 ) -> InferenceClusterStatus:
-    """The status, with what was last seen on the cluster itself."""
+    """Return the status with the given conditions, and the last observed values of the cluster itself."""
     existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status
-    way = way_there(seen) if seen.connected and deletion is None else ()
-    storage = existing.cache.storage_class_name if existing and existing.cache else None
+    connection_conditions = way_there(seen) if seen.connected and deletion is None else ()
+    storage_class = existing.cache.storage_class_name if existing and existing.cache else None
     if seen.infrastructure is not None:
-        storage = section(seen.infrastructure, "status", "cache").get("storageClassName")
+        storage_class = section(seen.infrastructure, "status", "cache").get("storageClassName")
     return InferenceClusterStatus(
         provider_config_ref=ProviderConfigRef(name=names.provider_config(seen.cluster.metadata.name)),
         namespace=names.SYSTEM_NAMESPACE,
         gateway=last.gateway if last else None,
-        cache=CacheStatus(storage_class_name=storage) if storage else None,
+        cache=CacheStatus(storage_class_name=storage_class) if storage_class else None,
         gpu_pools=counted_pools(seen, resolved, {}),
         observed=last.observed if last else None,
         replicas=len(seen.replicas),
         orphans=last.orphans if last else None,
         deletion=deletion,
-        conditions=(*judged, *way),
+        conditions=(*judged, *connection_conditions),
     )

@@ -1,4 +1,4 @@
-"""A cluster on its way out: replicas first, then their objects there, then its gateway and what that needs."""
+"""Plan the deletion of a cluster: its replicas first, then their objects, then the gateway and its dependencies."""
 
 from __future__ import annotations
 
@@ -32,122 +32,137 @@ _ABANDON = f'annotate the InferenceCluster with {labels.ABANDON}="true"'
 
 
 def teardown(seen: Observed) -> Plan:
+    """Return the plan of a cluster that is being deleted: the next step, and the objects it waits for."""
     metadata = seen.cluster.metadata
     if labels.FINALIZER not in metadata.finalizers:
-        return Plan()  # nothing was ever made there, or all of it is gone
+        return Plan()  # nothing was created there, or all of it has been deleted
     if metadata.annotations.get(labels.ABANDON) == "true":
-        return _abandoned(seen) if seen.infrastructure is None else _without_infrastructure(seen)
+        return _abandon(seen) if seen.infrastructure is None else _delete_infrastructure(seen)
     if seen.replicas:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = (
             "they stay for want of another place: make room elsewhere, or end them all the same by annotating the "
             f'InferenceCluster with {labels.FORCE_DRAIN}="true"'
         )
-        return _leaving(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
+        return _build_deletion_plan(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
     if is_emptied(seen.cluster.status) or never_reached(seen):
-        return _without_infrastructure(seen) if seen.infrastructure is not None else Plan(_let_go(seen))
+        return _delete_infrastructure(seen) if seen.infrastructure is not None else Plan(_build_release_steps(seen))
     if seen.state is None:
-        why = seen.unreachable or seen.forbidden or seen.kubeconfig
-        if why is None:
+        reason = seen.unreachable or seen.forbidden or seen.kubeconfig
+        if reason is None:
             return Plan(requeue_after=REQUEUE_SOON)
-        words = f"{seen.named} cannot be cleaned up: {why}; {_ABANDON} to leave all there"
-        return _leaving(seen, "Unreachable", [], words)
+        message = f"{seen.named} cannot be cleaned up: {reason}; {_ABANDON} to leave all there"
+        return _build_deletion_plan(seen, "Unreachable", [], message)
     if seen.state.others:
         remedy = f"delete them there if nobody else does, or {_ABANDON} to leave them"
-        return _leaving(
+        return _build_deletion_plan(
             seen, "DrainServing", seen.state.others, f"objects of models are left on {seen.named}", remedy=remedy
         )
-    return _uninstalled(seen, seen.state)
+    return _uninstall(seen, seen.state)
 
 
-def _uninstalled(seen: Observed, state: ClusterState) -> Plan:
-    """Delete the last of what we made there that is left; when none is, let go."""
-    if seen.stack is not None:
-        return _without(seen, seen.stack)
-    left = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)))
-    if not left:
-        return _leaving_behind(seen, state) if state.spared else _emptied(seen)
-    words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
-    steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
-    return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is being deleted", steps)
-
-
-def _leaving_behind(seen: Observed, state: ClusterState) -> Plan:
-    """Say which namespaces stay (`is_emptied`)."""
-    why = "others have something in them, or nobody knows whose they are"
-    words = f"namespaces stay on {seen.named}, as {why}: {listed(state.spared)}"
-    return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
-
-
-def _without(seen: Observed, stack: Manifest) -> Plan:
-    """Have the stack go, and wait for it."""
-    why = condition(stack, "Ready").message if is_terminating(stack) else ""
-    if not seen.helm:
-        why = "this operator runs no Helm to take it away"
-    blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
-    return _leaving(
-        seen, "UninstallServingStack", blocking, f"the software of {seen.named} is being uninstalled", _end_stack(seen)
+def _uninstall(observed: Observed, state: ClusterState) -> Plan:
+    """Delete the last remaining child on the cluster; release the cluster when there is none."""
+    if observed.stack is not None:
+        return _delete_stack(observed, observed.stack)
+    remaining = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)))
+    if not remaining:
+        return _report_spared(observed, state) if state.spared else _report_emptied(observed)
+    descriptions = [f"{child['kind']} {key_of(child)}" for child in reversed(remaining)]
+    steps: tuple[Step, ...] = (delete(remaining[-1], cluster=observed.cluster.metadata.name),)
+    return _build_deletion_plan(
+        observed, "UninstallServingStack", descriptions, f"the gateway of {observed.named} is being deleted", steps
     )
 
 
-def _without_infrastructure(seen: Observed) -> Plan:
-    """Have the cloud's object go, and wait for it: its own finalizer holds it until the cloud has nothing left."""
-    steps, left = ended(seen)
-    return _leaving(
-        seen, "DeleteCluster", [left], f"the cloud is taking {seen.named} down", (*_end_stack(seen), *steps)
+def _report_spared(observed: Observed, state: ClusterState) -> Plan:
+    """Report the tenant namespaces that stay on the cluster (see `is_emptied`)."""
+    reason = "others have something in them, or nobody knows whose they are"
+    message = f"namespaces stay on {observed.named}, as {reason}: {listed(state.spared)}"
+    return replace(_build_deletion_plan(observed, "UninstallServingStack", [], message), requeue_after=REQUEUE_SOON)
+
+
+def _delete_stack(observed: Observed, stack: Manifest) -> Plan:
+    """Delete the ServingStack and wait until it is gone."""
+    reason = condition(stack, "Ready").message if is_terminating(stack) else ""
+    if not observed.helm:
+        reason = "this operator runs no Helm to take it away"
+    blocking = [f"ServingStack {key_of(stack)}{f' ({reason})' if reason else ''}"]
+    return _build_deletion_plan(
+        observed,
+        "UninstallServingStack",
+        blocking,
+        f"the software of {observed.named} is being uninstalled",
+        _delete_stack_step(observed),
     )
 
 
-def _abandoned(seen: Observed) -> Plan:
-    """Say what stays behind and, once that was said, let go."""
-    words = f"{seen.named} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
-    told = ClusterReady.ABANDONED.condition(seen.now, message=words)
-    if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
-        return Plan(_let_go(seen))
-    return Plan(status=status_of(seen, resolved_pools(seen), (told,)), requeue_after=REQUEUE_SOON)
+def _delete_infrastructure(observed: Observed) -> Plan:
+    """Delete the cloud's object and wait: its own finalizer holds it until the cloud has deleted everything."""
+    steps, remaining = ended(observed)
+    return _build_deletion_plan(
+        observed,
+        "DeleteCluster",
+        [remaining],
+        f"the cloud is taking {observed.named} down",
+        (*_delete_stack_step(observed), *steps),
+    )
 
 
-def _emptied(seen: Observed) -> Plan:
-    """Say that nothing is left there and, once that was said, let go.
+def _abandon(observed: Observed) -> Plan:
+    """Report the objects that stay behind and, once that is in the status, remove the finalizer."""
+    message = f"{observed.named} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
+    abandoned = ClusterReady.ABANDONED.condition(observed.now, message=message)
+    if any((item.type, item.reason) == (abandoned.type, abandoned.reason) for item in observed.cluster.conditions):
+        return Plan(_build_release_steps(observed))
+    return Plan(status=status_of(observed, resolved_pools(observed), (abandoned,)), requeue_after=REQUEUE_SOON)
 
-    The kubeconfig may go as soon as it has no finalizer of ours any more, before the cluster does: who is killed in
-    between could not look there again.
+
+def _report_emptied(observed: Observed) -> Plan:
+    """Report that nothing remains on the cluster, before the finalizer is removed in the next reconcile.
+
+    The kubeconfig Secret may disappear once it has lost its finalizer, before the InferenceCluster does. An operator
+    that crashed in between could not read the cluster again.
     """
     return replace(
-        _leaving(seen, "UninstallServingStack", [], f"nothing is left on {seen.named}"), requeue_after=REQUEUE_SOON
+        _build_deletion_plan(observed, "UninstallServingStack", [], f"nothing is left on {observed.named}"),
+        requeue_after=REQUEUE_SOON,
     )
 
 
 def is_emptied(status: object) -> bool:
-    """Whether a status says that nothing is left there that has to go, or that a cloud is taking it down."""
-    said = status.deletion if isinstance(status, InferenceClusterStatus) else None
-    if said is None or said.phase == "DeleteCluster":
-        return said is not None
-    return said.phase == "UninstallServingStack" and not said.waiting_for
+    """True if the status says that nothing remains to delete on the cluster, or that a cloud is deleting it."""
+    deletion = status.deletion if isinstance(status, InferenceClusterStatus) else None
+    if deletion is None or deletion.phase == "DeleteCluster":
+        return deletion is not None
+    return deletion.phase == "UninstallServingStack" and not deletion.waiting_for
 
 
-def _end_stack(seen: Observed) -> tuple[Step, ...]:
-    return (delete(seen.stack),) if seen.stack is not None and not is_terminating(seen.stack) else ()
+def _delete_stack_step(observed: Observed) -> tuple[Step, ...]:
+    """Return the step that deletes the stack, unless it is gone or already being deleted."""
+    return (delete(observed.stack),) if observed.stack is not None and not is_terminating(observed.stack) else ()
 
 
-def _let_go(seen: Observed) -> tuple[Step, ...]:
-    mine = seen.secrets.mine
-    remove_finalizer = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
-    return (*_end_stack(seen), *remove_finalizer, LET_GO)
+def _build_release_steps(observed: Observed) -> tuple[Step, ...]:
+    """Return the steps that delete the stack and remove the finalizers of the Secret and the cluster."""
+    secret = observed.secrets.mine
+    remove_finalizer = (SetFinalizer(SECRET, secret, present=False),) if secret and not observed.secrets.theirs else ()
+    return (*_delete_stack_step(observed), *remove_finalizer, LET_GO)
 
 
-def _leaving(
-    seen: Observed,
+def _build_deletion_plan(
+    observed: Observed,
     phase: DeletionPhase,
     blocking: Sequence[str],
-    words: str,
+    message: str,
     steps: tuple[Step, ...] = (),
     *,
     remedy: str = "",
 ) -> Plan:
-    said = f"{words}: {listed(blocking)}" if blocking else words
-    said = f"{said}; {remedy}" if remedy else said
-    judged = (Ready.DELETING.condition(seen.now, message=said),)
+    """Return the plan of a phase of the deletion, with its message, the objects it waits for and its steps."""
+    full_message = f"{message}: {listed(blocking)}" if blocking else message
+    full_message = f"{full_message}; {remedy}" if remedy else full_message
+    conditions = (Ready.DELETING.condition(observed.now, message=full_message),)
     deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
-    status = status_of(seen, resolved_pools(seen), judged, deletion=deletion)
+    status = status_of(observed, resolved_pools(observed), conditions, deletion=deletion)
     return Plan(steps, status, requeue_after=REQUEUE_AFTER)

@@ -1,4 +1,4 @@
-"""The hub gateway on the hub: the Gateway that every model's route hangs on and, with Helm, the software for it."""
+"""Plan the hub gateway: the Gateway to which all models' routes attach and, with Helm, its software."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from modelplane_operator.routing.gateway.plan.software import install, leave, te
 
 
 def plan(seen: Observed) -> Plan:
+    """Return the plan of an InferenceGateway: install and serve, or remove."""
     if seen.gateway.metadata.deletion_timestamp is None:
         served = serve(seen)
         return install(seen, seen.charts, served) if seen.charts and seen.served and seen.installs else served

@@ -1,4 +1,4 @@
-"""The Gateway of the hub gateway and its class, its certificates, and under which address it is reached."""
+"""Plan the Gateway of the hub gateway, its GatewayClass, its certificates and its address."""
 
 from __future__ import annotations
 
@@ -48,197 +48,220 @@ OWN_TRAEFIK: Final = (
     "This Traefik is not the operator's: see to it that it presents the certificate, and that its entry point "
     "modelplane is on the loopback address alone"
 )
-UNSIGNED_SECONDS: Final = 60.0  # until it is looked again whether guards with paths of before are left
+UNSIGNED_SECONDS: Final = 60.0  # between polls for guards with unsigned paths
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
 def serve(seen: Observed) -> Plan:
-    """Have one Gateway, for the InferenceGateway that models are served through."""
+    """Return the plan that creates the Gateway, for the one InferenceGateway that serves models."""
     gateway = seen.gateway
     if gateway.metadata.deletion_timestamp:
-        known = gateway.status or InferenceGatewayStatus()
+        last_status = gateway.status or InferenceGatewayStatus()
         terminating = Ready.DELETING.condition(seen.now, message="The Gateway and its GatewayClass are being deleted")
-        return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
+        return Plan(status=last_status.model_copy(update={"conditions": (terminating,)}))
     if not seen.served:
-        return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
+        return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _build_not_served(seen))
     spec = keeping_balancer(gateway.spec, service_annotations(seen.children))
-    wanted = render_inference_gateway(gateway.model_copy(update={"spec": spec}))
-    # The namespace is the administrator's: it is made where it lacks, and is never ours to change or delete.
-    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
-    made = () if seen.namespace else (Create(home),)
-    gone = prune(seen.children, wanted, owner=gateway.metadata.uid or "")
-    steps = (*made, *_key_paths(seen), *_certificates(seen), *map(Apply, wanted), *gone)
-    open_for_now = seen.key_paths is None or unsigned_until(seen.key_paths) is None
-    return Plan(steps, _status(seen), UNSIGNED_SECONDS if open_for_now else None)
+    desired = render_inference_gateway(gateway.model_copy(update={"spec": spec}))
+    # The namespace belongs to the administrator: it is created if missing, and never changed or deleted.
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
+    create_namespace = () if seen.namespace else (Create(namespace),)
+    removals = prune(seen.children, desired, owner=gateway.metadata.uid or "")
+    steps = (
+        *create_namespace,
+        *_build_key_path_steps(seen),
+        *_build_certificate_steps(seen),
+        *map(Apply, desired),
+        *removals,
+    )
+    accepts_unsigned = seen.key_paths is None or unsigned_until(seen.key_paths) is None
+    return Plan(steps, _build_status(seen), UNSIGNED_SECONDS if accepts_unsigned else None)
 
 
-def _key_paths(seen: Observed) -> Iterator[Step]:
-    """What signs where the key service is asked; and that paths of before are over, once no guard has one.
+def _build_key_path_steps(observed: Observed) -> Iterator[Step]:
+    """Yield the step that creates the Secret for signing paths, or ends the time in which unsigned paths are accepted.
 
-    It is no InferenceGateway's: guards stay as they are while there is none.
+    The Secret has no owner: guards keep working while there is no InferenceGateway.
     """
-    if seen.key_paths is None:
+    if observed.key_paths is None:
         metadata = {"name": PATHS.name, "namespace": PATHS.namespace}
-        yield Issue(metadata, Certificate(PATHS.name, "server", seen.now - SKEW, seen.now + AUTHORITY_VALID))
-    elif unsigned_until(seen.key_paths) is None and not seen.unsigned:
-        until = {labels.UNSIGNED_UNTIL: (seen.now + FOLLOWED).isoformat(timespec="seconds")}
-        metadata = seen.key_paths["metadata"]
+        yield Issue(metadata, Certificate(PATHS.name, "server", observed.now - SKEW, observed.now + AUTHORITY_VALID))
+    elif unsigned_until(observed.key_paths) is None and not observed.unsigned:
+        until = {labels.UNSIGNED_UNTIL: (observed.now + FOLLOWED).isoformat(timespec="seconds")}
+        metadata = observed.key_paths["metadata"]
         yield Replace(
-            {**seen.key_paths, "metadata": {**metadata, "annotations": {**annotations_of(seen.key_paths), **until}}}
+            {
+                **observed.key_paths,
+                "metadata": {**metadata, "annotations": {**annotations_of(observed.key_paths), **until}},
+            }
         )
 
 
-def _certificates(seen: Observed) -> Iterator[Step]:
-    """What both sides know each other by, made anew in time. While nobody asks for it, nothing of it is touched.
+def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
+    """Yield the steps that issue and renew the hub's certificates, and delete expired authorities.
 
-    Where it was on and nobody has said that it is to end, clusters are closed still: what is there is renewed.
+    While mutual TLS is off, nothing is changed. If it was on and the spec has not turned it off, clusters are still
+    closed, so existing certificates are renewed.
     """
-    gateway, known = seen.gateway, authorities(seen.secrets)
-    # Clusters trust an authority longer than an InferenceGateway lives that is deleted to be applied again.
-    yield from (Replace(_unowned(one)) for one in seen.secrets if _goes_with_its_owner(one))
-    reason = _mutual_tls(seen)[0]
-    lost = reason is MutualTLSReady.NOT_OFFERED and data_plane(gateway).PRESENTS_CERTIFICATE and bool(known)
-    if not (reason.wanted or lost):
+    gateway, existing = observed.gateway, authorities(observed.secrets)
+    # Clusters still trust an authority after its InferenceGateway was deleted to be applied again.
+    yield from (Replace(_drop_owners(item)) for item in observed.secrets if _is_owned_authority(item))
+    reason = _decide_mutual_tls(observed)[0]
+    still_needed = reason is MutualTLSReady.NOT_OFFERED and data_plane(gateway).PRESENTS_CERTIFICATE and bool(existing)
+    if not (reason.wanted or still_needed):
         return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
-    unowned = _unowned({"metadata": metadata})["metadata"]
-    if (authority := new_authority(seen.secrets, seen.now, unowned)) is not None:
+    unowned = _drop_owners({"metadata": metadata})["metadata"]
+    if (authority := new_authority(observed.secrets, observed.now, unowned)) is not None:
         yield authority
-    if (trusted := trust(known, seen.now)) is not None:
-        wanted = leaf(metadata, names.HUB_NAME, "client", trusted, seen.now)
-        if not is_current(_secret(seen, names.GATEWAY_CERTIFICATE), wanted, seen.now):
-            yield wanted
-    over = {one.secret for one in spare(known, seen.now)}
-    yield from (delete(one) for one in seen.secrets if key_of(one) in over)
+    if (trusted := trust(existing, observed.now)) is not None:
+        desired = leaf(metadata, names.HUB_NAME, "client", trusted, observed.now)
+        if not is_current(_find_secret(observed, names.GATEWAY_CERTIFICATE), desired, observed.now):
+            yield desired
+    expired = {item.secret for item in spare(existing, observed.now)}
+    yield from (delete(item) for item in observed.secrets if key_of(item) in expired)
 
 
-def _goes_with_its_owner(secret: Manifest) -> bool:
-    """Whether it is an authority that Kubernetes deletes with its InferenceGateway, as those of before were made."""
+def _is_owned_authority(secret: Manifest) -> bool:
+    """True if Kubernetes would delete the authority with its InferenceGateway, as older versions created it."""
     authority = key_of(secret).name.startswith(names.GATEWAY_AUTHORITY)
     return authority and not is_terminating(secret) and bool(secret["metadata"].get("ownerReferences"))
 
 
-def _unowned(secret: Manifest) -> Manifest:
+def _drop_owners(secret: Manifest) -> Manifest:
+    """Return the Secret without owner references."""
     metadata = {name: value for name, value in secret["metadata"].items() if name != "ownerReferences"}
     return {**secret, "metadata": metadata}
 
 
-def _secret(seen: Observed, name: str) -> Manifest | None:
-    return next((one for one in seen.secrets if key_of(one).name == name), None)
+def _find_secret(observed: Observed, name: str) -> Manifest | None:
+    """Return the Secret with this name; None if there is none."""
+    return next((secret for secret in observed.secrets if key_of(secret).name == name), None)
 
 
-def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
-    """Whether the hub gateway can prove to clusters what it is, and why not."""
-    asked, backend = seen.gateway.spec.mutual_tls, seen.gateway.spec.backend
-    if asked == "Never":
+def _decide_mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
+    """Return the reason of MutualTLSReady and its message."""
+    mode, backend = observed.gateway.spec.mutual_tls, observed.gateway.spec.backend
+    if mode == "Never":
         return MutualTLSReady.NOT_ASKED, ""
-    if not data_plane(seen.gateway).PRESENTS_CERTIFICATE:
-        words = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
-        return MutualTLSReady.NOT_OFFERED, words
-    if asked == "Auto" and not seen.installs and not _began(seen):
-        words = "the Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always"
-        return MutualTLSReady.NOT_OFFERED, words
-    if _secret(seen, names.GATEWAY_CERTIFICATE) is None:
+    if not data_plane(observed.gateway).PRESENTS_CERTIFICATE:
+        message = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
+        return MutualTLSReady.NOT_OFFERED, message
+    if mode == "Auto" and not observed.installs and not _was_in_use(observed):
+        message = "the Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always"
+        return MutualTLSReady.NOT_OFFERED, message
+    if _find_secret(observed, names.GATEWAY_CERTIFICATE) is None:
         return MutualTLSReady.PREPARING, "the certificate of the hub gateway is being made"
-    if asked == "Auto" and not seen.installs:
-        words = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
-        return MutualTLSReady.READY, f"{words} set spec.mutualTLS to Never"
-    return MutualTLSReady.READY, "" if seen.installs else OWN_TRAEFIK
+    if mode == "Auto" and not observed.installs:
+        message = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
+        return MutualTLSReady.READY, f"{message} set spec.mutualTLS to Never"
+    return MutualTLSReady.READY, "" if observed.installs else OWN_TRAEFIK
 
 
-def _began(seen: Observed) -> bool:
-    """Whether it did present one: an operator that loses its Helm does not take that back."""
-    return is_true(seen.gateway.conditions, MutualTLSReady)
+def _was_in_use(observed: Observed) -> bool:
+    """True if mutual TLS was already in use: an operator that loses its Helm does not turn it off."""
+    return is_true(observed.gateway.conditions, MutualTLSReady)
 
 
-def _not_served(seen: Observed) -> InferenceGatewayStatus:
-    other = names.DEFAULT_GATEWAY
-    served = f"Models are served through the InferenceGateway named {other}; this one does nothing: delete it"
-    told = ControllerReady.NOT_SERVED.condition(seen.now, message=served)
-    return InferenceGatewayStatus(conditions=(told, not_ready(KIND, told)))
+def _build_not_served(observed: Observed) -> InferenceGatewayStatus:
+    """Return the status of an InferenceGateway with another name, which does nothing."""
+    default_name = names.DEFAULT_GATEWAY
+    served = f"Models are served through the InferenceGateway named {default_name}; this one does nothing: delete it"
+    not_served = ControllerReady.NOT_SERVED.condition(observed.now, message=served)
+    return InferenceGatewayStatus(conditions=(not_served, not_ready(KIND, not_served)))
 
 
-def _status(seen: Observed) -> InferenceGatewayStatus:
-    plane, live, tls = data_plane(seen.gateway), _child(seen, GATEWAY, HUB_GATEWAY), seen.gateway.spec.tls
-    known = seen.gateway.status or InferenceGatewayStatus()
-    # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
-    found = address_of(live) if live else None
-    address = found or known.address
-    secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED, "")
-    url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
-    gateway_class = _child(seen, GATEWAY_CLASS, Key("", plane.GATEWAY_CLASS))
-    controller = "".join(_lacks(f"GatewayClass {plane.GATEWAY_CLASS}", gateway_class, "Accepted"))
-    remedy = f": {GIVE_ADDRESSES}" if live and not controller else ""
-    lacking = [
-        *([controller] if controller else []),
-        *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
-        *([] if found else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address{remedy}"]),
-        *([lack] if lack else []),
-    ]
-    mutual, why = _mutual_tls(seen)
-    healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
-    runs = healthy.condition(seen.now, message=controller)
-    listens = secured.condition(
-        seen.now, message=lack or ("" if tls else "Models are reached by http alone: set spec.tls")
+def _build_status(observed: Observed) -> InferenceGatewayStatus:
+    """Return the status: address, URL and conditions."""
+    plane, live, tls = (
+        data_plane(observed.gateway),
+        _find_child(observed, GATEWAY, HUB_GATEWAY),
+        observed.gateway.spec.tls,
     )
-    if lacking:
-        ready = not_ready(KIND, listens if lack and not controller else runs, "; ".join(lacking))
+    last_status = observed.gateway.status or InferenceGatewayStatus()
+    # The address is kept, since the URLs of all services begin with it: a deleted Gateway may be created again.
+    observed_address = address_of(live) if live else None
+    address = observed_address or last_status.address
+    secured, tls_problem = _decide_secured(tls, live) if tls else (TLSReady.NOT_ASKED, "")
+    url = _choose_url(tls, address, last_status.url, secured=secured is TLSReady.SERVED)
+    gateway_class = _find_child(observed, GATEWAY_CLASS, Key("", plane.GATEWAY_CLASS))
+    controller = "".join(_find_problems(f"GatewayClass {plane.GATEWAY_CLASS}", gateway_class, "Accepted"))
+    remedy = f": {GIVE_ADDRESSES}" if live and not controller else ""
+    problems = [
+        *([controller] if controller else []),
+        *_find_problems(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
+        *([] if observed_address else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address{remedy}"]),
+        *([tls_problem] if tls_problem else []),
+    ]
+    mutual, mutual_message = _decide_mutual_tls(observed)
+    healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
+    runs = healthy.condition(observed.now, message=controller)
+    listens = secured.condition(
+        observed.now, message=tls_problem or ("" if tls else "Models are reached by http alone: set spec.tls")
+    )
+    if problems:
+        ready = not_ready(KIND, listens if tls_problem and not controller else runs, "; ".join(problems))
     else:
-        ready = Ready.AVAILABLE.condition(seen.now, message=f"Models are reached at {url}")
-    conditions = (runs, listens, mutual.condition(seen.now, message=why), ready)
+        ready = Ready.AVAILABLE.condition(observed.now, message=f"Models are reached at {url}")
+    conditions = (runs, listens, mutual.condition(observed.now, message=mutual_message), ready)
     return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
 
 
-def _url(tls: TLS | None, address: str | None, known: str | None, *, secured: bool) -> str | None:
-    """What models' URLs begin with. Once that is https it stays: no key shall begin to travel in the open."""
+def _choose_url(tls: TLS | None, address: str | None, previous: str | None, *, secured: bool) -> str | None:
+    """Return the beginning of models' URLs.
+
+    Once it is https it stays so, lest clients send keys unencrypted.
+    """
     if tls:
         if secured:
             return f"https://{tls.hostnames[0]}"
-        if known and known.startswith("https:"):
-            return known
+        if previous and previous.startswith("https:"):
+            return previous
         if tls.http == "Refused":
             return None
     return url_of(address) if address else None
 
 
-def _secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
-    """Whether all listeners by https do their work, and what the first that does not says."""
-    told = {one["name"]: one for one in entries(live or {}, "status", "listeners")}
+def _decide_secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
+    """Return the reason of TLSReady, and the message of the first https listener that does not work."""
+    by_name = {listener["name"]: listener for listener in entries(live or {}, "status", "listeners")}
     for name, hostname in secure_listeners(tls).items():
-        reason, why = _listens(live, told.get(name, {})) if live else _UNSEEN
+        reason, listener_message = _decide_listener(live, by_name.get(name, {})) if live else _UNSEEN
         if reason is TLSReady.CERTIFICATE_UNUSABLE:
-            return reason, f"Secret {names.SYSTEM_NAMESPACE}/{tls.secret_ref.name} cannot be used: {why}"
+            return reason, f"Secret {names.SYSTEM_NAMESPACE}/{tls.secret_ref.name} cannot be used: {listener_message}"
         if reason is TLSReady.CONFIGURING:
-            return reason, f"The gateway does not listen to https for {hostname}: {why}"
+            return reason, f"The gateway does not listen to https for {hostname}: {listener_message}"
     return TLSReady.SERVED, ""
 
 
 _UNSEEN: Final = (TLSReady.CONFIGURING, "no gateway controller has looked at it")
 
 
-def _listens(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
+def _decide_listener(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
+    """Return the reason of TLSReady for one listener, with its controller's message."""
     for aspect, reason in (
         ("ResolvedRefs", TLSReady.CERTIFICATE_UNUSABLE),
         ("Accepted", TLSReady.CONFIGURING),
         ("Programmed", TLSReady.CONFIGURING),
     ):
-        found = condition(live, aspect, listener)
-        if found.current and not found.is_true:
-            return reason, found.why
+        reported = condition(live, aspect, listener)
+        if reported.current and not reported.is_true:
+            return reason, reported.why
     return (TLSReady.SERVED, "") if condition(live, "Programmed", listener).current else _UNSEEN
 
 
-def _child(seen: Observed, kind: ResourceType, key: Key) -> Manifest | None:
-    return next((child for child in seen.children if (type_of(child), key_of(child)) == (kind, key)), None)
+def _find_child(observed: Observed, kind: ResourceType, key: Key) -> Manifest | None:
+    """Return the child of this type and key; None if there is none."""
+    return next((child for child in observed.children if (type_of(child), key_of(child)) == (kind, key)), None)
 
 
-def _lacks(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
-    """What keeps a child from having come so far, as its controller says it of the child's present content."""
+def _find_problems(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
+    """Yield why a child does not have a condition yet, by what its controller reports for its current generation."""
     if live is None:
         yield f"{name} is not there yet"
         return
-    found = condition(live, aspect)
-    if not found.current:
+    reported = condition(live, aspect)
+    if not reported.current:
         yield f"{name} is not {aspect} yet: no gateway controller has looked at it"
-    elif not found.is_true:
-        yield f"{name} is not {aspect}: {found.why}"
+    elif not reported.is_true:
+        yield f"{name} is not {aspect}: {reported.why}"

@@ -1,4 +1,4 @@
-"""What was seen of an InferenceGateway."""
+"""The observed state of an InferenceGateway: the input of its plan."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from modelplane_operator.routing.gateway.data_plane import EVERYTHING, Allowed
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An InferenceGateway, what surrounds it, and its software."""
+    """An InferenceGateway with its observed objects and software."""
 
     gateway: InferenceGateway
     children: tuple[Manifest, ...]
     namespace: bool
-    """Whether the namespace of its Gateway exists."""
+    """True if the namespace of its Gateway exists."""
     now: datetime
     secrets: tuple[Manifest, ...] = ()
-    """Those that hold its certificates."""
+    """The Secrets with its certificates and authorities."""
     charts: ObservedCharts | None = None
-    """None where somebody else installs the software: then nothing of the following was looked for."""
+    """Its Helm releases; None without Helm, in which case the following fields are not observed."""
     taken: frozenset[str] = frozenset()
-    """Namespaces that are somebody else's, and in which we install all the same."""
+    """Namespaces of other owners in which charts are installed nevertheless."""
     definitions: tuple[Manifest, ...] = ()
-    """Those of the Gateway API's kinds that are to be applied."""
+    """Definitions of the Gateway API that must be applied."""
     balancer: str = ""
-    """The load balancer, while it is being taken away."""
+    """The load balancer, while it is being deleted."""
     allowed: Allowed = EVERYTHING
+    """The permissions that the hub's settings give the software."""
     key_paths: Manifest | None = None
-    """The Secret that signs where the key service is asked."""
+    """The Secret that signs the paths of the key service."""
     unsigned: bool = False
-    """Whether guards of ModelServices ask at a path that is not signed."""
+    """True if guards of ModelServices use an unsigned path."""
 
     @property
     def served(self) -> bool:
-        """Whether models are served through this one."""
+        """True if models are served through this InferenceGateway."""
         return self.gateway.key.name == names.DEFAULT_GATEWAY
 
     @property
     def held(self) -> bool:
+        """True if it has the operator's finalizer."""
         return labels.FINALIZER in self.gateway.metadata.finalizers
 
     @property
     def installs(self) -> bool:
-        """Whether what answers requests is ours. What was there before Helm was is somebody else's, and stays so."""
+        """True if the operator installs the software. Foreign software that was there first stays so."""
         return self.charts is not None and (self.held or not self.children or bool(self.charts.releases))

@@ -1,7 +1,8 @@
-"""The software of the hub gateway: what comes before its Gateway, and goes after it.
+"""Plan the software of the hub gateway, installed before its Gateway and removed after it.
 
-It goes from the front: the Gateway and its class while their controller still runs, which takes the address away; then
-the controller, then MetalLB, which gave it. Definitions of kinds stay. Of another backend it takes the same way.
+Removal order: the Gateway and its class while their controller still runs, which releases the address; the controller;
+MetalLB, which gave the address. CustomResourceDefinitions stay. A change of the backend removes the old one in the same
+order.
 """
 
 from __future__ import annotations
@@ -39,124 +40,142 @@ from modelplane_operator.routing.gateway.render.software import (
     render_namespaces,
 )
 
-UNREADY = 15.0  # until we look again for what no event tells of: pods that come up
-AT_REST = 60.0  # the same for releases and pods that somebody changes
+UNREADY = 15.0  # seconds between polls of pods that are starting
+AT_REST = 60.0  # seconds between polls of releases and pods, which users may change
 
 
 def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
-    """Install what answers requests, and then do what is to be `served`."""
+    """Return the plan that installs the software, and then executes the plan `served`."""
     gateway = seen.gateway
-    spec = keeping_balancer(gateway.spec, _service_annotations(charts))
-    wanted = gateway_parts(gateway.model_copy(update={"spec": spec}), seen.allowed)
-    statuses = judge(wanted, charts)
-    routable, there = _routable(statuses), all(one.runs for one in statuses)
+    spec = keeping_balancer(gateway.spec, _find_service_annotations(charts))
+    components = gateway_parts(gateway.model_copy(update={"spec": spec}), seen.allowed)
+    statuses = judge(components, charts)
+    routable, installed = _is_routable(statuses), all(item.runs for item in statuses)
     steps: list[Step] = [KEEP, *map(Apply, seen.definitions)]
-    steps += (Apply(one) for one in render_namespaces(gateway) if one["metadata"]["name"] not in seen.taken)
-    steps += (one.step for one in statuses if one.step is not None)
-    # What is no longer wanted does its work until what is wanted instead is there, and lets go of what it has made.
-    unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there and not _outlived(seen) else ()
-    steps += served.steps if routable else ()
-    steps += (step for key in unwanted if (step := remove(key, charts)[1]) is not None)
-    # Last, because MetalLB refuses them for some moments after it has come up.
-    if any(one.part.name == METALLB and one.state == "Deployed" for one in statuses):
-        steps += map(Apply, render_addresses(gateway))
-    waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
-    waits += [] if served.requeue_after is None else [served.requeue_after]
-    waits += (
-        [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
+    steps += (Apply(item) for item in render_namespaces(gateway) if item["metadata"]["name"] not in seen.taken)
+    steps += (item.step for item in statuses if item.step is not None)
+    # Obsolete releases keep running until their replacement is installed and their objects are deleted.
+    obsolete = (
+        sorted(charts.releases - {component.release.key for component in components})
+        if installed and not _has_remnants(seen)
+        else ()
     )
-    return Plan(tuple(steps), _status(seen, statuses, served), requeue_after=min(waits))
+    steps += served.steps if routable else ()
+    steps += (step for key in obsolete if (step := remove(key, charts)[1]) is not None)
+    # Last, because MetalLB rejects these for some moments after its start.
+    if any(item.part.name == METALLB and item.state == "Deployed" for item in statuses):
+        steps += map(Apply, render_addresses(gateway))
+    delays = [item.requeue_after for item in statuses if item.requeue_after is not None]
+    delays += [] if served.requeue_after is None else [served.requeue_after]
+    delays += (
+        [REQUEUE_AFTER] if obsolete else [UNREADY] if any(item.state == "Starting" for item in statuses) else [AT_REST]
+    )
+    return Plan(tuple(steps), _build_status(seen, statuses, served), requeue_after=min(delays))
 
 
-def _service_annotations(charts: ObservedCharts) -> Mapping[str, str] | None:
-    """Return the annotations that Traefik's Service has been deployed with; None where there is no Traefik."""
+def _find_service_annotations(charts: ObservedCharts) -> Mapping[str, str] | None:
+    """Return the annotations with which Traefik's Service was deployed; None without Traefik."""
     deployed = (charts.deployed(key) for key in charts.history)
-    held = (charts.contents.get((one.release, one.number)) for one in deployed if one)
-    values = (one.values for one in held if one and one.chart == traefik.CHART)
-    return next((section(one, "service", "annotations") for one in values), None)
+    contents = (charts.contents.get((item.release, item.number)) for item in deployed if item)
+    values = (item.values for item in contents if item and item.chart == traefik.CHART)
+    return next((section(item, "service", "annotations") for item in values), None)
 
 
-def _outlived(seen: Observed) -> bool:
-    """Whether something is left of a backend that is no longer asked for. Its controller holds it by a finalizer."""
-    wanted = {(type_of(one), key_of(one)) for one in render_inference_gateway(seen.gateway)}
-    return any((type_of(one), key_of(one)) not in wanted for one in seen.children)
+def _has_remnants(observed: Observed) -> bool:
+    """True if objects of an old backend remain, which its controller holds by a finalizer."""
+    desired = {(type_of(manifest), key_of(manifest)) for manifest in render_inference_gateway(observed.gateway)}
+    return any((type_of(manifest), key_of(manifest)) not in desired for manifest in observed.children)
 
 
-def _routable(statuses: Iterable[ChartStatus]) -> bool:
-    """Whether there is something that can serve the Gateway; an address may come later."""
-    return all(one.runs for one in statuses if one.part.name != METALLB)
+def _is_routable(statuses: Iterable[ChartStatus]) -> bool:
+    """True if the software that serves the Gateway is deployed; an address may follow later."""
+    return all(chart_status.runs for chart_status in statuses if chart_status.part.name != METALLB)
 
 
-def _status(seen: Observed, statuses: Sequence[ChartStatus], served: Plan) -> InferenceGatewayStatus:
-    """What the Gateway says, but for what charts know better."""
-    now, words = seen.now, "; ".join(lacking(statuses))
-    known = seen.gateway.status or InferenceGatewayStatus()
-    said = served.status if _routable(statuses) and isinstance(served.status, InferenceGatewayStatus) else known
-    if words:
-        failed = any(one.state == "Failed" and not one.runs for one in statuses)
+def _build_status(observed: Observed, statuses: Sequence[ChartStatus], served: Plan) -> InferenceGatewayStatus:
+    """Return the status of the Gateway, with conditions replaced where the state of charts matters more."""
+    now, problems = observed.now, "; ".join(lacking(statuses))
+    last_status = observed.gateway.status or InferenceGatewayStatus()
+    base = (
+        served.status if _is_routable(statuses) and isinstance(served.status, InferenceGatewayStatus) else last_status
+    )
+    if problems:
+        failed = any(item.state == "Failed" and not item.runs for item in statuses)
         reason = ControllerReady.INSTALL_FAILED if failed else ControllerReady.INSTALLING
-        controller = reason.condition(now, message=words)
+        controller = reason.condition(now, message=problems)
         conditions = (controller, not_ready(InferenceGateway.definition.kind, controller))
     else:
-        news = {one.type: one for one in (_change(seen, statuses), _unpresented(seen, statuses, said)) if one}
-        conditions = tuple(news.get(one.type, one) for one in said.conditions)
-    return said.model_copy(update={"conditions": conditions})
+        overrides = {
+            item.type: item
+            for item in (_build_change(observed, statuses), _build_preparing(observed, statuses, base))
+            if item
+        }
+        conditions = tuple(overrides.get(item.type, item) for item in base.conditions)
+    return base.model_copy(update={"conditions": conditions})
 
 
-def _unpresented(seen: Observed, statuses: Iterable[ChartStatus], said: InferenceGatewayStatus) -> Condition | None:
-    """That what runs is not yet what presents the certificate. Once it does, a later version does so, too."""
-    known = seen.gateway.conditions
-    settled = all(one.state == "Deployed" for one in statuses) or is_true(known, MutualTLSReady)
-    if settled or not is_true(said.conditions, MutualTLSReady):
+def _build_preparing(
+    observed: Observed, statuses: Iterable[ChartStatus], base_status: InferenceGatewayStatus
+) -> Condition | None:
+    """Return MutualTLSReady as preparing while the running version presents no certificate yet; else None.
+
+    Once it has presented it, later versions do too.
+    """
+    conditions = observed.gateway.conditions
+    done = all(chart_status.state == "Deployed" for chart_status in statuses) or is_true(conditions, MutualTLSReady)
+    if done or not is_true(base_status.conditions, MutualTLSReady):
         return None
     return MutualTLSReady.PREPARING.condition(
-        seen.now, message="the chart of the hub gateway is being changed to present the certificate"
+        observed.now, message="the chart of the hub gateway is being changed to present the certificate"
     )
 
 
-def _change(seen: Observed, statuses: Iterable[ChartStatus]) -> Condition | None:
-    """What is on its way, or failed, while what was there before answers requests."""
+def _build_change(observed: Observed, statuses: Iterable[ChartStatus]) -> Condition | None:
+    """Return the condition of an upgrade that is running or failed while the old version serves; else None."""
     for reason, states in (
         (ControllerReady.ROLLED_BACK, {"Failed", "RollingBack", "RolledBack"}),
         (ControllerReady.UPGRADING, {"Upgrading", "Waiting"}),
     ):
-        words = [
-            f"chart {one.part.name}{f': {one.message}' if one.message else f' is {one.state}'}"
-            for one in statuses
-            if one.state in states
+        messages = [
+            f"chart {item.part.name}{f': {item.message}' if item.message else f' is {item.state}'}"
+            for item in statuses
+            if item.state in states
         ]
-        if words:
-            return reason.condition(seen.now, message="; ".join(words))
+        if messages:
+            return reason.condition(observed.now, message="; ".join(messages))
     return None
 
 
-# On its way out -------------------------------------------------------------------------------------------------------
+# Removal -------------------------------------------------------------------------------------------------------
 
 
 def teardown(seen: Observed, charts: ObservedCharts) -> Plan:
-    """Take the Gateway away, and then its software."""
+    """Return the plan with the next step of the removal: the Gateway first, then its software."""
     if children := seen.children:
-        first = next((child for child in children if type_of(child) == GATEWAY), children[0])
-        steps = () if is_terminating(first) else (delete(first),)
-        return _leaving(seen, f"waiting for what is being deleted: {first['kind']} {key_of(first)}", *steps)
+        next_child = next((child for child in children if type_of(child) == GATEWAY), children[0])
+        steps = () if is_terminating(next_child) else (delete(next_child),)
+        return _build_deletion_plan(
+            seen, f"waiting for what is being deleted: {next_child['kind']} {key_of(next_child)}", *steps
+        )
     if seen.balancer:
-        return _leaving(seen, f"load balancer {seen.balancer} is being taken away")
+        return _build_deletion_plan(seen, f"load balancer {seen.balancer} is being taken away")
     if not charts.releases:
         return Plan((LET_GO,))
-    last = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
-    words, step = remove(last, charts)
-    return _leaving(seen, words, *([step] if step else []))
+    next_release = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
+    message, step = remove(next_release, charts)
+    return _build_deletion_plan(seen, message, *([step] if step else []))
 
 
 def leave(seen: Observed) -> Plan:
-    """What has charts that nobody may touch: it waits, unless somebody has said to leave them."""
+    """Return the plan for charts that the operator may not change: it waits, unless the user has abandoned them."""
     if seen.gateway.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
-    words = "the charts of the hub gateway go as soon as the operator may use Helm on the hub again"
-    return _leaving(seen, f'{words}; annotate it with {labels.ABANDON}="true" to leave them')
+    message = "the charts of the hub gateway go as soon as the operator may use Helm on the hub again"
+    return _build_deletion_plan(seen, f'{message}; annotate it with {labels.ABANDON}="true" to leave them')
 
 
-def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
-    known = seen.gateway.status or InferenceGatewayStatus()
-    terminating = Ready.DELETING.condition(seen.now, message=words)
-    return Plan(steps, known.model_copy(update={"conditions": (terminating,)}), requeue_after=REQUEUE_AFTER)
+def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:
+    """Return the plan of a step of the removal, with its message."""
+    last_status = observed.gateway.status or InferenceGatewayStatus()
+    terminating = Ready.DELETING.condition(observed.now, message=message)
+    return Plan(steps, last_status.model_copy(update={"conditions": (terminating,)}), requeue_after=REQUEUE_AFTER)

@@ -1,4 +1,4 @@
-"""The Gateway of an InferenceGateway, that every model's route hangs on, and under which address it is reached."""
+"""Render the Gateway of an InferenceGateway, to which all models' routes attach, and read its address."""
 
 from __future__ import annotations
 
@@ -17,44 +17,46 @@ from modelplane_operator.routing.endpoint.backend_url import Backend, read_url
 from modelplane_operator.routing.gateway import envoy_gateway, traefik
 from modelplane_operator.routing.gateway.data_plane import DataPlane
 
-_ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, and a cluster may say anything
+_ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes part of URLs, and a hostile cluster may report any text
 
 KEYS: Final = (f"modelplane-keys.{names.SYSTEM_NAMESPACE}.svc.cluster.local", 8081)
-"""Where the chart has the key service."""
+"""Host and port of the key service, as the chart has them."""
 
 DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": traefik, "EnvoyGateway": envoy_gateway}
 
 
 def data_plane(gateway: InferenceGateway) -> DataPlane:
+    """Return the data plane of an InferenceGateway."""
     return DATA_PLANES[gateway.spec.backend]
 
 
 def known_plane(children: Iterable[ResourceType]) -> DataPlane | None:
-    """The one that the objects of an endpoint were written for, by their types."""
-    there = {*children}
-    return next((plane for plane in DATA_PLANES.values() if plane.ENDPOINT in there), None)
+    """Return the data plane for which an endpoint's objects were rendered, by their types; None if there are none."""
+    types = {*children}
+    return next((plane for plane in DATA_PLANES.values() if plane.ENDPOINT in types), None)
 
 
 @dataclass(frozen=True, slots=True)
 class HubGateway:
-    """What the route of a service has to know."""
+    """The settings of the hub gateway that the routes of a service depend on."""
 
     plane: DataPlane = traefik
     tls_only: bool = field(default=False)
-    """Whether clients are answered by https alone."""
+    """True if clients are served by https only."""
     auth: Auth | None = None
-    """Who may ask, where a service says nothing."""
+    """The default for services that do not set `auth`."""
     keys: tuple[str, int] = KEYS
     """Host and port of the key service."""
     signing: str = field(default="", repr=False)
-    """What signs where the key service is asked; empty while that is not there."""
+    """The key that signs paths of the key service; empty while there is none."""
     mark: str = ""
-    """What requests to endpoints of users carry (hops.py); empty while that is not known."""
+    """The header on requests to users' endpoints (hops.py); empty while it is unknown."""
 
 
 def hub_gateway(
     gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, mark: str = "", signing: str = ""
 ) -> HubGateway:
+    """Return the settings of the hub gateway; the defaults if there is no InferenceGateway."""
     if gateway is None:
         return HubGateway(keys=keys, mark=mark, signing=signing)
     tls = gateway.spec.tls
@@ -64,7 +66,7 @@ def hub_gateway(
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
-    """The Gateway, after what it needs."""
+    """Return the Gateway and the objects around it, each after those that it needs."""
     plane = data_plane(gateway)
     return (
         *plane.render_before(gateway),
@@ -80,8 +82,8 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
             "spec": {
                 "gatewayClassName": plane.GATEWAY_CLASS,
-                # The gateway calls itself by http (weights.py), even where clients cannot.
-                "listeners": [_listener("web", "HTTP", plane.PORT), *_tls_listeners(gateway, plane)],
+                # Always has http, by which the gateway calls itself (weights.py), even if clients may not use it.
+                "listeners": [_build_listener("web", "HTTP", plane.PORT), *_build_tls_listeners(gateway, plane)],
             },
         },
         *plane.render_after(gateway),
@@ -89,21 +91,23 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
 
 
 def secure_listeners(tls: TLS) -> Mapping[str, str]:
-    """The host name of each listener by https."""
+    """Return the host name of each https listener, by its name."""
     return {f"https-{number}": hostname for number, hostname in enumerate(tls.hostnames)}
 
 
-def _tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Manifest]:
+def _build_tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Manifest]:
+    """Yield the https listeners."""
     tls = gateway.spec.tls
     if tls is None:
         return
     certificate = {"group": "", "kind": "Secret", "name": tls.secret_ref.name}
-    terminated = {"mode": "Terminate", "certificateRefs": [certificate]}
+    termination = {"mode": "Terminate", "certificateRefs": [certificate]}
     for name, hostname in secure_listeners(tls).items():
-        yield {**_listener(name, "HTTPS", plane.TLS_PORT), "hostname": hostname, "tls": terminated}
+        yield {**_build_listener(name, "HTTPS", plane.TLS_PORT), "hostname": hostname, "tls": termination}
 
 
-def _listener(name: str, protocol: str, port: int) -> Manifest:
+def _build_listener(name: str, protocol: str, port: int) -> Manifest:
+    """Return a listener for HTTPRoutes of all namespaces."""
     return {
         "name": name,
         "protocol": protocol,
@@ -116,30 +120,30 @@ def _listener(name: str, protocol: str, port: int) -> Manifest:
 
 
 def address_of(gateway: Manifest) -> str | None:
-    """Where clients reach a Gateway as it was observed; None until its load balancer has an address."""
+    """Return the address at which clients reach an observed Gateway; None until its load balancer has one."""
     addresses: list[Manifest] = gateway.get("status", {}).get("addresses") or []
-    told = (one.get("value") for one in addresses)
-    return next((value for value in told if isinstance(value, str) and _ADDRESS.fullmatch(value)), None)
+    reported = (address.get("value") for address in addresses)
+    return next((value for value in reported if isinstance(value, str) and _ADDRESS.fullmatch(value)), None)
 
 
 def models_url(gateway: InferenceGateway) -> str | None:
-    """The beginning of every model's URL, as far as the gateway is known to answer there."""
-    known = gateway.status
-    if known is None or known.url or gateway.spec.tls or known.address is None:
-        return known.url if known else None
-    return url_of(known.address)  # an older operator's status has no URL
+    """Return the beginning of all models' URLs; None while it is unknown."""
+    status = gateway.status
+    if status is None or status.url or gateway.spec.tls or status.address is None:
+        return status.url if status else None
+    return url_of(status.address)  # written by an older version, without a URL
 
 
 def hosts_of(gateway: InferenceGateway) -> frozenset[str]:
-    """The hosts that URLs of the hub gateway have, as far as its own object says so.
+    """Return the hosts of the hub gateway's URLs, as far as its own object has them.
 
-    A certificate's `*.example.com` is none: other servers of that domain may well be elsewhere.
+    A wildcard of its certificate does not count, as other servers may have names in that domain.
     """
-    known, tls = gateway.status, gateway.spec.tls
-    own = read_url(url_of(known.address)) if known and known.address else None
-    return frozenset({*([own.host] if isinstance(own, Backend) else []), *(tls.hostnames if tls else ())})
+    status, tls = gateway.status, gateway.spec.tls
+    backend = read_url(url_of(status.address)) if status and status.address else None
+    return frozenset({*([backend.host] if isinstance(backend, Backend) else []), *(tls.hostnames if tls else ())})
 
 
 def url_of(address: str, scheme: str = "http") -> str:
-    """The beginning of every URL behind a gateway with this address."""
+    """Return the beginning of URLs at a gateway's address."""
     return f"{scheme}://[{address}]" if ":" in address else f"{scheme}://{address}"

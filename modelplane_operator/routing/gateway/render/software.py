@@ -1,4 +1,4 @@
-"""The software of the hub's hub gateway, and MetalLB where the network has no load balancers."""
+"""Render the charts of the hub gateway, with MetalLB for networks without load balancers."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ METALLB_VERSION: Final = pins.METALLB.version
 METALLB_REPOSITORY: Final = "https://metallb.github.io/metallb"
 _POOL: Final = "modelplane"
 NAMESPACES: Final = (*(plane.LOAD_BALANCER.namespace for plane in DATA_PLANES.values()), METALLB_NAMESPACE)
-"""Where charts of the hub gateway may be."""
+"""The namespaces that may have charts of the hub gateway."""
 
 
 def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> tuple[Component, ...]:
-    """The charts of the hub gateway, each after what it needs."""
+    """Return the charts of the hub gateway, each after its dependencies."""
     plane = data_plane(gateway)
     software = plane.software(gateway.spec)
     if software is None:
         return ()
-    balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
+    balancer = (_build_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
     return (*balancer, plane.chart(gateway, software, allowed))
 
 
-def _metallb(gateway: InferenceGateway) -> Component:
+def _build_metallb(gateway: InferenceGateway) -> Component:
+    """Return the chart of MetalLB."""
     release = Key(METALLB_NAMESPACE, "mp-metallb")
-    ours = owner_labels(gateway)
-    return Component(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
+    own_labels = owner_labels(gateway)
+    return Component(
+        METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=own_labels)
+    )
 
 
 def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:
-    """Where the charts go; for a hub that has none of that name yet."""
-    # What MetalLB announces addresses with uses the node's own network.
+    """Return the namespaces of the charts, for hubs that do not have them yet."""
+    # MetalLB's speaker uses the node's network.
     levels = {METALLB_NAMESPACE: "privileged"}
-    wanted = dict.fromkeys(part.release.key.namespace for part in gateway_parts(gateway))
+    chart_namespaces = dict.fromkeys(component.release.key.namespace for component in gateway_parts(gateway))
     return tuple(
         {
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": on_hub(gateway, name, extra={labels.POD_SECURITY: levels.get(name, "restricted")}),
         }
-        for name in wanted
+        for name in chart_namespaces
     )
 
 
 def render_addresses(gateway: InferenceGateway) -> tuple[Manifest, ...]:
-    """The addresses that MetalLB gives out, and that it announces them; for when MetalLB is there."""
+    """Return the addresses that MetalLB assigns, and their announcement; applied once MetalLB is installed."""
     software = data_plane(gateway).software(gateway.spec)
     if software is None or software.load_balancer != "MetalLB" or software.metallb is None:
         return ()
