@@ -58,7 +58,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     conditions.Ready.DEGRADED: Remedy(
         "Correct what the message names; nothing else waits for it.",
-        "clusters.md#a-part-that-is-wrong-closes-no-other",
+        "clusters.md#degraded-clusters",
     ),
     conditions.Ready.CREATING: Remedy("Wait; if it lasts, look at the object that the message names."),
     conditions.Ready.PARTIAL: Remedy("Look at what the message names; the rest works."),
@@ -230,7 +230,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clusters.BackendReady.ADDRESS_IN_USE: Remedy("Give the cluster's gateway an address of its own."),
     clusters.BackendReady.UNREACHABLE: Remedy("See the condition ClusterReady."),
     clusters.BackendReady.DEGRADED: Remedy(
-        "Correct what the message names; models run without it.", "clusters.md#a-part-that-is-wrong-closes-no-other"
+        "Correct what the message names; models run without it.", "clusters.md#degraded-clusters"
     ),
     clusters.GatewaySecured.SWITCHING: Remedy(_WAIT),
     clusters.GatewaySecured.NOT_KNOWN: Remedy(
@@ -246,11 +246,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Correct the pool or its InferenceClass, as the message says; until then the cluster stays as it is."
     ),
     clusters.GPUReady.NODES_MISSING: Remedy(
-        "Label the nodes modelplane.ai/pool=POOL, uncordon them, or correct nodeCount.", "clusters.md#what-counts"
+        "Label the nodes modelplane.ai/pool=POOL, uncordon them, or correct nodeCount.", "clusters.md#nodes-that-count"
     ),
     clusters.GPUReady.DEVICES_MISSING: Remedy(
         "Look at the DRA driver on the nodes that the message names, or correct the InferenceClass.",
-        "clusters.md#what-counts",
+        "clusters.md#nodes-that-count",
     ),
     clusters.GPUReady.NOT_SEEN: Remedy(
         "Let the kubeconfig's user list nodes and ResourceSlices.", "permissions.md#on-workload-clusters"
@@ -312,11 +312,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     inferences.TargetResolved.NOT_FOUND: Remedy("Create the Secret again, or name another cluster.", "llminference.md"),
     inferences.TargetResolved.NOT_GRANTED: Remedy(
         "Correct the name, or ask the platform team to grant the namespace access.",
-        "llminference.md#whom-a-cluster-lets-in",
+        "llminference.md#granting-namespaces-access-to-a-cluster",
     ),
     inferences.TargetResolved.HOST_NOT_GRANTED: Remedy(
         "Choose another ingressHost, or ask the platform team to grant this one to the namespace.",
-        "llminference.md#whom-a-cluster-lets-in",
+        "llminference.md#granting-namespaces-access-to-a-cluster",
     ),
     inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a valid kubeconfig into the Secret."),
     inferences.TargetResolved.FORBIDDEN: Remedy(
@@ -334,7 +334,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     inferences.ModelReady.NOT_CREATED: Remedy("See the conditions TargetResolved and MemoryKnown."),
     inferences.ModelReady.NAME_TAKEN: Remedy(
         "Delete what the message names, or give the LLMInference another name.",
-        "llminference.md#whom-a-cluster-lets-in",
+        "llminference.md#granting-namespaces-access-to-a-cluster",
     ),
     inferences.ModelReady.UNKNOWN: Remedy("Check that the vLLM production-stack operator runs on that cluster."),
     inferences.OldCopiesRemoved.REMOVING: Remedy(_WAIT),
