@@ -1,4 +1,4 @@
-"""Plan a cluster on EKS: store the account's properties first, then create the cluster, then keep it as its spec says."""
+"""Plan a cluster on EKS: store the account's properties first, then create the cluster, then keep it up to date."""
 
 from __future__ import annotations
 
@@ -168,11 +168,11 @@ def _account_mismatch(observed: Observed) -> str:
     In another account the cluster would look deleted, and would be created a second time.
     """
     facts = observed.cluster.status.facts if observed.cluster.status else None
-    account_before, account_now = _account_id(facts.principal if facts else ""), _account_id(observed.principal)
-    if not account_before or not account_now or account_before == account_now:
+    expected, actual = _account_id(facts.principal if facts else ""), _account_id(observed.principal)
+    if not expected or not actual or expected == actual:
         return ""
     return (
-        f"the credentials are those of AWS account {account_now}, and the cluster is in account {account_before}: put credentials of "
+        f"the credentials are those of AWS account {actual}, and the cluster is in account {expected}: put credentials of "
         "that one back; nothing is changed until then"
     )
 
@@ -200,9 +200,9 @@ def _merge_facts(observed: Observed, stored: EKSFacts | None) -> EKSFacts | None
         return stored.model_copy(update={"principal": observed.principal}) if observed.principal else stored
     if observed.told is None:
         return None
-    if unavailable := [item for item in unknown_types if item not in observed.told.cards]:
+    if absent := [item for item in unknown_types if item not in observed.told.cards]:
         raise CannotMake(
-            f"region {observed.cluster.spec.region} has no instance type {', '.join(unavailable)}: correct the pool's class"
+            f"region {observed.cluster.spec.region} has no instance type {', '.join(absent)}: correct the pool's class"
         )
     discovered = observed.told
     added = (

@@ -93,7 +93,7 @@ def _compute_lister(kind: str, key: str) -> Lister:
     """Return a lister of a kind of Compute Engine that a cluster has one of."""
 
     async def list_one(snapshot: Look) -> list[Found]:
-        """Find the resource by its unique name, and its state by its operations, since an accepted call can fail later."""
+        """Find the resource by its unique name, and its state by its operations: an accepted call can fail later."""
         path = snapshot.where.collection(kind)
         item = await snapshot.one("compute", f"{path}/{snapshot.network}")
         scope = path.rpartition("/")[0]

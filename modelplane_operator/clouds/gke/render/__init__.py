@@ -1,4 +1,4 @@
-"""Render a cluster on Google Kubernetes Engine as desired resources: services, network, control plane and node pools."""
+"""Render a cluster on Google Kubernetes Engine as desired resources: services, network, control plane and pools."""
 
 from __future__ import annotations
 
