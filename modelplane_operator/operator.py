@@ -140,7 +140,7 @@ class Operator:
 
     async def _lead(self) -> None:
         """Wait for the caches, then take part in the leader election."""
-        await self._seen()
+        await self._wait_for_caches()
         gc.collect(1)  # a full collection would take a second for 25,000 objects and free next to nothing
         gc.freeze()
         async with asyncio.TaskGroup() as group:
@@ -148,7 +148,7 @@ class Operator:
             await self.lease.lead(self._reconcile)
             electing.cancel()
 
-    async def _seen(self) -> None:
+    async def _wait_for_caches(self) -> None:
         """Wait until the hub's caches have synced, and log which CRDs are missing."""
         reported: tuple[ResourceType, ...] = ()
         while not self.ready:
@@ -245,11 +245,11 @@ def assemble(
         settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, name
     )
     metrics.registry.register(State(operator))
-    metrics.registry.register(Gauges(lambda: _told(controllers, hub) if lease.held else ()))
+    metrics.registry.register(Gauges(lambda: _gauge_sources(controllers, hub) if lease.held else ()))
     return operator
 
 
-def _told(controllers: Controllers, hub: Connection) -> Iterator[tuple[Gauge, Iterable[Manifest]]]:
+def _gauge_sources(controllers: Controllers, hub: Connection) -> Iterator[tuple[Gauge, Iterable[Manifest]]]:
     """Return the gauges of all controllers with the objects that they count."""
     return ((gauge, hub.find(controller.type) or ()) for controller in controllers for gauge in controller.gauges)
 

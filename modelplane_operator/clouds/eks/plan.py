@@ -168,11 +168,11 @@ def _account_mismatch(observed: Observed) -> str:
     In another account the cluster would look deleted, and would be created a second time.
     """
     facts = observed.cluster.status.facts if observed.cluster.status else None
-    expected, actual = _account_id(facts.principal if facts else ""), _account_id(observed.principal)
-    if not expected or not actual or expected == actual:
+    own, actual = _account_id(facts.principal if facts else ""), _account_id(observed.principal)
+    if not own or not actual or own == actual:
         return ""
     return (
-        f"the credentials are those of AWS account {actual}, and the cluster is in account {expected}: put credentials of "
+        f"the credentials are those of AWS account {actual}, and the cluster is in account {own}: put credentials of "
         "that one back; nothing is changed until then"
     )
 
