@@ -99,7 +99,7 @@ class Folder:
                 yield path
 
     def drop(self) -> None:
-        """Delete the folder with all that is in it, as far as that can be done."""
+        """Delete the folder with its content, as far as possible."""
         with suppress(FileNotFoundError, NotADirectoryError):
             for folder, _, entry in islice(self._walk(), MOST_COUNTED):
                 with suppress(OSError):
@@ -110,33 +110,37 @@ class Folder:
             os.rmdir(self.inside[-1], dir_fd=here)
 
     def _walk(self, *, hidden: bool = True) -> Iterator[tuple[int, str, os.DirEntry[str]]]:
-        """Yield what is below, with the folder that it is in and its path; a folder after what is in it."""
+        """Yield all entries below, each with its folder's descriptor and its path. A folder comes after its content."""
         with self._parent(".") as (here, _):
             yield from _walk_entries(here, hidden=hidden)
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
-        """The folder above something, as a descriptor, and its name there; of `.` this folder, and no name."""
+        """Yield the descriptor of the parent folder of a path, and the name in it.
+
+        For `.`, yield this folder and an empty name.
+        """
         *folders, name = (*self.inside, *(PurePosixPath(path).parts or ("",)))
-        here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        current = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for depth, item in enumerate(folders, start=1):
                 if make:
                     with suppress(FileExistsError):
-                        os.mkdir(item, dir_fd=here)
+                        os.mkdir(item, dir_fd=current)
                 try:
-                    deeper = os.open(item, _FOLDER, dir_fd=here)
+                    subfolder = os.open(item, _FOLDER, dir_fd=current)
                 except OSError:
-                    if self._is_link(item, here):
+                    if self._is_link(item, current):
                         raise _link_error("/".join(folders[:depth])) from None
                     raise
-                os.close(here)
-                here = deeper
-            yield here, name
+                os.close(current)
+                current = subfolder
+            yield current, name
         finally:
-            os.close(here)
+            os.close(current)
 
     def _is_link(self, name: str, above: int) -> bool:
+        """True if the name is a symbolic link."""
         try:
             return stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode)
         except FileNotFoundError:
@@ -151,6 +155,7 @@ class Folder:
             raise PermanentError(f"the volume has a hard link {self._quote(path)}: delete it")
 
     def _link(self, path: str) -> PermanentError:
+        """Return the error for a symbolic link at a path."""
         return _link_error("/".join((*self.inside, path)))
 
 

@@ -1,4 +1,4 @@
-"""What each function costs beyond its operands, and how large its result is."""
+"""Estimate the cost of each function beyond its operands, and the size of its result."""
 
 import math
 from collections.abc import Callable
@@ -26,12 +26,13 @@ from modelplane_operator.selectors.sizes import (
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A call whose operands (the target first) have been estimated."""
+    """A call with the estimates of its operands, the target first."""
 
     function: str
     operands: list[Estimate]
 
     def size(self, position: int) -> Size:
+        """Return the maximum size of an operand."""
         return self.operands[position].bound
 
 
@@ -39,10 +40,12 @@ _Rule: TypeAlias = Callable[[Estimated, Overload], Estimate]
 
 
 def result_of(cost: int, size: Size | None = None, entries: Entries | None = None, path: Path = ()) -> Estimate:
+    """Return an estimate of dynamic type."""
     return Estimate(cost, t.DYN, size, entries, path)
 
 
 def call_estimate(call: Estimated, overload: Overload) -> Estimate:
+    """Return the estimate of a call. A function without a rule costs 1."""
     rule = _RULES.get(call.function)
     return rule(call, overload) if rule is not None else result_of(1)
 
@@ -56,8 +59,8 @@ def _traverse(position: int, *, keeps_size: bool = False) -> _Rule:
 
 
 def _equality(call: Estimated, overload: Overload) -> Estimate:
-    one, other = call.operands
-    if call.function == "_==_" and one.type == other.type and one.type in (t.QUANTITY, t.SEMVER):
+    left, right = call.operands
+    if call.function == "_==_" and left.type == right.type and left.type in (t.QUANTITY, t.SEMVER):
         return result_of(1)
     return _comparison(call, overload)
 
@@ -72,9 +75,9 @@ def _addition(call: Estimated, overload: Overload) -> Estimate:
     kind = overload.parameters[0].name
     if kind not in (*TEXTS, "list"):
         return result_of(1)
-    one, other = call.operands
-    size = one.bound + other.bound
-    entries = one.entries | other.entries if one.entries and other.entries else None
+    left, right = call.operands
+    size = left.bound + right.bound
+    entries = left.entries | right.entries if left.entries and right.entries else None
     return result_of(1 if kind == "list" else size.cost(TRAVERSAL), size, entries)
 
 
