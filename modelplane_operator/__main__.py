@@ -70,6 +70,7 @@ def _parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 
 def _run(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
+    """Run the operator, or the hub gateway's part of it, with Kopf as the host."""
     from modelplane_operator.host import host  # noqa: PLC0415 - other commands do not need Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)

@@ -36,6 +36,7 @@ async def _host(settings: Settings, operator: Operator) -> None:
 
     @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="begin")
     async def begin(**_: object) -> None:
+        """Start the operator. Kopf stops when it ends."""
         nonlocal running
         running = asyncio.create_task(operator.run(stop), name="operator")
         running.add_done_callback(lambda _: ending.set())
@@ -47,6 +48,7 @@ async def _host(settings: Settings, operator: Operator) -> None:
 
     @kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="end")
     async def end(**_: object) -> None:
+        """Stop the operator and wait for it. A second signal ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal ends the process at once
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)
         stop.set()

@@ -87,6 +87,7 @@ class Metrics:
         side = "hub" if cluster == HUB else "workload"
 
         def called(call: Call) -> None:
+            """Count a request, and also as a write if it is one."""
             self._requests.labels(side, call.verb, call.outcome).observe(call.seconds)
             if call.verb not in READS:
                 self._writes.labels(side, call.resource, call.verb, call.outcome).inc()
@@ -117,6 +118,7 @@ class State(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all gauges, computed now."""
         yield from self._collect_process()
         yield from self._collect_queues()
         yield from self._collect_hub()
@@ -140,16 +142,14 @@ class State(Collector):
     def _collect_queues(self) -> Iterator[Metric]:
         """Yield the gauges of the queues, by kind."""
         now = self._operator.loop_probe.now()
-        depth = _labelled_gauge("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
-        oldest = _labelled_gauge(
+        depth = _gauge_family("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
+        oldest = _gauge_family(
             "modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind"
         )
-        keys = _labelled_gauge("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
-        running = _labelled_gauge("modelplane_reconciles_running", "Reconciles under way.", "kind")
-        longest = _labelled_gauge(
-            "modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind"
-        )
-        quarantined = _labelled_gauge(
+        keys = _gauge_family("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
+        running = _gauge_family("modelplane_reconciles_running", "Reconciles under way.", "kind")
+        longest = _gauge_family("modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind")
+        quarantined = _gauge_family(
             "modelplane_quarantined", "Objects left alone since the process died twice over them.", "kind"
         )
         for runner in self._operator.runners:
@@ -168,15 +168,15 @@ class State(Collector):
         yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
         if health.latency is not None:
             yield _gauge("modelplane_hub_round_trip_seconds", "Shortest time of its last answers.", health.latency)
-        age = _labelled_gauge(
+        age = _gauge_family(
             "modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource"
         )
-        objects = _labelled_gauge("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
+        objects = _gauge_family("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
         for informer in self._operator.hub.informers:
             objects.add_metric((str(informer.type),), informer.count)
             if informer.heard is not None:
                 age.add_metric((str(informer.type),), now - informer.heard)
-        failing = _labelled_gauge(
+        failing = _gauge_family(
             "modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource"
         )
         for watch in self._operator.hub.watches:
@@ -205,21 +205,21 @@ class State(Collector):
 
     def _collect_clusters(self) -> Iterator[Metric]:
         """Yield the gauges of each workload cluster."""
-        answers = _labelled_gauge("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
+        answers = _gauge_family("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
         yield self._add_clusters(answers, lambda cluster, _: cluster.health.answers)
-        verified = _labelled_gauge(
+        verified = _gauge_family(
             "modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster"
         )
         yield self._add_clusters(verified, lambda cluster, _: not cluster.unverified)
-        misbehaves = _labelled_gauge(
+        misbehaves = _gauge_family(
             "modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster"
         )
         yield self._add_clusters(misbehaves, lambda cluster, _: isinstance(cluster.health.error, Misbehaving))
-        trip = _labelled_gauge("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
+        trip = _gauge_family("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
         yield self._add_clusters(trip, lambda cluster, _: cluster.health.latency)
-        contact = _labelled_gauge("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
+        contact = _gauge_family("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
         yield self._add_clusters(contact, _contact_age)
-        age = _labelled_gauge(
+        age = _gauge_family(
             "modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster"
         )
         yield self._add_clusters(age, _watch_age)
@@ -251,5 +251,5 @@ def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, meaning, value=value)
 
 
-def _labelled_gauge(name: str, meaning: str, label: str) -> GaugeMetricFamily:
+def _gauge_family(name: str, meaning: str, label: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, meaning, labels=(label,))

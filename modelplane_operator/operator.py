@@ -99,9 +99,9 @@ class Operator:
     def unready(self) -> tuple[str, ...]:
         """Return what this process waits for before it can lead."""
         if self.missing:
-            return (f"the hub has no definitions of {_listed(self.missing)}",)
+            return (f"the hub has no definitions of {_join_kinds(self.missing)}",)
         unsynced = tuple(informer.type for informer in self.hub.informers if not informer.synced)
-        return (f"not seen yet: {_listed(unsynced)}",) if unsynced else ()
+        return (f"not seen yet: {_join_kinds(unsynced)}",) if unsynced else ()
 
     def unfit(self) -> tuple[str, ...]:
         """Return why this process is not ready: it could not lead, or its watches of the hub have stalled."""
@@ -154,7 +154,7 @@ class Operator:
         while not self.ready:
             if self.hub.synced and self.missing != reported:
                 reported = self.missing
-                log.error("definitions missing", kinds=_listed(reported), remedy=REMEDY)
+                log.error("definitions missing", kinds=_join_kinds(reported), remedy=REMEDY)
             await asyncio.sleep(POLL_INTERVAL)
         log.info("hub seen", objects=sum(informer.count for informer in self.hub.informers))
         self._hub_seen.set()
@@ -232,6 +232,7 @@ def assemble(
     runners.listen(hub)
 
     def on_open(connection: Connection) -> None:
+        """Watch the remote types on a new connection."""
         connection.watch(remote)
         runners.listen(connection)
         if helm:
@@ -262,11 +263,13 @@ def _cluster_opener(
     pace = ConnectionPace(pause=Backoff(first=first, longest=LONGEST_PAUSE * first), probation=min(first, PROBATION))
 
     def on_return(name: str) -> None:
+        """Reset the errors of a cluster that responds again, and enqueue what depends on it."""
         if helm:
             helm.forgive(name)
         runners.connection_changed(name, returned=True)
 
     def open_connection(name: str, access: Access) -> Connection:
+        """Open a connection with the limits of workload clusters."""
         return Connection(
             name,
             access,
@@ -302,7 +305,7 @@ def _create_helm(settings: Settings) -> Helm | None:
     )
 
 
-def _listed(types: Iterable[ResourceType]) -> str:
+def _join_kinds(types: Iterable[ResourceType]) -> str:
     return ", ".join(kind.kind for kind in types)
 
 

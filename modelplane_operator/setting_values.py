@@ -24,6 +24,7 @@ _UNITS: Mapping[str | None, int] = {None: 1, "Ki": KIB, "Mi": MIB, "Gi": GIB}
 
 
 def seconds(text: str) -> float:
+    """Parse a positive number of seconds."""
     seconds = float(text)
     if not 0 < seconds < 1e6:
         raise ValueError("it must be above 0 and below a million")
@@ -31,6 +32,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
+    """Parse a number from 1 to 1000."""
     count = int(text)
     if not 0 < count <= 1000:
         raise ValueError("it must be from 1 to 1000")
@@ -38,6 +40,7 @@ def count(text: str) -> int:
 
 
 def amount(text: str) -> int:
+    """Parse a number from 1 to ten million."""
     amount = int(text)
     if not 0 < amount <= 10**7:
         raise ValueError("it must be from 1 to ten million")
@@ -83,18 +86,21 @@ def dns_labels(text: str) -> tuple[str, ...]:
 
 
 def http(text: str) -> str:
+    """Parse an HTTP or HTTPS address."""
     if not re.fullmatch(r"https?://[-a-zA-Z0-9.:\[\]]+(/[-\w./~]*)?", text, re.ASCII):
         raise ValueError("it must be http:// or https:// with a host, and at most a path")
     return text
 
 
 def registry(text: str) -> str:
+    """Parse a registry with an optional path; empty is allowed."""
     if text and not REGISTRY.fullmatch(text):
         raise ValueError("it must be HOST[:PORT][/PATH], without a scheme")
     return text
 
 
 def image(text: str) -> str:
+    """Parse an image with its registry; empty is allowed."""
     if text and not REFERENCE.fullmatch(text):
         raise ValueError("it must be HOST/NAME:TAG, HOST/NAME@sha256:DIGEST, or both")
     return text

@@ -243,6 +243,7 @@ class Settings:
 
     @property
     def times(self) -> Times:
+        """Return the timing of the leader election. Raise SettingsError if it is inconsistent."""
         try:
             return Times(self.lease_duration, self.lease_deadline, self.lease_retry)
         except ValueError as error:
@@ -250,6 +251,7 @@ class Settings:
 
     @property
     def lifecycle(self) -> Lifecycle:
+        """Return the timing of engines. The drain takes five sixths of the grace period by default."""
         drain = self.engine_grace * 5 / 6 if self.engine_drain is None else self.engine_drain
         return Lifecycle(int(self.engine_startup), int(drain), int(self.engine_grace))
 

@@ -132,6 +132,7 @@ def _fetch_plan(
     without_: str | None,
     drain: str | None,
 ) -> Outcomes:
+    """Query the operator for the outcomes of a change. If it does not respond, compute them here."""
     match documents:
         case () if replicas is not None:
             response = answered(target, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
@@ -228,6 +229,7 @@ def _fetch_hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardwa
 
 
 def _device_row(item: Hardware) -> Sequence[object]:
+    """Return the table row of a device."""
     description = ", ".join(f"{name}={value}" for name, value in {**item.capacity, **item.attributes}.items())
     return (
         item.inference_class,

@@ -55,6 +55,7 @@ async def _chat(
     on_text: Callable[[str], None],
     now: Callable[[], float],
 ) -> ChatAnswer:
+    """Stream an answer. Without a model's name, the first one that the address lists is used."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=True) as session:

@@ -83,13 +83,14 @@ def _find_service(name: str, namespace: str | None, context: str | None, kubecon
     key = Key(*place(name, namespace, target))
 
     async def question(kube: Kube) -> _Match:
+        """Find the services of a name, or the ones that route to the deployment of that name."""
         services = await objects(kube, ModelService, key.namespace)
-        exact = [one for one in services if one.key == key]
+        exact = [item for item in services if item.key == key]
         if exact or await kube.find(of(ModelDeployment), key) is None:
             return _Match(exact, exists=bool(exact))
         fleet = await snapshot(kube)
         routed = {route.name for route in answer(fleet.deployment[key], services, fleet).routes}
-        return _Match([one for one in services if one.key.name in routed], exists=True)
+        return _Match([item for item in services if item.key.name in routed], exists=True)
 
     match = ask(target, question)
     for service in match.services:

@@ -23,8 +23,9 @@ NO_CLUSTERS = "there is no InferenceCluster: docs/clusters.md says how one is re
 
 
 class Exit(IntEnum):
-    YES = 0
     """Exit codes of the command."""
+
+    YES = 0
     ERROR = 1
     USAGE = 2
     NO = 3
@@ -50,8 +51,9 @@ class OutOfReachError(FailedError):
 
 
 class Format(StrEnum):
-    TABLE = "table"
     """Formats of the output."""
+
+    TABLE = "table"
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"

@@ -22,6 +22,7 @@ def fleet(
 
 
 def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:
+    """Print a table of the clusters."""
     is_wide = output is Format.WIDE
     columns = (
         "CLUSTER",
@@ -37,6 +38,7 @@ def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:
 
 
 def _row(cluster: ClusterSummary, *, wide: bool) -> Sequence[object]:
+    """Return the table row of a cluster."""
     pools = ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in cluster.pools)
     last = (cluster.taints, cluster.note) if wide else (cluster.note or cluster.taints,)
     return (

@@ -62,6 +62,7 @@ def tree(
         return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
     async def read_all(kube: Kube) -> tuple[Why, Sequence[Branch]]:
+        """Read the explanation of a model, and the pods of its replicas from their clusters."""
         explanation = await either(kube, read_hub, ask_operator)
         by_name = {
             replica_state.metadata.name: replica_state
@@ -149,27 +150,27 @@ def events(
         involved = {("ModelDeployment", key.name), *(("ModelReplica", item) for item in own)}
         involved |= {("ModelService", item) for item in routes}
         involved |= {("ModelEndpoint", item.key.name) for item in endpoints if item.key.name in own}
-        events_found = (await kube.list(EVENT, namespace=key.namespace)).items
+        happenings = (await kube.list(EVENT, namespace=key.namespace)).items
         return tuple(
             sorted(
-                (_to_happening(item) for item in events_found if _involved_object(item) in involved),
+                (_to_happening(item) for item in happenings if _read_involved(item) in involved),
                 key=lambda item: item.last,
             )
         )
 
-    events_found = ask(target, question)
+    happenings = ask(target, question)
     if output.is_structured:
-        structured("Events", events_found, output)
-    elif not events_found:
+        structured("Events", happenings, output)
+    elif not happenings:
         console().print(
             f"Nothing was told of {key} lately: an API server keeps Events for an hour. See modelplane why."
         )
     else:
-        rows = [(item.last, item.type, item.reason, item.object, item.count, item.message) for item in events_found]
+        rows = [(item.last, item.type, item.reason, item.object, item.count, item.message) for item in happenings]
         console().print(table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"), rows))
 
 
-def _involved_object(event: Manifest) -> tuple[str, str]:
+def _read_involved(event: Manifest) -> tuple[str, str]:
     involved = section(event, "involvedObject")
     return str(involved.get("kind")), str(involved.get("name"))
 
@@ -181,7 +182,7 @@ def _to_happening(event: Manifest) -> Happening:
         last=str(last or ""),
         type=str(event.get("type") or ""),
         reason=str(event.get("reason") or ""),
-        object="/".join(_involved_object(event)),
+        object="/".join(_read_involved(event)),
         count=int(event.get("count") or 1),
         message=str(event.get("message") or ""),
     )
@@ -222,6 +223,7 @@ def logs(
     key = Key(*place(name, namespace, target))
 
     async def question(kube: Kube) -> None:
+        """Find the model's replicas, and print the logs of each in parallel."""
         deployment = await deployment_of(kube, key)
         replicas = await objects(kube, ModelReplica, key.namespace)
         fleet = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
@@ -264,6 +266,7 @@ async def _print_logs(
         with_prefix = prefix or len(pod_states) > 1
 
         async def one_pod(pod: PodState) -> None:
+            """Print the lines of one pod's log."""
             async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **how)) as lines:
                 async for line in lines:
                     content = bytes(line).decode(errors="replace")

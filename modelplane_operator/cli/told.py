@@ -88,6 +88,7 @@ def told(manifest: Manifest, fields: Collection[str], clean: Callable[[str], str
     """
 
     def convert(value: Any, path: str) -> Any:
+        """Convert a value at a path."""
         match value:
             case dict():
                 items = cast(Manifest, value).items()

@@ -49,10 +49,10 @@ def models(
         return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:
-        existing = used(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
+        uses = used(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
         shown(
             "TopModels",
-            existing,
+            uses,
             output,
             ("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"),
             lambda item: (item.namespace, item.name, f"{item.ready}/{item.desired}", item.nodes, item.clusters),
@@ -84,12 +84,12 @@ def clusters(
     target = hub(kubeconfig, context)
 
     def show() -> None:
-        existing = sorted(
+        summaries = sorted(
             clusters_of(ask(target, snapshot)), key=lambda item: (-item.used / max(item.nodes, 1), item.name)
         )
         shown(
             "TopClusters",
-            existing,
+            summaries,
             output,
             ("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"),
             lambda item: (item.name, item.used, item.nodes, f"{100 * item.used // max(item.nodes, 1)}%", item.replicas),

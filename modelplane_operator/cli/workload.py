@@ -33,13 +33,13 @@ class PodState:
 async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
     """Connect to a workload cluster. Raise OutOfReachError or ClientError."""
     try:
-        found = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
+        inference_cluster = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
     except Forbidden:
         raise OutOfReachError(
             f"you may not read InferenceCluster {cluster}, on which it runs: have the platform team look; what a "
             "container said as it ended is in modelplane why"
         ) from None
-    existing = found.spec.cluster.existing
+    existing = inference_cluster.spec.cluster.existing
     if existing is None or existing.secret_ref is None:
         raise OutOfReachError(
             f"the credentials of cluster {cluster} are made anew each time by the operator: ask its cloud for some of "

@@ -74,6 +74,7 @@ class Accounts:
         """Close a replaced session after its running calls have ended. No new call uses its credentials."""
 
         async def close() -> None:
+            """Wait until no call can be running, then close the session."""
             await asyncio.sleep(OVER)
             await session.close()
 
@@ -84,10 +85,10 @@ class Accounts:
     def aws(self, account: Account) -> Aws:
         """Return the client of an account on AWS. A new one replaces it when the credentials change."""
         credentials = self._read(account, read_credentials) or Credentials()
-        previous = self._aws.get(account)
-        if previous is None or previous[0] != credentials:
-            previous = self._aws[account] = (credentials, Aws(Session(account.region, credentials)))
-        return previous[1]
+        cached = self._aws.get(account)
+        if cached is None or cached[0] != credentials:
+            cached = self._aws[account] = (credentials, Aws(Session(account.region, credentials)))
+        return cached[1]
 
     async def token(self, account: Account, cluster: str) -> str:
         """Return a short-lived token for the API server of a cluster. Raise ClientError."""

@@ -59,9 +59,9 @@ def call_of(step: CloudStep) -> Call:
             assert_never(step)
 
 
-def _is_same_request(item: str, other: str) -> bool:
+def _is_same_request(first: str, second: str) -> bool:
     """True if two calls request the same. An announced attempt has a new id each time, but is the same request."""
-    return item == other or ("/" in item and "/" in other)
+    return first == second or ("/" in first and "/" in second)
 
 
 async def carry_out(cloud: Cloud, step: CloudStep) -> str:
@@ -97,6 +97,7 @@ class CloudExecutor:
     now: Callable[[], datetime]
 
     async def begin(self, step: CloudStep, turn: Turn) -> None:
+        """Make the call of a step and record its outcome. Raise ClientError if there is no access to the cloud."""
         cloud = self.cloud(step.account)
         turn.may_write()
         try:

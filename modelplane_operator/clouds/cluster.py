@@ -52,7 +52,7 @@ class Observed(Generic[ClusterT]):
     missing: bool = False
     """True if the credentials do not exist where the spec names them."""
     held: str = ""
-    """InferenceCluster that owns the cluster and is not being deleted; models may still run there."""
+    """InferenceCluster that still uses the cluster, so that models may run there; empty if none."""
     lag: timedelta = LAG
     """Time that the cloud may take to list a new resource."""
 
@@ -90,7 +90,7 @@ def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
     if seen.terminating and cluster.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
     if seen.terminating and seen.held:
-        return _plan_held_cluster(of, seen)
+        return _plan_used_cluster(of, seen)
     return _plan_without_access(of, seen, seen.error) if seen.error is not None else None
 
 
@@ -109,7 +109,7 @@ def towards(
     if seen.seen is None:
         return Plan(requeue_after=REQUEUE_SOON)
     last: CloudStatus | None = seen.cluster.status
-    before = replace(before or PreflightResult(), begun=_has_begun(of, seen, seen.seen))
+    before = replace(before or PreflightResult(), begun=_is_started(of, seen, seen.seen))
     decision = decide(
         Situation(
             account,
@@ -127,9 +127,9 @@ def towards(
             hold=AT_REST if before.against else None,
         )
     )
-    is_gone = seen.terminating and decision.gone
+    is_deleted = seen.terminating and decision.gone
     since = (last.gone_since if last else None) or seen.now
-    if is_gone and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
+    if is_deleted and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
         return Plan((LET_GO,))
     status = of.status(
         endpoint=_endpoint(of, seen.seen, decision.records, last),
@@ -137,7 +137,7 @@ def towards(
         resources=decision.records[
             :MOST_RESOURCES
         ],  # a cluster may leave hundreds of load balancers and volumes behind
-        gone_since=since if is_gone else None,
+        gone_since=since if is_deleted else None,
         conditions=tuple(
             judged(decision, of.parts, seen.now, before, seen.cluster.conditions, terminating=seen.terminating)
         ),
@@ -145,11 +145,11 @@ def towards(
     )
     remaining = (since + seen.lag - seen.now).total_seconds()
     return Plan(
-        decision.steps, status, requeue_after=max(remaining, REQUEUE_SOON) if is_gone else decision.requeue_after
+        decision.steps, status, requeue_after=max(remaining, REQUEUE_SOON) if is_deleted else decision.requeue_after
     )
 
 
-def _has_begun(of: Clouds, observed: Observed[Any], inventory: Inventory) -> bool:
+def _is_started(of: Clouds, observed: Observed[Any], inventory: Inventory) -> bool:
     """True if a resource that costs money was created, or may have been."""
     records: Sequence[CloudResource] = observed.cluster.status.resources if observed.cluster.status else ()
     own_kinds = [item.kind for item in inventory.found if item.owner == observed.cluster.metadata.uid]
@@ -190,15 +190,15 @@ def _endpoint(
         if item.kind == control_plane and {"endpoint", "authority"} <= item.outputs.keys():
             return CloudEndpoint(server=item.outputs["endpoint"], authority=item.outputs["authority"], cluster=item.id)
     record = next((item for item in records if item.kind == control_plane), None)
-    is_gone = record is None or record.state in ("Pending", "Creating")
-    return None if is_gone else previous
+    is_deleted = record is None or record.state in ("Pending", "Creating")
+    return None if is_deleted else previous
 
 
 def _has_files(of: Clouds, records: Sequence[CloudResource]) -> bool:
     return any(record.key == of.files and record.state == "Ready" for record in records)
 
 
-def _plan_held_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
+def _plan_used_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
     """Keep a cluster while its InferenceCluster still uses it.
 
     Deleting it would take the nodes from under running models.
@@ -210,6 +210,7 @@ def _plan_held_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
 
 
 def _plan_without_access(of: Clouds, observed: Observed[Any], error: ClientError) -> Plan:
+    """Return a plan without access to the cloud: a condition for problems with credentials, a retry for others."""
     if isinstance(error, KubeconfigError):
         return refused(of, observed, CredentialsValid.NO_SDK, str(error))
     if observed.missing:

@@ -48,26 +48,26 @@ def judged(
     """Yield every condition of a cluster, Ready last. `before` is the result of the preflight checks."""
     records = decision.records
     desired = [record for record in records if record.key not in decision.leaving]
-    network, pools = _unavailable(desired, parts.network), _unavailable(desired, frozenset({parts.pools}))
-    yield _credentials_condition(decision, now)
+    network, pools = _select_unavailable(desired, parts.network), _select_unavailable(desired, frozenset({parts.pools}))
+    yield _derive_credentials(decision, now)
     if not terminating:
-        yield from _quota_conditions(before, last, now, all_there=not pools)
-    yield _capacity_condition(decision, before, now)
+        yield from _derive_quota(before, last, now, all_there=not pools)
+    yield _derive_capacity(decision, before, now)
     control_plane = next((record for record in records if record.kind == parts.control_plane), None)
     if not terminating:
         yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_describe(network))
-        yield _control_plane_condition(control_plane, now)
+        yield _derive_control_plane(control_plane, now)
         yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_describe(pools))
-    yield _stalled_condition(decision, before, now)
-    yield _deleting_condition(records, now) if terminating else _ready_condition(desired, before, now)
+    yield _derive_stalled(decision, before, now)
+    yield _derive_deleting(records, now) if terminating else _derive_ready(desired, before, now)
 
 
-def _unavailable(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
+def _select_unavailable(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
     """Return the resources of these kinds that cannot be used yet."""
     return [record for record in records if record.kind in kinds and record.state not in WORKS]
 
 
-def _credentials_condition(decision: CloudDecision, now: datetime) -> Condition:
+def _derive_credentials(decision: CloudDecision, now: datetime) -> Condition:
     rejections = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
     if rejections:
         message = f"a call was refused: {listed(sorted({str(rejection) for rejection in rejections}))}"
@@ -75,7 +75,7 @@ def _credentials_condition(decision: CloudDecision, now: datetime) -> Condition:
     return CredentialsValid.ACCEPTED.condition(now)
 
 
-def _quota_conditions(
+def _derive_quota(
     preflight: PreflightResult, last: Iterable[Condition], now: datetime, *, all_there: bool
 ) -> Iterator[Condition]:
     """Yield the quota condition.
@@ -96,7 +96,7 @@ def _quota_conditions(
         yield previous
 
 
-def _capacity_condition(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
+def _derive_capacity(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
     """Return the capacity condition: machines that are not offered, then pools that found no capacity."""
     if preflight.absent:
         return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(preflight.absent))
@@ -107,7 +107,7 @@ def _capacity_condition(decision: CloudDecision, preflight: PreflightResult, now
     return CapacityAvailable.SUFFICIENT.condition(now)
 
 
-def _control_plane_condition(record: CloudResource | None, now: datetime) -> Condition:
+def _derive_control_plane(record: CloudResource | None, now: datetime) -> Condition:
     """Return the condition of the control plane."""
     if record is None or record.state not in WORKS:
         return ControlPlaneReady.CREATING.condition(now, message=_describe([record] if record else []))
@@ -116,40 +116,40 @@ def _control_plane_condition(record: CloudResource | None, now: datetime) -> Con
     return ControlPlaneReady.AVAILABLE.condition(now, message=_describe([record]) if record.message else "")
 
 
-def _stalled_condition(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
+def _derive_stalled(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
     """Return the Stalled condition: failed preflight checks, resources that take too long, and permanent errors."""
     if preflight.against:
         return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(preflight.against)}")
     rejected = [
         record for record, error in decision.troubles if isinstance(error, Invalid | Forbidden) or not error.retry
     ]
-    stalled = {one.key: one for one in (*decision.stalled, *rejected)}
+    stalled = {entry.key: entry for entry in (*decision.stalled, *rejected)}
     if not stalled:
         return Stalled.PROGRESSING.condition(now)
     return Stalled.STALLED.condition(now, message=_describe(stalled.values()))
 
 
-def _ready_condition(records: Sequence[CloudResource], preflight: PreflightResult, now: datetime) -> Condition:
+def _derive_ready(records: Sequence[CloudResource], preflight: PreflightResult, now: datetime) -> Condition:
     """Return Ready, with the resources that are still missing."""
     if preflight.holds:
         return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(preflight.against) or preflight.later}")
     missing = [record for record in records if record.state not in WORKS]
     if missing:
         progress = f"{len(records) - len(missing)} of {counted(len(records), 'resource')}"
-        message = f"{progress} {'is' if len(records) == 1 else 'are'} there; {_describe(_blocking(missing))}"
+        message = f"{progress} {'is' if len(records) == 1 else 'are'} there; {_describe(_select_blocking(missing))}"
         return Ready.CREATING.condition(now, message=message)
     return Ready.AVAILABLE.condition(now)
 
 
-def _deleting_condition(records: Sequence[CloudResource], now: datetime) -> Condition:
+def _derive_deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
     """Return Ready for a cluster that is being deleted, with the resources that remain."""
     if not records:
         return Ready.DELETING.condition(now, message="nothing is left that is seen")
     remaining = f"{counted(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
-    return Ready.DELETING.condition(now, message=f"{remaining}; {_describe(_blocking(records))}")
+    return Ready.DELETING.condition(now, message=f"{remaining}; {_describe(_select_blocking(records))}")
 
 
-def _blocking(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
+def _select_blocking(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
     """Return the resources that others wait for."""
     return [record for record in records if not is_waiting(record)] or records
 

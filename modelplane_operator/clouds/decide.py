@@ -197,10 +197,10 @@ class _Decider:
         return (
             existing is not None
             and existing.state == "Ready"
-            and not self._changed_parameters(desired, existing, desired.kept)
+            and not self._compare_parameters(desired, existing, desired.kept)
         )
 
-    def _changed_parameters(self, desired: Wanted, existing: Found, names: frozenset[str]) -> frozenset[str]:
+    def _compare_parameters(self, desired: Wanted, existing: Found, names: frozenset[str]) -> frozenset[str]:
         """Return the names of the parameters that differ; none while a reference is unresolved."""
         resolved = desired.resolved(self._outputs)
         if resolved is None:
@@ -223,11 +223,11 @@ class _Decider:
         existing = self._resources.get(desired.key)
         if existing is None:
             return self._create(desired, previous)
-        if existing.state == "Ready" and (changed := self._changed_parameters(desired, existing, desired.kept)):
+        if existing.state == "Ready" and (changed := self._compare_parameters(desired, existing, desired.kept)):
             return self._update(desired, existing, changed)
         if existing.state == "Failed":
             return self._replace_failed(desired, existing)
-        if immutable := sorted(self._changed_parameters(desired, existing, desired.fixed)):
+        if immutable := sorted(self._compare_parameters(desired, existing, desired.fixed)):
             message = f"{', '.join(immutable)} cannot be changed: ask for another one beside it, then remove this one"
             return _Action(self._record(desired, existing.state, existing.id, message), trouble=Invalid(message))
         return _Action(self._record(desired, existing.state, existing.id, existing.message))
@@ -272,7 +272,7 @@ class _Decider:
             return _Action(record.model_copy(update={"message": HELD}), wait=self._of.hold)
         if missing := sorted(desired.requirements() - self._ready_keys):
             return _Action(record.model_copy(update={"message": _truncate(f"waits for {', '.join(missing)}")}))
-        if conflict := self._name_conflict(desired):
+        if conflict := self._find_conflict(desired):
             return _Action(record.model_copy(update={"message": conflict}), trouble=Conflict(conflict))
         resolved = desired.resolved(self._outputs)
         if resolved is None:
@@ -314,7 +314,7 @@ class _Decider:
             )
         return _Action(new_attempt, wait=0.0)
 
-    def _name_conflict(self, desired: Wanted) -> str:
+    def _find_conflict(self, desired: Wanted) -> str:
         """Return a message if another owner has a resource of the same kind and key; otherwise an empty string."""
         for item in self._of.seen.found:
             if (item.kind, item.key) == (desired.kind, desired.key) and item.owner != self._of.owner.uid:
@@ -432,11 +432,11 @@ def _retry_delay(outcome: Outcome) -> float:
     return backoff.delay(outcome.failures, 0.5, at_least=error.retry_after if error else None)
 
 
-def _is_equal(item: Any, other: Any) -> bool:
+def _is_equal(first: Any, second: Any) -> bool:
     """True if two parameter values are equal. Clouds return lists of names in any order."""
-    if isinstance(item, list) and isinstance(other, list):
-        return sorted(map(repr, cast(list[Any], item))) == sorted(map(repr, cast(list[Any], other)))
-    return item == other
+    if isinstance(first, list) and isinstance(second, list):
+        return sorted(map(repr, cast(list[Any], first))) == sorted(map(repr, cast(list[Any], second)))
+    return first == second
 
 
 def is_waiting(record: CloudResource) -> bool:

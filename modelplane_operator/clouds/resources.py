@@ -143,8 +143,8 @@ class Wanted:
     @property
     def digest(self) -> str:
         """Return a hash of the kind and the parameters."""
-        message = json.dumps([self.kind, self.parameters], sort_keys=True, default=repr)
-        return hashlib.sha256(message.encode()).hexdigest()
+        text = json.dumps([self.kind, self.parameters], sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

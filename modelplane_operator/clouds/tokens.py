@@ -109,6 +109,7 @@ class TokenKubeconfig:
         self.is_refused = True
 
     def renewed(self, token: str, now: float) -> None:
+        """Store a new token. It counts as one more rejection in a row if the old one was rejected."""
         self.refusals = self.refusals + 1 if self.is_refused else 0
         self.token, self.made, self.is_refused = token, now, False
 

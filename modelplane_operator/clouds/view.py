@@ -10,15 +10,14 @@ from kubeloop.errors import ClientError
 from modelplane_operator.clouds.cloud import Cloud
 from modelplane_operator.clouds.resources import Found, Inventory, Owner
 
-AT_REST = timedelta(minutes=5) - timedelta(
-    seconds=1
-)  # a second less, so that a poll after exactly five minutes lists again
+AT_REST = timedelta(minutes=5) - timedelta(seconds=1)  # so that a poll after five minutes lists again
 
 
 @dataclass(slots=True)
 class _CachedList:
-    found: tuple[Found, ...]
     """The result of listing one kind."""
+
+    found: tuple[Found, ...]
     at: datetime
     error: ClientError | None = None
 

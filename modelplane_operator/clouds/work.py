@@ -93,6 +93,7 @@ class CloudWork:
         )
 
     def listen(self, informer: Informer) -> None:
+        """Subscribe to the deletion of clusters on clouds."""
         if informer.type in CLOUDS:
             informer.subscribe(self._forget)
 
@@ -111,9 +112,9 @@ async def looked(
     """Return the resources on the cloud. `own` are the kinds of a living cluster, `left` those of one being deleted."""
     terminating = cluster.metadata.deletion_timestamp is not None
     records = cluster.status.resources if cluster.status else ()
-    wanted = left if terminating else own
-    due = wanted if terminating else unsettled(records) or (frozenset[str]() if records else wanted)
-    return await view.look(cloud, owner_of(cluster), wanted, due, at)
+    relevant = left if terminating else own
+    due = relevant if terminating else unsettled(records) or (frozenset[str]() if records else relevant)
+    return await view.look(cloud, owner_of(cluster), relevant, due, at)
 
 
 def holder(cluster: Resource[Any, Any], hub: Cluster) -> str:

@@ -118,6 +118,7 @@ def _fail(path: Path, message: str, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="modelplane_operator.hydrate", description="Fill a volume with weights.")
     parser.add_argument("--volume", required=True, help="the folder to fill")
     parser.add_argument("--content", required=True, help="what it is called that is asked for, in the marker")

@@ -72,6 +72,7 @@ class Folder:
         return self.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def remove(self, path: str) -> None:
+        """Delete a file or a link, if there is one."""
         with suppress(FileNotFoundError, NotADirectoryError), self._parent(path) as (above, name):
             os.unlink(name, dir_fd=above)
 

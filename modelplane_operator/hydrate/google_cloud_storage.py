@@ -53,6 +53,7 @@ class GoogleCloudStorage:
         return pinned(selected(self._list_objects(), self.allow, self.ignore, self.web.named))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        """Fetch an object in its pinned generation."""
         del listing
         url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o/{quote(file.key, safe='')}"
         # Without this, Google decompresses objects stored with gzip, but size and checksum refer to the stored form.

@@ -46,11 +46,12 @@ class HuggingFace:
     client: httpx.Client = field(default_factory=partial(client, anywhere=True))
 
     def listing(self) -> FileListing:
+        """List the files of the repository, pinned to the commit of the revision."""
         revision_path = f"/revision/{quote(self.revision, safe='')}" if self.revision else ""
         with self._errors():
             validate_repo_id(self.repo)
             with self._get(f"{self.endpoint}/api/models/{self.repo}{revision_path}?blobs=true") as response:
-                content = read_whole(response, self._named)
+                content = read_whole(response, self._label)
         info = ModelInfo(**json.loads(content))
         all_files = (
             File(
@@ -60,9 +61,9 @@ class HuggingFace:
             )
             for sibling in info.siblings or ()
         )
-        files = selected(all_files, self.allow, self.ignore, self._named)
+        files = selected(all_files, self.allow, self.ignore, self._label)
         if info.sha is None:
-            raise TransientError(f"{self.endpoint} does not say which commit {self._named} is")
+            raise TransientError(f"{self.endpoint} does not say which commit {self._label} is")
         return FileListing(info.sha, files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
@@ -89,7 +90,7 @@ class HuggingFace:
             yield response
 
     @property
-    def _named(self) -> str:
+    def _label(self) -> str:
         return f"repository {self.repo}{f' at {self.revision}' if self.revision else ''}"
 
     @contextmanager
@@ -100,12 +101,12 @@ class HuggingFace:
             yield
         except GatedRepoError as error:
             raise PermanentError(
-                f"{self._named} is gated, and was asked for {hint}; its licence has to be accepted by that account"
+                f"{self._label} is gated, and was asked for {hint}; its licence has to be accepted by that account"
             ) from error
         except RevisionNotFoundError as error:
-            raise PermanentError(f"{self._named} does not exist: name a branch, tag or commit of it") from error
+            raise PermanentError(f"{self._label} does not exist: name a branch, tag or commit of it") from error
         except RepositoryNotFoundError as error:
-            raise PermanentError(f"{self._named} does not exist or is private, and was asked for {hint}") from error
+            raise PermanentError(f"{self._label} does not exist or is private, and was asked for {hint}") from error
         except HFValidationError as error:
             raise PermanentError(f"{self.repo} is no name of a repository") from error
         except HfHubHTTPError as error:
@@ -121,9 +122,9 @@ class HuggingFace:
         """Return the error of an error status."""
         status = error.response.status_code
         if status in {401, 403}:
-            return PermanentError(f"{self._named} is refused with {status}; it was asked for {hint}")
+            return PermanentError(f"{self._label} is refused with {status}; it was asked for {hint}")
         if status < 500 and status not in _RETRYABLE:
-            return PermanentError(f"{self.endpoint} answers {status} to what is asked of {self._named}")
+            return PermanentError(f"{self.endpoint} answers {status} to what is asked of {self._label}")
         retry_after = error.response.headers.get("Retry-After", "")
         return TransientError(
             f"{self.endpoint} answers {status}",

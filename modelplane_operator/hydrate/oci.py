@@ -104,6 +104,7 @@ class Oci:
     ignore: tuple[str, ...] = ()
 
     def listing(self) -> FileListing:
+        """List the layers as files. An index is accepted if it contains a single artifact."""
         manifest, digest = self._read_manifest(self.wanted)
         try:
             if manifest.get("mediaType") == INDEX or "manifests" in manifest:
@@ -111,15 +112,16 @@ class Oci:
                 if len(children) != 1:
                     count = len(children)
                     raise PermanentError(
-                        f"{self._named} is an index of {count} artifacts: name one of them by its digest"
+                        f"{self._label} is an index of {count} artifacts: name one of them by its digest"
                     )
                 manifest, digest = self._read_manifest(str(children[0]["digest"]))
-            files = selected(self._list_files(manifest), self.allow, self.ignore, self._named)
+            files = selected(self._list_files(manifest), self.allow, self.ignore, self._label)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise PermanentError(f"{self._named} is no manifest of an artifact") from error
+            raise PermanentError(f"{self._label} is no manifest of an artifact") from error
         return FileListing(digest, files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        """Fetch a layer. If the token has expired, renew it and try again."""
         del listing
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
@@ -130,7 +132,7 @@ class Oci:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
 
     @property
-    def _named(self) -> str:
+    def _label(self) -> str:
         return self.registry.web.named
 
     def _read_manifest(self, reference: str) -> tuple[dict[str, Any], str]:
@@ -138,25 +140,25 @@ class Oci:
         content = self.registry.read(f"manifests/{reference}", MANIFESTS)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         if reference.startswith("sha256:") and reference != digest:
-            raise TransientError(f"{self._named} has come with another content than its digest")
+            raise TransientError(f"{self._label} has come with another content than its digest")
         try:
             parsed = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise PermanentError(f"{self._named} is no manifest of an artifact") from error
+            raise PermanentError(f"{self._label} is no manifest of an artifact") from error
         if not isinstance(parsed, dict):
-            raise PermanentError(f"{self._named} is no manifest of an artifact")
+            raise PermanentError(f"{self._label} is no manifest of an artifact")
         return cast(dict[str, Any], parsed), digest
 
     def _list_files(self, manifest: Mapping[str, Any]) -> Iterator[File]:
         """Yield the layers as files. Raise PermanentError for a layer without a name, or an archive."""
         for layer in manifest["layers"]:
-            known = cast(dict[str, Any], layer.get("annotations") or {})
-            title = next((known[name] for name in TITLES if known.get(name)), "")
-            is_packed = known.get(UNPACK) == "true" or _is_archive(layer.get("mediaType"))
+            layer_annotations = cast(dict[str, Any], layer.get("annotations") or {})
+            title = next((layer_annotations[name] for name in TITLES if layer_annotations.get(name)), "")
+            is_packed = layer_annotations.get(UNPACK) == "true" or _is_archive(layer.get("mediaType"))
             digest = str(layer["digest"])
             if not title or is_packed or not digest.startswith("sha256:"):
                 raise PermanentError(
-                    f"{self._named} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
+                    f"{self._label} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
                 )
             yield File(str(title), int(layer["size"]), digest, digest)
 

@@ -48,12 +48,14 @@ class S3:
     _clients: list[Any] = field(default_factory=list[Any], init=False, repr=False)
 
     def listing(self) -> FileListing:
+        """List the objects, and request their checksums in parallel."""
         with self._errors():
-            files = selected(self._list_objects(), self.allow, self.ignore, self._named)
+            files = selected(self._list_objects(), self.allow, self.ignore, self._label)
             with ThreadPoolExecutor(HEADS) as pool:
                 return pinned(list(pool.map(self._with_checksum, files)))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        """Fetch an object, from where the last transfer ended."""
         del listing
         start = resumed(file, folder)
         if start == file.size:
@@ -64,11 +66,12 @@ class S3:
             write(file, folder, start, body.iter_chunks(1 << 20))
 
     @property
-    def _named(self) -> str:
+    def _label(self) -> str:
         return f"s3://{self.bucket}" + (f"/{self.prefix.strip('/')}" if self.prefix else "")
 
     @property
     def _client(self) -> Any:
+        """Return the client, created on first use. Raise PermanentError for an endpoint inside the network."""
         if not self._clients:
             if self.endpoint and not self.anywhere:
                 check_host(urlsplit(self.endpoint).hostname or "")
@@ -93,7 +96,7 @@ class S3:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=below(self.prefix))
         for number, page in enumerate(pages):
             if number == PAGES:
-                raise PermanentError(f"{self._named} is a list of more than {PAGES} pages")
+                raise PermanentError(f"{self._label} is a list of more than {PAGES} pages")
             for item in page.get("Contents", ()):
                 if path := path_of(item["Key"], self.prefix):
                     yield File(path, int(item["Size"]), "", item["Key"], item["ETag"])
@@ -131,6 +134,6 @@ class S3:
         except ClientError as error:
             metadata = cast(Mapping[str, Any], error.response).get("ResponseMetadata", {})
             status = int(metadata.get("HTTPStatusCode") or 500)
-            raise answered(status, metadata.get("HTTPHeaders", {}), self._named, hint) from error
+            raise answered(status, metadata.get("HTTPHeaders", {}), self._label, hint) from error
         except BotoCoreError as error:
-            raise TransientError(f"{self._named} does not come: {type(error).__name__}") from error
+            raise TransientError(f"{self._label} does not come: {type(error).__name__}") from error

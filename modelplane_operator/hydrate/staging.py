@@ -223,8 +223,8 @@ class Staging:
             os.fsync(file.fileno())
         self.home.move(f"{MARKER}.new", self.home, MARKER)
         self.folder.drop()
-        listed = {str(PurePosixPath(item.path)) for item in listing.files}
-        self.done.unlisted = sum(item not in listed for item in self.places.files())
+        expected = {str(PurePosixPath(item.path)) for item in listing.files}
+        self.done.unlisted = sum(item not in expected for item in self.places.files())
         self.done.digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

@@ -62,6 +62,7 @@ class _OutsideBackend(httpcore.SyncBackend):
     """A network backend that connects to the checked addresses only, so that a second DNS answer cannot redirect it."""
 
     def connect_tcp(self, host: str, *told: Any, **more: Any) -> httpcore.NetworkStream:
+        """Connect to the first checked address that accepts."""
         *others, last = check_host(host)
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):

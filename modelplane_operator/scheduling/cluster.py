@@ -129,6 +129,7 @@ def read(
 def _phase(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
 ) -> ClusterPhase:
+    """Return the phase of a cluster. Deletion counts first, then reachability, then readiness."""
     if cluster.metadata.deletion_timestamp is not None:
         return ClusterPhase.TERMINATING
     if unreachable_since is not None:
@@ -156,6 +157,7 @@ def _supports_gangs(cluster: InferenceCluster) -> bool:
 def _unhealthy_since(
     phase: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
 ) -> datetime | None:
+    """Return since when the cluster has been unreachable or not Ready; None while it is neither."""
     match phase:
         case ClusterPhase.UNREACHABLE:
             return unreachable_since

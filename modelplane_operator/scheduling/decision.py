@@ -89,8 +89,8 @@ def tally(counted: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> t
     groups = {refusal.reason.group: refusal for refusal in counted}
     for cluster, reason in others:
         existing = groups.get(reason.group)
-        mine = Refusal(1, cluster, reason)
-        groups[reason.group] = mine if existing is None else _merge(existing, mine)
+        entry = Refusal(1, cluster, reason)
+        groups[reason.group] = entry if existing is None else _merge(existing, entry)
     return tuple(groups[group] for group in sorted(groups))
 
 

@@ -216,21 +216,21 @@ class FleetModel:
 
     def owners(self, cluster: str) -> frozenset[Key]:
         """Return the deployments that have replicas on a cluster."""
-        owners_there = (replica.owner for replica in self._observed.values() if replica.cluster == cluster)
-        return frozenset(Key(owner.namespace, owner.name) for owner in owners_there)
+        keys = (replica.owner for replica in self._observed.values() if replica.cluster == cluster)
+        return frozenset(Key(owner.namespace, owner.name) for owner in keys)
 
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
         """Return the results of all clusters but those in `apart`, with at most `limit` candidates."""
         view = self._view(requirement)
-        kept_apart = Counter(view.places[name].group for name in apart if name in view.places)
+        apart_by_group = Counter(view.places[name].group for name in apart if name in view.places)
         fitting = view.among(Fit.group, apart)
         return Survey(
             candidates=tuple(self._clusters[name] for name in islice(fitting, limit)),
-            fitting=len(view.groups.get(Fit.group, ())) - kept_apart[Fit.group],
+            fitting=len(view.groups.get(Fit.group, ())) - apart_by_group[Fit.group],
             refusals=tuple(
                 self._refusal(requirement, next(view.among(group, apart)), count)
                 for group in sorted(view.groups)
-                if group != Fit.group and (count := len(view.groups[group]) - kept_apart[group])
+                if group != Fit.group and (count := len(view.groups[group]) - apart_by_group[group])
             ),
         )
 

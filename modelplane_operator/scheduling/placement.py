@@ -92,7 +92,7 @@ def read(replica: ModelReplica) -> Replica:
         ),
         ready=is_true(replica.conditions, Ready),
         terminating=metadata.deletion_timestamp is not None,
-        holding=_holding(replica),
+        holding=_read_old_nodes(replica),
         unschedulable_since=_unschedulable_since(replica),
     )
 
@@ -110,15 +110,15 @@ def held_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
     return orjson.dumps(more).decode() if more else ""
 
 
-def _holding(replica: ModelReplica) -> tuple[tuple[str, int], ...]:
+def _read_old_nodes(replica: ModelReplica) -> tuple[tuple[str, int], ...]:
     """Return the nodes of the previous shape: from the annotation, and from the observed pods."""
     observed = {entry.pool: entry.nodes for entry in replica.status.held_nodes} if replica.status else {}
     return tuple(
-        sorted(larger(_parse_held_nodes(replica.metadata.annotations.get(labels.HELD_NODES, "")), observed).items())
+        sorted(larger(_parse_annotation(replica.metadata.annotations.get(labels.HELD_NODES, "")), observed).items())
     )
 
 
-def _parse_held_nodes(text: str) -> Mapping[str, int]:
+def _parse_annotation(text: str) -> Mapping[str, int]:
     """Parse the annotation. An invalid value, which the operator did not write, is ignored."""
     try:
         nodes = orjson.loads(text or "{}")

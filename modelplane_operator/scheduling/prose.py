@@ -313,8 +313,8 @@ def _describe_counts(decision: Decision) -> str:
     """Return the number of replicas that are placed and held."""
     clusters = {placement.cluster for placement in decision.placements}
     clusters_text = f" on {counted(len(clusters), 'cluster')}" if clusters else ""
-    held_text = f", {len(decision.held)} left as before" if decision.held else ""
-    return f"{len(decision.placements)} of {counted(decision.desired, 'replica')} placed{clusters_text}{held_text}"
+    suffix = f", {len(decision.held)} left as before" if decision.held else ""
+    return f"{len(decision.placements)} of {counted(decision.desired, 'replica')} placed{clusters_text}{suffix}"
 
 
 def _describe_groups(refusals: Sequence[Refusal]) -> str:

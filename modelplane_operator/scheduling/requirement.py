@@ -123,7 +123,7 @@ def placement_request(
         engines = ()
     else:
         engines = tuple(_parse_engine(engine, problems) for engine in spec.engines)
-    clusters = _cached_clusters(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
+    clusters = _read_cached_clusters(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
     return PlacementRequest(
         owner=ReplicaOwner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
@@ -141,7 +141,7 @@ def placement_request(
     )
 
 
-def _cached_clusters(cache: ModelCache) -> Sequence[CachedCluster]:
+def _read_cached_clusters(cache: ModelCache) -> Sequence[CachedCluster]:
     return cache.status.clusters if cache.status else ()
 
 

@@ -93,8 +93,8 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
     settled = settled.without({replica.key for replica, _ in (*moving, *forced)})
     return Decision(
         desired=request.replicas,
-        placements=_sorted_placements((*(placement for _, placement in settled.kept), *filled.placements)),
-        new=_sorted_placements(filled.placements),
+        placements=_sort_placements((*(placement for _, placement in settled.kept), *filled.placements)),
+        new=_sort_placements(filled.placements),
         held=settled.held,
         removed=tuple(Removal(replica, reason) for replica, reason in (*leaving, *surplus, *moving, *forced)),
         stuck=tuple(
@@ -197,7 +197,7 @@ def _is_forced(reason: Moving, info: ClusterInfo) -> bool:
     return isinstance(reason, ClusterTerminating | Tainted) and info.cluster.drained_by_force
 
 
-def _sorted_placements(placements: Iterable[Placement]) -> tuple[Placement, ...]:
+def _sort_placements(placements: Iterable[Placement]) -> tuple[Placement, ...]:
     return tuple(sorted(placements, key=lambda placement: (placement.cluster, placement.index)))
 
 

@@ -45,6 +45,7 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
     retained: dict[Key, Placement] = {}
 
     def keep(replica: Replica, engines: Engines) -> None:
+        """Place a replica, and charge the larger of its old and new nodes per pool."""
         info = room[replica.cluster]
         retained[replica.key] = Placement(replica.cluster, replica.index, engines)
         # The replica's old pods keep their nodes until they are gone, whatever its new shape needs.

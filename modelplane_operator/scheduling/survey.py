@@ -247,6 +247,7 @@ def _unusable_reason(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGat
 
 
 def unhosted(info: ClusterInfo, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
+    """Return the reason of a cluster whose pools cannot run the engines."""
     if isinstance(why, Unmatched):
         return NoMatch(why.engine, why.role, info.cluster.pools.names[why.pool], why.miss)
     if isinstance(why, Claimless):

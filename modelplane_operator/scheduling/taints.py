@@ -26,6 +26,7 @@ class Toleration:
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
+        """True if the toleration covers the taint."""
         if self.effect not in ("", taint.effect):
             return False
         if self.exists:

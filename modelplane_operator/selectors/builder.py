@@ -133,6 +133,7 @@ class Builder(lark.Transformer[Any, Any]):
     member = primary = _first
 
     def expr(self, parts: list[_Part]) -> Expr:
+        """Build a conditional expression."""
         if len(parts) == 1:
             return parts[0]
         condition, mark, yes, _, no = parts
@@ -155,6 +156,7 @@ class Builder(lark.Transformer[Any, Any]):
         return Call(name, None, (node,), at=at, start=at, end=node.end, depth=_depth_above(at, node))
 
     def member_dot(self, parts: list[_Part]) -> Expr:
+        """Build a field access."""
         operand, name = _finish_number(parts[0]), parts[-1]
         return Select(operand, str(name), any(_is_token(p, "?") for p in parts[1:-1]),
                       at=name.start_pos, start=operand.start, end=name.end_pos,
@@ -172,6 +174,7 @@ class Builder(lark.Transformer[Any, Any]):
         return expanded or Call(str(name), target, args, **place)
 
     def member_index(self, parts: list[_Part]) -> Expr:
+        """Build an index access."""
         operand, bracket, index = _finish_number(parts[0]), parts[1], parts[-2]
         name = "_[?_]" if _is_token(parts[2], "?") else "_[_]"
         return Call(name, None, (operand, index), at=bracket.start_pos, start=operand.start, end=parts[-1].end_pos,
@@ -184,6 +187,7 @@ class Builder(lark.Transformer[Any, Any]):
         return _Args(tuple(part for part in parts if not isinstance(part, lark.Token)), *_span(parts))
 
     def ident(self, parts: list[_Part]) -> Expr:
+        """Build an identifier. Raise CompileError for a reserved word."""
         name: lark.Token = parts[-1]
         _require_unreserved(name)
         start, end = _span(parts)
@@ -204,6 +208,7 @@ class Builder(lark.Transformer[Any, Any]):
     dot_ident_arg = ident_arg
 
     def paren_expr(self, parts: list[_Part]) -> Expr:
+        """Build a parenthesized expression: its content, with the brackets as a level."""
         # Counts as a level, so that our limit also covers what the API server's parser rejects.
         node, at = _finish_number(parts[1]), parts[0].start_pos
         return replace(node, start=at, end=parts[2].end_pos, depth=_depth_above(at, node))
@@ -215,6 +220,7 @@ class Builder(lark.Transformer[Any, Any]):
         return _Entry(_is_token(parts[0], "?"), (parts[-3], parts[-1]), *_span(parts))
 
     def list_lit(self, parts: list[_Part]) -> Expr:
+        """Build a list."""
         entries = [part for part in parts if isinstance(part, _Entry)]
         nodes = tuple(entry.nodes[0] for entry in entries)
         start, end = _span(parts)
@@ -222,6 +228,7 @@ class Builder(lark.Transformer[Any, Any]):
                       depth=_depth_above(start, *nodes))  # fmt: skip
 
     def map_lit(self, parts: list[_Part]) -> Expr:
+        """Build a map."""
         entries = [part for part in parts if isinstance(part, _Entry)]
         keys, values = tuple(e.nodes[0] for e in entries), tuple(e.nodes[1] for e in entries)
         start, end = _span(parts)
@@ -229,6 +236,7 @@ class Builder(lark.Transformer[Any, Any]):
                      depth=_depth_above(start, *keys, *values))  # fmt: skip
 
     def literal(self, parts: list[_Part]) -> Expr:
+        """Build a literal."""
         token: lark.Token = parts[0]
         start, end = _span(parts)
         value = LITERALS[token.type](token)
@@ -284,6 +292,7 @@ def _fold_macro(fold: Fold, variables: int = 1, *, filtered: bool = False, keep:
     """
 
     def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
+        """Expand the macro. Raise CompileError for a duplicate variable."""
         names = tuple(_variable(arg) for arg in args[:variables])
         if len(set(names)) < len(names):
             raise CompileError(f"the variable {names[0]} is named twice", args[1].start)

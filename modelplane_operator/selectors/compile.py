@@ -149,6 +149,7 @@ class _Compiler:
         return Typed(t.LITERAL_TYPES[type(value)], ev.constant(value), constant=True, sure=True)
 
     def _compile_ident(self, node: Ident) -> Typed:
+        """Check an identifier: a macro's variable, or `device`. Raise CompileError for others."""
         if node.name in self.scope:
             return self.scope[node.name]
         if node.name == "device":
@@ -197,7 +198,7 @@ class _Compiler:
 
     def _compile_call(self, node: Call) -> Typed:
         """Check a call: find its overloads, and compute it now if it is constant."""
-        namespaced = self._namespaced_name(node)
+        namespaced = self._find_namespaced(node)
         name = namespaced or node.function
         target = None if namespaced else node.target
         if name in f.UNSUPPORTED and name not in f.OVERLOADS:
@@ -236,7 +237,7 @@ class _Compiler:
                 ) from None  # the API server does these conversions at compile time, too
             return typed
 
-    def _namespaced_name(self, node: Call) -> str | None:
+    def _find_namespaced(self, node: Call) -> str | None:
         """Return the name of a function like `sets.contains`, whose name contains a dot; None for a method call."""
         if not isinstance(node.target, Ident):
             return None
@@ -290,6 +291,7 @@ class _Compiler:
     # --- lists and maps ---
 
     def _compile_list(self, node: ListOf) -> Typed:
+        """Check a list. A list of constants is computed now."""
         element: t.Type | None = None
         runs: list[tuple[Run, bool]] = []
         constant = not any(node.optional)
@@ -313,6 +315,7 @@ class _Compiler:
         return inner
 
     def _compile_map(self, node: MapOf) -> Typed:
+        """Check a map. Raise CompileError for keys of an invalid type."""
         key_type: t.Type | None = None
         value_type: t.Type | None = None
         runs: list[tuple[Run, Run, bool]] = []

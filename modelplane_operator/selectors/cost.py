@@ -55,6 +55,7 @@ class _Estimator:
     scope: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
 
     def visit(self, node: Expr) -> Estimate:
+        """Estimate a node: its cost, and the size of its value."""
         type_ = self.program.type_of(node)
         match node:
             case Literal(value=value):

@@ -114,7 +114,7 @@ def _unwrap_present(value: Any) -> tuple[Any, ...]:
 # --- fields and entries ---
 
 
-def _existing_entries(entries: Mapping[str, Any]) -> str:
+def _suggest_entries(entries: Mapping[str, Any]) -> str:
     """Return the existing entries, as a hint for a mistyped name."""
     first = sorted(entries)[:NAMED]
     more = f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
@@ -129,7 +129,7 @@ def entry(path: tuple[str, str, str], missing: str) -> Run:
         domain_entries = frame.device[section][domain]
         value = domain_entries.get(identifier, MISSING)
         if value is MISSING:
-            raise EvaluationError(f"{missing}{_existing_entries(domain_entries)}")
+            raise EvaluationError(f"{missing}{_suggest_entries(domain_entries)}")
         if value.__class__ is Malformed:
             raise EvaluationError(value.reason)
         return value
@@ -144,10 +144,10 @@ def field_of(operand: Run, key: str, missing: str) -> Run:
         mapping = operand(frame)
         if not isinstance(mapping, Mapping):
             raise EvaluationError(f"{a_kind(mapping)} has no field {key}")
-        existing = find(cast("Mapping[Any, Any]", mapping), key)
-        if existing is MISSING:
+        value = find(cast("Mapping[Any, Any]", mapping), key)
+        if value is MISSING:
             raise EvaluationError(missing)
-        return existing
+        return value
 
     return run
 
@@ -171,8 +171,8 @@ def optional_entry(value: Any, key: Any) -> Optional:
         number = _list_index(key)
         return Optional(present=True, value=items[number]) if 0 <= number < len(items) else NOTHING
     if isinstance(value, Mapping):
-        existing = find(cast("Mapping[Any, Any]", value), key)
-        return NOTHING if existing is MISSING else Optional(present=True, value=existing)
+        entry_value = find(cast("Mapping[Any, Any]", value), key)
+        return NOTHING if entry_value is MISSING else Optional(present=True, value=entry_value)
     raise EvaluationError(f"{a_kind(value)} has no entry {key}")
 
 
@@ -188,10 +188,10 @@ def index(container: Run, index: Run) -> Run:
         if isinstance(value, tuple):
             return lists.element(cast("tuple[Any, ...]", value), _list_index(key))
         if isinstance(value, Mapping):
-            existing = find(cast("Mapping[Any, Any]", value), key)
-            if existing is MISSING:
+            entry_value = find(cast("Mapping[Any, Any]", value), key)
+            if entry_value is MISSING:
                 raise EvaluationError(f"there is no {key}")
-            return existing
+            return entry_value
         if isinstance(value, Optional):
             return optional_entry(value, key)
         raise EvaluationError(f"{a_kind(value)} has no entry {key}")
@@ -255,11 +255,13 @@ def conditional(condition: Run, yes: Run, no: Run) -> Run:
 
 
 def equals(a: Run, b: Run) -> Run:
+    """Return a closure of `==`, with a shortcut for texts."""
+
     def run(frame: Frame) -> bool:
-        left, right = a(frame), b(frame)
-        if type(left) is str and type(right) is str:
-            return left == right
-        return equal(left, right, frame.spend)
+        first, second = a(frame), b(frame)
+        if type(first) is str and type(second) is str:
+            return first == second
+        return equal(first, second, frame.spend)
 
     return run
 
@@ -267,9 +269,9 @@ def equals(a: Run, b: Run) -> Run:
 def differs(a: Run, b: Run) -> Run:
     def run(frame: Frame) -> bool:
         """Return a closure of `!=`."""
-        left, right = a(frame), b(frame)
+        first, second = a(frame), b(frame)
         try:
-            return not equal(left, right, frame.spend)
+            return not equal(first, second, frame.spend)
         except OutOfBudget:
             raise
         except EvaluationError:
@@ -299,6 +301,7 @@ def or_value(optional: Run, other: Run) -> Run:
 
 
 def as_optional(value: Any) -> Optional:
+    """Return the value if it is an optional. Raise EvaluationError otherwise."""
     if isinstance(value, Optional):
         return value
     raise EvaluationError(f"{a_kind(value)} is not optional")

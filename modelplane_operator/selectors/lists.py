@@ -9,6 +9,7 @@ from modelplane_operator.selectors.values import EvaluationError, Spend, UInt, V
 
 
 def concatenate(spend: Spend, a: Any, b: Any) -> Any:
+    """Join two texts, bytes or lists. Raise EvaluationError if the result is too large."""
     sized(len(a) + len(b))
     spend(by_text(len(a) + len(b)))
     return a + b
@@ -34,11 +35,13 @@ def contains_all(spend: Spend, items: Items, others: Items) -> bool:
 
 
 def positions(spend: Spend, items: Items, item: Value) -> list[int]:
+    """Return the indices of all elements equal to the item."""
     spend(len(items))
     return [i for i, other in enumerate(items) if _is_same(other, item, spend)]
 
 
 def distinct(spend: Spend, items: Items) -> Items:
+    """Return the elements without duplicates, in their order."""
     result: list[Value] = []
     for item in items:
         if not contains(spend, item, tuple(result)):
@@ -63,12 +66,14 @@ def flatten(spend: Spend, items: Items, levels: int = 1) -> Items:
 
 
 def range_of(spend: Spend, count: int) -> Items:
+    """Return the numbers from 0 to `count` - 1."""
     sized(count)
     spend(max(count, 0))
     return tuple(range(count))
 
 
 def slice_of(items: Items, start: int, end: int) -> Items:
+    """Return the elements from `start` up to, but not including, `end`. Raise EvaluationError for invalid indices."""
     if start > end:
         raise EvaluationError(f"slice({start}, {end}) has no length")
     return items[position(items, start, end=len(items)) : position(items, end, end=len(items))]
@@ -85,7 +90,7 @@ def sort_by(spend: Spend, items: Items, keys: Items) -> Items:
     """Return the items in the order of their keys. Raise EvaluationError unless all keys are of one orderable type."""
     if type(items) is not tuple:
         raise EvaluationError("only a list can be sorted")
-    if not _have_one_type(keys) or (keys and type(keys[0]) not in _ORDERED):
+    if not _have_same_type(keys) or (keys and type(keys[0]) not in _ORDERED):
         raise EvaluationError("only elements of one type, all of it orderable, can be sorted")
     spend(len(items) * 4)
     return tuple(items[i] for i in sorted(range(len(items)), key=keys.__getitem__))
@@ -94,12 +99,13 @@ def sort_by(spend: Spend, items: Items, keys: Items) -> Items:
 _ORDERED = (bool, int, UInt, float, str, bytes)
 
 
-def _have_one_type(items: Items) -> bool:
+def _have_same_type(items: Items) -> bool:
     types: set[type] = set(map(type, items))
     return len(types) <= 1
 
 
 def is_sorted(spend: Spend, items: Items) -> bool:
+    """True if no element is smaller than its predecessor."""
     spend(len(items))
     return all(type(a) is type(b) and not b < a for a, b in pairwise(items))
 
@@ -110,7 +116,7 @@ def extreme(name: str, pick: Callable[[Items], Any]) -> Implementation:
         spend(len(items))
         if not items:
             raise EvaluationError(f"{name}() of an empty list")
-        if not _have_one_type(items) or type(items[0]) not in _ORDERED:
+        if not _have_same_type(items) or type(items[0]) not in _ORDERED:
             raise EvaluationError(f"{name}() needs elements of one type that can be ordered")
         return pick(items)
 

@@ -49,6 +49,7 @@ def _parse_string(token: lark.Token) -> str:
     contents, raw = _split_quotes(token)
 
     def character(escape: re.Match[str]) -> str:
+        """Return the character of an escape."""
         code = escape[0][1:]
         if code[0] in "xXuU01234567"[: 12 if len(code) > 1 else 0]:
             point = int(code, 8) if code[0].isdigit() else int(code[1:], 16)
@@ -65,6 +66,7 @@ def _parse_bytes(token: lark.Token) -> bytes:
     contents, raw = _split_quotes(token[1:])
 
     def octets(escape: re.Match[str]) -> str:
+        """Return the character of an escape, or a private one for a byte."""
         code = escape[0][1:]
         if code[0] in "uU":
             raise CompileError(f"{escape[0]} cannot be written in bytes", (token.start_pos or 0) + escape.start())

@@ -41,12 +41,14 @@ def sized(count: int) -> None:
 
 
 def int_of_64_bits(value: int) -> int:
+    """Return the number. Raise EvaluationError if it overflows."""
     if INT64_MIN <= value <= INT64_MAX:
         return value
     raise EvaluationError("the number overflows 64 bits")
 
 
 def uint_of_64_bits(value: int) -> UInt:
+    """Return the unsigned number. Raise EvaluationError if it overflows."""
     if 0 <= value <= UINT64_MAX:
         return UInt(value)
     raise EvaluationError("the unsigned number overflows 64 bits")
@@ -144,12 +146,14 @@ def position(text: str | Items, index: int, *, end: int) -> int:
 
 
 def index_of(text: str, part: str, start: int = 0) -> int:
+    """Return the index of the first occurrence from `start` on, or -1."""
     if not part:
         return start
     return -1 if start >= len(text) else text.find(part, position(text, start, end=len(text)))
 
 
 def last_index_of(text: str, part: str, start: int | None = None) -> int:
+    """Return the index of the last occurrence that begins at `start` or before, or -1."""
     if start is None:
         return text.rfind(part)
     if not part:
@@ -179,6 +183,7 @@ def split(spend: Spend, text: str, separator: str, count: int = -1) -> Items:
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
+    """Return the characters from `start` up to, but not including, `end`. Raise EvaluationError for invalid indices."""
     if end is None:
         return text[position(text, start, end=len(text)) :]
     if start > end:
@@ -219,6 +224,7 @@ def by_text(characters: int) -> int:
 
 
 def read_quantity(text: str) -> Quantity:
+    """Parse a quantity. Raise EvaluationError if it is invalid."""
     try:
         return quantity.parse(text)
     except quantity.QuantityError as error:
@@ -226,6 +232,7 @@ def read_quantity(text: str) -> Quantity:
 
 
 def is_quantity(text: str) -> bool:
+    """True if the text is a quantity."""
     try:
         quantity.parse(text)
     except quantity.QuantityError:
@@ -234,6 +241,7 @@ def is_quantity(text: str) -> bool:
 
 
 def as_integer(value: Quantity) -> int:
+    """Return a quantity as an integer. Raise EvaluationError if Kubernetes would not convert it."""
     number = value.as_integer()
     if number is None:
         raise EvaluationError(f"{value} is not an integer of 64 bits")
@@ -245,6 +253,7 @@ def pieces(number: int) -> Quantity:
 
 
 def read_semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002  (CEL passes it by position)
+    """Parse a version. Raise EvaluationError if it is invalid."""
     try:
         return semver.parse(text, normalize=normalize)
     except semver.SemverError as error:
@@ -252,6 +261,7 @@ def read_semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, 
 
 
 def is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
+    """True if the text is a version."""
     try:
         semver.parse(text, normalize=normalize)
     except semver.SemverError:
@@ -260,17 +270,20 @@ def is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT0
 
 
 def value(optional: Optional) -> Any:
+    """Return the value of an optional. Raise EvaluationError if it is absent."""
     if not optional.present:
         raise EvaluationError("the optional has no value")
     return optional.value
 
 
 def of_non_zero(value: Any) -> Optional:
+    """Return an optional that is absent for null, zero and empty values."""
     zero = value is None or (isinstance(value, bool | int | float | str | bytes | tuple | Mapping) and not value)
     return NOTHING if zero else Optional(present=True, value=value)
 
 
 def unwrap(items: Items) -> Items:
+    """Return the values of the optionals that are present."""
     if not all(isinstance(item, Optional) for item in items):
         raise EvaluationError("only optional values can be unwrapped")
     return tuple(item.value for item in items if item.present)
@@ -285,6 +298,7 @@ def itself(value: Any) -> Any:
 
 
 def decoded(value: bytes) -> str:
+    """Decode UTF-8. Raise EvaluationError for invalid bytes."""
     try:
         return value.decode()
     except UnicodeDecodeError:

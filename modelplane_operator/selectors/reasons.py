@@ -102,7 +102,7 @@ def _find_failure(question: _Question, node: Expr) -> str | None:
             return f"the device has no {missing_name}"
         case _:
             pass
-    domain = _tested_domain(node)
+    domain = _find_tested_domain(node)
     if domain is not None:
         return f"the device has no {domain[0]} of {domain[1]}"
     comparison = _to_comparison(node)
@@ -111,7 +111,7 @@ def _find_failure(question: _Question, node: Expr) -> str | None:
     return _describe_unmet(question, comparison) or f"{_quote(question, node)} is false"
 
 
-def _tested_domain(node: Expr) -> tuple[str, str] | None:
+def _find_tested_domain(node: Expr) -> tuple[str, str] | None:
     """Return (field, domain) if the node tests a domain of the device; otherwise None."""
     match node:
         case Call(function="@in", args=(Literal(value=str(domain)), Select(operand=Ident(name="device"), field=what))):
@@ -155,13 +155,14 @@ def _bool_literal(node: Expr, *, value: bool) -> Literal:
 def _describe_unmet(question: _Question, comparison: _Comparison) -> str | None:
     """Return the sentence with the actual and the required value; None if one cannot be computed."""
     try:
-        actual, needed = _actual_value(question, comparison.actual), _needed_value(question, comparison.needed)
+        actual, needed = _format_actual(question, comparison.actual), _format_needed(question, comparison.needed)
     except EvaluationError:
         return None
     return f"{_name_of(question, comparison.actual)} is {actual}, needs {comparison.sign}{needed}"
 
 
-def _needed_value(question: _Question, node: Expr) -> str:
+def _format_needed(question: _Question, node: Expr) -> str:
+    """Return the required value: as it is written if possible, otherwise computed."""
     match node:
         case Literal(value=value):
             return shown(value)
@@ -171,7 +172,7 @@ def _needed_value(question: _Question, node: Expr) -> str:
             return _format(question.value(node))
 
 
-def _actual_value(question: _Question, node: Expr) -> str:
+def _format_actual(question: _Question, node: Expr) -> str:
     path = path_of(node)
     written = question.device.written(*path) if path is not None else None
     return written if written is not None else _format(question.value(node))
@@ -182,6 +183,7 @@ def _format(value: Any) -> str:
 
 
 def _name_of(question: _Question, node: Expr) -> str:
+    """Return the name of an attribute or field, otherwise the quoted expression."""
     path = path_of(node)
     if path is not None:
         return _short_name(question, path)
@@ -221,6 +223,7 @@ def _closeness(question: _Question, node: Expr) -> float:
 
 
 def _to_number(value: Value) -> float | None:
+    """Return a numeric value as a float; None for other values."""
     match value:
         case Quantity():
             return value.as_float()

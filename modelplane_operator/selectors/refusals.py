@@ -73,9 +73,9 @@ _INSTEAD_OF = {"<": "isLessThan", ">": "isGreaterThan", "<=": "compareTo", ">=":
 
 def _operator_hint(operator: str, types: list[t.Type]) -> str:
     """Return a hint for an operator with wrong types; empty if there is none."""
-    left, right = types[0], types[-1]
+    first, second = types[0], types[-1]
     for type_, example in ((t.QUANTITY, 'quantity("80Gi")'), (t.SEMVER, 'semver("9.0.0")')):
-        if type_ not in (left, right):
+        if type_ not in (first, second):
             continue
         if operator in ("==", "!="):
             return f"compare it with {example}"
@@ -86,9 +86,9 @@ def _operator_hint(operator: str, types: list[t.Type]) -> str:
             return f"write .{'add' if operator == '+' else 'sub'}(...)"
     if operator in ("==", "!=", "<", "<=", ">", ">="):
         numbers = {"int": "int", "double": "double", "uint": "uint"}
-        if left.name in numbers and right.name in numbers:
-            return f"write both numbers in the same way: as {left} or as {right}"
-        if "string" in (left.name, right.name):
+        if first.name in numbers and second.name in numbers:
+            return f"write both numbers in the same way: as {first} or as {second}"
+        if "string" in (first.name, second.name):
             return "numbers and truth values stand without quotes, texts with them"
     return ""
 

@@ -16,7 +16,7 @@ re2: Any = _re2  # the library has no type hints
 
 # \C matches a single byte; Go's RE2 rejects it and C++'s accepts it. Within \Q...\E it is ordinary text.
 # The possessive `*+` prevents backtracking, which would try every subset of the \E.
-_ONE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*+\\C")
+_SINGLE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*+\\C")
 
 # A short pattern can take long to match: `((a?){100}){100}` stands for ten thousand choices at each character.
 # So its text and its program are limited, and matching is charged by both text and program.
@@ -31,7 +31,7 @@ def regex(pattern: str) -> Any:
     """Return the compiled pattern. Raise EvaluationError if it is invalid."""
     if len(pattern) > REGEX_LENGTH:
         raise EvaluationError(f"the regular expression is longer than {REGEX_LENGTH} characters")
-    if _ONE_BYTE.match(pattern):
+    if _SINGLE_BYTE.match(pattern):
         raise EvaluationError("the regular expression is not valid: invalid escape sequence: \\C")
     options = re2.Options()
     options.log_errors = False
@@ -57,6 +57,7 @@ def matches(spend: Spend, text: str, pattern: str) -> bool:
 
 
 def find(spend: Spend, text: str, pattern: str) -> str:
+    """Return the first match, or an empty text."""
     match = _spend_on_match(spend, text, pattern).search(text)
     return match.group() if match is not None else ""
 

@@ -105,6 +105,7 @@ def _is_scalar(type_: t.Type) -> bool:
 
 
 def union(sizes: list[Size]) -> Size:
+    """Return the smallest range that contains all sizes; zero without any."""
     union = sizes[0] if sizes else Size(0, 0)
     for size in sizes[1:]:
         union |= size

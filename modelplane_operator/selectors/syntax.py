@@ -27,14 +27,14 @@ def parse(text: str) -> Expr:
     if not text.strip():
         raise CompileError("the selector is empty", 0, 'write a condition, such as device.driver == "gpu.nvidia.com"')
     try:
-        tree: Expr = _parser().parse(text)
+        tree: Expr = _build_parser().parse(text)
         return tree
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     except lark.UnexpectedToken as error:
-        raise _unexpected_token(error, text) from None
+        raise _explain_token(error, text) from None
     except lark.UnexpectedCharacters as error:
-        raise _unexpected_character(text, cast("int", error.pos_in_stream)) from None
+        raise _explain_character(text, cast("int", error.pos_in_stream)) from None
 
 
 # Amendments to cel-python's grammar, where the API server's parser differs: minus signs are operators (`8-1`), numbers
@@ -79,7 +79,8 @@ _PRIORITIES = [
 
 
 @cache
-def _parser() -> Any:  # a lark.Lark that returns what Builder creates
+def _build_parser() -> Any:  # a lark.Lark that returns what Builder creates
+    """Return the parser, built once from cel-python's grammar and the amendments."""
     package = importlib.util.find_spec("celpy")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("cel-python is not installed", name="celpy")
@@ -91,11 +92,11 @@ def _parser() -> Any:  # a lark.Lark that returns what Builder creates
                      transformer=Builder())  # fmt: skip
 
 
-def _unexpected_token(error: lark.UnexpectedToken, text: str) -> CompileError:
+def _explain_token(error: lark.UnexpectedToken, text: str) -> CompileError:
     """Return the error for a token in the wrong place, with a hint for common mistakes."""
     token = cast("lark.Token", error.token)
     if token.type == "$END":
-        unclosed = _unclosed(text)
+        unclosed = _find_unclosed(text)
         if unclosed is not None:
             return CompileError(f"the {text[unclosed]} is never closed", unclosed)
         return CompileError("the selector ends too early", len(text.rstrip()), "complete the condition")
@@ -110,13 +111,13 @@ _INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", "and": "wr
             "not": "write !", '"': "close the string", "'": "close the string"}  # fmt: skip
 
 
-def _unexpected_character(text: str, at: int) -> CompileError:
+def _explain_character(text: str, at: int) -> CompileError:
     character = text[at]
     what = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
     return CompileError(what, at, _INSTEAD.get(character, ""))
 
 
-def _unclosed(text: str) -> int | None:
+def _find_unclosed(text: str) -> int | None:
     """Return the position of the innermost bracket that is never closed; None if there is none."""
     open_brackets: list[int] = []
     for token in re.finditer(rf"{_TRIPLE_QUOTED}|{_ESCAPED_OR_RAW}|//[^\n]*|[(\[{{]|[)\]}}]", text):

@@ -84,12 +84,16 @@ class Logic(Node):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Node):
+    """A list literal; elements marked as optional are left out when absent."""
+
     elements: "tuple[Expr, ...]"
     optional: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf(Node):
+    """A map literal; entries marked as optional are left out when absent."""
+
     keys: "tuple[Expr, ...]"
     values: "tuple[Expr, ...]"
     optional: tuple[bool, ...]

@@ -150,6 +150,7 @@ def _is_more_general(first: Type, second: Type) -> bool:
 
 
 def parameters_of(type_: Type) -> Iterable[Type]:
+    """Yield the type parameters within a type."""
     if type_.is_parameter:
         yield type_
     for parameter in type_.parameters:

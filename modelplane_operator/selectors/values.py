@@ -110,34 +110,35 @@ def equal(one: Value, other: Value, spend: "Spend") -> bool:
     return False
 
 
-def _comparison_hint(left: Value, right: Value) -> str:
+def _comparison_hint(first: Value, second: Value) -> str:
     """Return a hint for a comparison of a quantity or version with a text; empty for other values."""
-    if not isinstance(right, str):
+    if not isinstance(second, str):
         return ""
-    return f': write .compareTo({"semver" if isinstance(left, Semver) else "quantity"}("{right[:TOLD]}")) == 0'
+    return f': write .compareTo({"semver" if isinstance(first, Semver) else "quantity"}("{second[:TOLD]}")) == 0'
 
 
-def _equal_lists(left: tuple[Any, ...], right: tuple[Any, ...], spend: "Spend") -> bool:
-    return len(left) == len(right) and all(_equal_elements(a, b, spend) for a, b in zip(left, right, strict=True))
+def _equal_lists(first: tuple[Any, ...], second: tuple[Any, ...], spend: "Spend") -> bool:
+    return len(first) == len(second) and all(_equal_elements(a, b, spend) for a, b in zip(first, second, strict=True))
 
 
-def _equal_maps(left: Mapping[Any, Any], right: Mapping[Any, Any], spend: "Spend") -> bool:
-    if len(left) != len(right):
+def _equal_maps(first: Mapping[Any, Any], second: Mapping[Any, Any], spend: "Spend") -> bool:
+    if len(first) != len(second):
         return False
-    return all(key in right and _equal_elements(value, right[key], spend) for key, value in left.items())
+    return all(key in second and _equal_elements(value, second[key], spend) for key, value in first.items())
 
 
-def _equal_optionals(left: Optional, right: Optional, spend: "Spend") -> bool:
-    return left.present is right.present and (not left.present or equal(left.value, right.value, spend))
+def _equal_optionals(first: Optional, second: Optional, spend: "Spend") -> bool:
+    return first.present is second.present and (not first.present or equal(first.value, second.value, spend))
 
 
-def _equal_elements(left: Value | Malformed, right: Value | Malformed, spend: "Spend") -> bool:
+def _equal_elements(first: Value | Malformed, second: Value | Malformed, spend: "Spend") -> bool:
+    """Compare elements of lists and maps. Elements that cannot be compared count as equal, as in the API server."""
     spend(4)  # nested lists can share parts, and so be exponentially larger than their sources
-    for value in (left, right):
+    for value in (first, second):
         if isinstance(value, Malformed):
             raise EvaluationError(value.reason)
     try:
-        return equal(cast("Value", left), cast("Value", right), spend)
+        return equal(cast("Value", first), cast("Value", second), spend)
     except OutOfBudget:
         raise
     except EvaluationError:

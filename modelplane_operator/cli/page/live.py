@@ -82,6 +82,7 @@ class Live:
         return OWN if self.namespace else (InferenceCluster, *OWN)
 
     async def run(self) -> None:
+        """Keep the connection, the credentials and the rows up to date."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.connection.run())
             group.create_task(self._renew())
@@ -113,13 +114,13 @@ class Live:
         old, new = self._known.get(kind, {}), _Parsed()
         for manifest in kept.get(kind, ()):
             key = key_of(manifest)
-            previous = old.get(key)
-            if previous is None or previous[0] is not manifest:
+            cached = old.get(key)
+            if cached is None or cached[0] is not manifest:
                 try:
-                    previous = (manifest, kind.parse(manifest))
+                    cached = (manifest, kind.parse(manifest))
                 except ValidationError:
                     continue
-            new[key] = previous
+            new[key] = cached
         self._known[kind] = new
         return tuple(parsed_object for _, parsed_object in new.values())
 
@@ -174,6 +175,7 @@ def shown(value: Any) -> Any:
 
 
 def _legible(value: Any) -> Any:
+    """Remove direction marks from all texts of a value."""
     match value:
         case str():
             return legible(value)

@@ -127,6 +127,7 @@ class Server:
         """Return a handler for details. Only one runs at a time, since each searches the fleet."""
 
         async def handle(request: web.Request) -> web.Response:
+            """Fetch the detail, and return it as JSON or as an error."""
             async with self._detail_slot:
                 try:
                     detail = await fetch(request.query)
@@ -143,9 +144,9 @@ class Server:
         namespace, name = query.get("namespace", ""), query.get("name", "")
         if self._live.namespace:
             return await told(self._live.connection.kube, namespace, ask="Why", modelDeployment=name)
-        return await asyncio.to_thread(self._why, namespace, name, self._live.kept())
+        return await asyncio.to_thread(self._explain, namespace, name, self._live.kept())
 
-    def _why(self, namespace: str, name: str, retained: Any) -> Any:
+    def _explain(self, namespace: str, name: str, retained: Any) -> Any:
         fleet = self._live.snapshot(retained)
         deployment = next((candidate for candidate in fleet.deployments if candidate.key == (namespace, name)), None)
         services = self._live.parsed(ModelService, retained)

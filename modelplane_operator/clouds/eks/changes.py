@@ -225,6 +225,7 @@ Update = Callable[[Wanted, Found, Collection[str], str], Request]
 
 def _update_vpc(name: str) -> Update:
     def request(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+        """Return the call that sets one DNS attribute of a VPC."""
         parameters = {"VpcId": existing.id, name: {"Value": desired.parameters[name]}}
         return Request("ec2", "modify_vpc_attribute", parameters)
 

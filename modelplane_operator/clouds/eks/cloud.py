@@ -22,6 +22,7 @@ class Aws:
     session: Session
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
+        """List the kinds in parallel. A list that fails makes its kinds unseen."""
         context = Look(self.session, owner, kinds)
 
         async def run_list(
@@ -41,14 +42,17 @@ class Aws:
         return Inventory(tuple(item for item in resources if item.kind in kinds), now, unlisted)
 
     async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
+        """Make the call that creates a resource, and return its id."""
         request = creation(owner, wanted, token)
         return made(wanted, await self.session.call(request.service, request.operation, request.parameters))
 
     async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+        """Make the call that updates one of the changed parameters."""
         request = update(wanted, found, changed, token(owner, wanted, repr(sorted(found.live.items()))))
         await self.session.call(request.service, request.operation, request.parameters)
 
     async def delete(self, found: Found) -> None:
+        """Make the call that deletes a resource."""
         request = deletion(found)
         await self.session.call(request.service, request.operation, request.parameters)
 

@@ -71,12 +71,16 @@ def plan(seen: Observed) -> Plan:
             return Plan(requeue_after=REQUEUE_SOON)
         if facts != stored_facts:
             return keep(EKS, seen, facts=facts)
-        cards = {item.instance_type: item.efa for item in facts.machines}
-        offered = {item.instance_type: item.zones for item in facts.machines}
-        existing = seen.seen.found if seen.seen else ()
-        nodes = {item.key: int(item.live["desiredSize"]) for item in existing if item.live.get("desiredSize")}
-        cni = next((str(item.live["configurationValues"]) for item in existing if item.key == CNI and item.live), "")
-        templates = template_keys(existing)
+        cards = {entry.instance_type: entry.efa for entry in facts.machines}
+        offered = {entry.instance_type: entry.zones for entry in facts.machines}
+        resources_found = seen.seen.found if seen.seen else ()
+        nodes = {
+            entry.key: int(entry.live["desiredSize"]) for entry in resources_found if entry.live.get("desiredSize")
+        }
+        cni = next(
+            (str(entry.live["configurationValues"]) for entry in resources_found if entry.key == CNI and entry.live), ""
+        )
+        templates = template_keys(resources_found)
         desired = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes, templates, cni))
         return towards(EKS, seen, account, desired, _preflight(seen), facts=facts)
     except CannotMake as error:
@@ -185,8 +189,8 @@ def _account_id(arn: str) -> str:
 def unknown_machines(cluster: EKSCluster) -> tuple[str, ...]:
     """Return the pools' instance types whose properties are still unknown."""
     facts = cluster.status.facts if cluster.status else None
-    known_types = {machine.instance_type for machine in facts.machines} if facts else set[str]()
-    return tuple(sorted({pool.instance_type for pool in cluster.spec.node_pools} - known_types))
+    described = {machine.instance_type for machine in facts.machines} if facts else set[str]()
+    return tuple(sorted({pool.instance_type for pool in cluster.spec.node_pools} - described))
 
 
 def _merge_facts(observed: Observed, stored: EKSFacts | None) -> EKSFacts | None:

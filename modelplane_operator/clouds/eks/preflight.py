@@ -28,6 +28,7 @@ async def offered(session: Session, machines: Collection[str], reservations: Col
     rejections: list[str] = []
 
     async def answer_or_empty(question: Awaitable[Mapping[str, T]]) -> Mapping[str, T]:
+        """Return the answer to a query; an empty one if it was rejected or cannot be parsed."""
         try:
             return await question
         except ApiError as error:
@@ -38,10 +39,10 @@ async def offered(session: Session, machines: Collection[str], reservations: Col
 
     codes = [quotas.VPCS, quotas.ADDRESSES, quotas.CLUSTERS, *sorted({*map(quotas.quota_of, machines)} - {""})]
     versions, cores, limits, reserved = await asyncio.gather(
-        answer_or_empty(_versions(session)),
-        answer_or_empty(_cores(session, machines)),
-        asyncio.gather(*(answer_or_empty(_quota(session, code)) for code in codes)),
-        asyncio.gather(*(answer_or_empty(_reservation(session, reservation)) for reservation in reservations)),
+        answer_or_empty(_read_versions(session)),
+        answer_or_empty(_read_cores(session, machines)),
+        asyncio.gather(*(answer_or_empty(_read_quota(session, code)) for code in codes)),
+        asyncio.gather(*(answer_or_empty(_read_reservation(session, reservation)) for reservation in reservations)),
     )
     return Offer(
         frozenset(version for version, status in versions.items() if status != UNSUPPORTED),
@@ -52,13 +53,13 @@ async def offered(session: Session, machines: Collection[str], reservations: Col
     )
 
 
-async def _versions(session: Session) -> Mapping[str, str]:
+async def _read_versions(session: Session) -> Mapping[str, str]:
     """Return the versions of Kubernetes with their support status."""
     versions = await session.list("eks", "describe_cluster_versions", "clusterVersions", {})
     return {version["clusterVersion"]: version.get("versionStatus", "") for version in versions}
 
 
-async def _cores(session: Session, machines: Collection[str]) -> Mapping[str, int]:
+async def _read_cores(session: Session, machines: Collection[str]) -> Mapping[str, int]:
     """Return the number of vCPUs by instance type."""
     query = {"Filters": [{"Name": "instance-type", "Values": sorted(machines)}]}
     types = await session.list("ec2", "describe_instance_types", "InstanceTypes", query)
@@ -68,7 +69,7 @@ async def _cores(session: Session, machines: Collection[str]) -> Mapping[str, in
     }
 
 
-async def _quota(session: Session, code: str) -> Mapping[str, Quota]:
+async def _read_quota(session: Session, code: str) -> Mapping[str, Quota]:
     """Return the account's quota, or AWS's default if it was never changed.
 
     Raise ServerFault if AWS reports no value.
@@ -82,10 +83,10 @@ async def _quota(session: Session, code: str) -> Mapping[str, Quota]:
     if "Value" not in quota:
         raise ServerFault(f"quota {code} is not told: {quota.get('ErrorReason', {}).get('ErrorMessage', '')}")
     name = f"{quota.get('QuotaName', '')} ({code})".strip()
-    return {code: Quota(name, float(quota["Value"]), await _usage(session, code))}
+    return {code: Quota(name, float(quota["Value"]), await _read_usage(session, code))}
 
 
-async def _usage(session: Session, code: str) -> float:
+async def _read_usage(session: Session, code: str) -> float:
     """Return the usage of a quota.
 
     Standard machines are not counted: there may be thousands, and a cluster adds two.
@@ -100,10 +101,10 @@ async def _usage(session: Session, code: str) -> float:
         case quotas.STANDARD:
             return 0.0
         case _:
-            return await _running_cores(session, code)
+            return await _count_running_cores(session, code)
 
 
-async def _running_cores(session: Session, code: str) -> float:
+async def _count_running_cores(session: Session, code: str) -> float:
     """Return the vCPUs of running on-demand machines of a quota. Others count towards other quotas."""
     letters = next(item.letters for item in quotas.FAMILIES if item.quota == code)
     family_filter = {"Name": "instance-type", "Values": [f"{item}*" for item in letters]}
@@ -111,15 +112,15 @@ async def _running_cores(session: Session, code: str) -> float:
         "ec2", "describe_instances", "Reservations", {"Filters": [_RUNNING, family_filter]}
     )
     machines = (item for reservation in reservations for item in reservation["Instances"])
-    return sum(_cores_of(item) for item in machines if not item.get("InstanceLifecycle"))
+    return sum(_count_cores(item) for item in machines if not item.get("InstanceLifecycle"))
 
 
-def _cores_of(machine: Mapping[str, Any]) -> int:
+def _count_cores(machine: Mapping[str, Any]) -> int:
     options = machine.get("CpuOptions", {})
     return int(options.get("CoreCount", 0)) * int(options.get("ThreadsPerCore", 1))
 
 
-async def _reservation(session: Session, name: str) -> Mapping[str, Reservation | None]:
+async def _read_reservation(session: Session, name: str) -> Mapping[str, Reservation | None]:
     """Query one reservation. In a query for several, a missing one would fail all."""
     try:
         answer = await session.call("ec2", "describe_capacity_reservations", {"CapacityReservationIds": [name]})

@@ -120,6 +120,7 @@ class Session:
             raise self._translate(error, f"{service} {operation}") from error
 
     def _list(self, service: str, operation: str, items: str, parameters: dict[str, Any]) -> list[Any]:
+        """Return the items of all pages, in a thread."""
         try:
             client = self._client(service)
             if not client.can_paginate(operation):
@@ -163,6 +164,7 @@ class Session:
             return self._clients[service]
 
     def _config(self) -> Any:
+        """Return botocore's configuration: deadlines, and no retries."""
         return sdk("botocore.config").Config(
             connect_timeout=CONNECT,
             read_timeout=READ,

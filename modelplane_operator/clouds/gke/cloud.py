@@ -24,6 +24,7 @@ class Gcp:
     session: Session
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
+        """List the kinds in parallel. A list that fails makes its kinds unseen."""
         context = Look(self.session, await self._location(), owner, now)
 
         async def run_list(

@@ -89,10 +89,10 @@ async def services(look: Look) -> list[Found]:
     return enabled
 
 
-def _compute_lister(kind: str, key: str) -> Lister:
+def _list_compute(kind: str, key: str) -> Lister:
     """Return a lister of a kind of Compute Engine that a cluster has one of."""
 
-    async def list_one(snapshot: Look) -> list[Found]:
+    async def list_resource(snapshot: Look) -> list[Found]:
         """Find the resource by its unique name, and its state by its operations: an accepted call can fail later."""
         path = snapshot.where.collection(kind)
         item = await snapshot.one("compute", f"{path}/{snapshot.network}")
@@ -106,14 +106,14 @@ def _compute_lister(kind: str, key: str) -> Lister:
         ]
         last = max(own, key=lambda operation: str(operation.get("insertTime", "")), default=None)
         if item is None:
-            return _pending_creation(snapshot, kind, key, last)
+            return _find_pending(snapshot, kind, key, last)
         tags = described_as(item.get("description", ""))
         state, message = _state_of(last)
         outputs = {"selfLink": str(item.get("selfLink", ""))}
         name, owner = tags.get(RESOURCE, key), tags.get(UID, "")
         return [Found(name, kind, snapshot.network, state, owner, outputs, message=message)]
 
-    return list_one
+    return list_resource
 
 
 def _state_of(operation: Item | None) -> tuple[State, str]:
@@ -126,7 +126,7 @@ def _state_of(operation: Item | None) -> tuple[State, str]:
     return "Ready", str(of_operation("", operation["error"])).removeprefix(": ") if operation.get("error") else ""
 
 
-def _pending_creation(snapshot: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
+def _find_pending(snapshot: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
     """Return a resource that does not exist yet: its creation is running, or has failed recently."""
     if operation is None or operation.get("operationType") != "insert":
         return []
@@ -258,10 +258,10 @@ _GKE_NAME = re.compile("(gke|k8s|k8s1|k8s2)-")
 
 async def _list_firewalls(snapshot: Look) -> list[Item]:
     """List the firewalls in the cluster's network that GKE has created."""
-    firewalls_found = await snapshot.session.pages("compute", "global/firewalls", "items")
+    items = await snapshot.session.pages("compute", "global/firewalls", "items")
     return [
         firewall
-        for firewall in firewalls_found
+        for firewall in items
         if snapshot.is_within(str(firewall.get("network", ""))) and _GKE_NAME.match(str(firewall["name"]))
     ]
 
@@ -270,7 +270,7 @@ async def firewalls(look: Look) -> list[Found]:
     return [_to_leftover(k.FIREWALL, item) for item in await _list_firewalls(look)]
 
 
-def _balancer_lister(kind: str, collection: str) -> Lister:
+def _list_balancers(kind: str, collection: str) -> Lister:
     """Return a lister of a kind that load balancers consist of."""
 
     async def list_parts(snapshot: Look) -> list[Found]:
@@ -283,6 +283,7 @@ def _balancer_lister(kind: str, collection: str) -> Lister:
         }
 
         def is_own(item: Item) -> bool:
+            """True if a firewall of the cluster names the item, or Kubernetes created it in the cluster's network."""
             backend = str(item.get("backendService", "")).rpartition("/")[2]
             return (
                 item["name"] in names_of_firewalls
@@ -350,12 +351,12 @@ async def files(look: Look) -> list[Found]:
 
 LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.SERVICE,), services),
-    ((k.NETWORK,), _compute_lister(k.NETWORK, "network")),
-    ((k.SUBNETWORK,), _compute_lister(k.SUBNETWORK, "subnet")),
+    ((k.NETWORK,), _list_compute(k.NETWORK, "network")),
+    ((k.SUBNETWORK,), _list_compute(k.SUBNETWORK, "subnet")),
     ((k.CLUSTER, k.NODE_POOL), clusters),
-    ((k.FORWARDING_RULE,), _balancer_lister(k.FORWARDING_RULE, "forwardingRules")),
-    ((k.TARGET_POOL,), _balancer_lister(k.TARGET_POOL, "targetPools")),
-    ((k.BACKEND_SERVICE,), _balancer_lister(k.BACKEND_SERVICE, "backendServices")),
+    ((k.FORWARDING_RULE,), _list_balancers(k.FORWARDING_RULE, "forwardingRules")),
+    ((k.TARGET_POOL,), _list_balancers(k.TARGET_POOL, "targetPools")),
+    ((k.BACKEND_SERVICE,), _list_balancers(k.BACKEND_SERVICE, "backendServices")),
     ((k.ENDPOINT_GROUP,), endpoint_groups),
     ((k.FIREWALL,), firewalls),
     ((k.DISK,), disks),

@@ -29,6 +29,7 @@ async def offered(
     rejections, later = list[str](), list[str]()
 
     async def answer_or_default(question: Awaitable[T], otherwise: T) -> T:
+        """Return the answer to a query; the default if it was rejected or cannot be parsed."""
         try:
             return await question
         except NotSettled as error:  # a service is not enabled yet
@@ -42,10 +43,10 @@ async def offered(
     queries = (("machineTypes", machines), ("acceleratorTypes", accelerators))
     types = [(kind, name, zone) for kind, pairs in queries for name, zone in sorted(pairs)]
     versions, region, project, descriptions = await asyncio.gather(
-        answer_or_default(_versions(session, where), frozenset[str]()),
-        answer_or_default(_quotas(session, f"regions/{where.region}", "", f"in {where.region}"), {}),
-        answer_or_default(_quotas(session, "", quotas.GLOBAL, f"of project {where.project}"), {}),
-        asyncio.gather(*(answer_or_default(_machine_type(session, *item), {}) for item in types)),
+        answer_or_default(_read_versions(session, where), frozenset[str]()),
+        answer_or_default(_read_quotas(session, f"regions/{where.region}", "", f"in {where.region}"), {}),
+        answer_or_default(_read_quotas(session, "", quotas.GLOBAL, f"of project {where.project}"), {}),
+        asyncio.gather(*(answer_or_default(_read_type(session, *item), {}) for item in types)),
     )
     named_items = [(name, item) for (_, name, _), item in zip(types, descriptions, strict=True)]
     return Offer(
@@ -58,7 +59,7 @@ async def offered(
     )
 
 
-async def _versions(session: Session, where: Where) -> frozenset[str]:
+async def _read_versions(session: Session, where: Where) -> frozenset[str]:
     """Return the versions of the release channel, or all versions if GKE does not report the channel."""
     config = await session.gke("get_server_config", name=where.parent)
     channel_versions = [
@@ -69,7 +70,7 @@ async def _versions(session: Session, where: Where) -> frozenset[str]:
     ) - {""}
 
 
-async def _quotas(session: Session, path: str, prefix: str, of: str) -> Mapping[str, Quota]:
+async def _read_quotas(session: Session, path: str, prefix: str, of: str) -> Mapping[str, Quota]:
     """Return the quotas of a region, or of the project for an empty `path`."""
     quota_items = entries(await session.http("GET", "compute", path), "quotas")
     return {
@@ -79,7 +80,7 @@ async def _quotas(session: Session, path: str, prefix: str, of: str) -> Mapping[
     }
 
 
-async def _machine_type(session: Session, kind: str, name: str, zone: str) -> Mapping[str, Any]:
+async def _read_type(session: Session, kind: str, name: str, zone: str) -> Mapping[str, Any]:
     """Return the properties of a type in a zone, or Google's message that it does not exist."""
     try:
         return await session.http("GET", "compute", f"zones/{zone}/{kind}/{name}")

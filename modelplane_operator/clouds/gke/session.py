@@ -198,6 +198,7 @@ class Session:
         raise ServerFault(f"Google's {service} GET {path}: more than {PAGES} pages")
 
     async def close(self) -> None:
+        """Close all connections."""
         if self._http is not None:
             await self._http.close()
         if self._container is not None:

@@ -26,7 +26,11 @@ class _SimpleList:
     live: tuple[str, ...] = ()
 
     async def __call__(self, look: Look) -> list[Found]:
-        return [one for item in await look.tagged(self.operation, self.items) if (one := self._read(item)) is not None]
+        return [
+            resource
+            for item in await look.tagged(self.operation, self.items)
+            if (resource := self._read(item)) is not None
+        ]
 
     def _read(self, item: Item) -> Found | None:
         """Return the resource, or None if it is deleted."""

@@ -63,6 +63,7 @@ async def _describe_all(
     """Describe each of the named items in parallel, without the ones that were deleted in the meantime."""
 
     async def describe(name: str) -> tuple[str, Item | None]:
+        """Describe one item; None if it was deleted."""
         answer = await snapshot.one("eks", operation, clusterName=snapshot.name, **{argument: name})
         return name, answer[field] if answer else None
 

@@ -42,8 +42,8 @@ class Look:
     async def tagged(self, operation: str, items: str) -> list[Item]:
         """List the resources of EC2 that carry the owner's tag. The tag is checked again in the response."""
         filters = [{"Name": f"tag:{UID}", "Values": [self.owner.uid]}]
-        items_found = await self.session.list("ec2", operation, items, {"Filters": filters})
-        return [item for item in items_found if tags_of(item).get(UID) == self.owner.uid]
+        results = await self.session.list("ec2", operation, items, {"Filters": filters})
+        return [item for item in results if tags_of(item).get(UID) == self.owner.uid]
 
     async def all(self, service: str, operation: str, items: str, **parameters: Any) -> list[Any]:
         return await self.session.list(service, operation, items, parameters)
@@ -76,7 +76,7 @@ def found(
     live: Mapping[str, Any] | None = None,
     message: str = "",
 ) -> Found:
-    """What carries the tags itself."""
+    """Return the resource of an item that carries tags itself."""
     tags = tags_of(item)
     return Found(
         tags.get(RESOURCE) or key or name, kind, name, state, tags.get(UID, ""), outputs or {}, live or {}, message
