@@ -14,9 +14,8 @@ import orjson
 import structlog
 
 Fields = MutableMapping[str, Any]
-LONGEST = (
-    16 * 1024
-)  # maximum characters of a field; a longer one, such as a server's message, keeps its beginning and its end
+LONGEST = 16 * 1024
+"""Maximum characters of a field. A longer one, such as a server's message, keeps its beginning and its end."""
 
 # Levels of noisy loggers. Kopf warns of each handler that a stop interrupts, asyncio and aiohttp log every selector and
 # request, hpack logs every header. botocore logs responses, including the keys of an assumed role, and OpenTelemetry

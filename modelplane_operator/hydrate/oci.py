@@ -126,9 +126,8 @@ class Oci:
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
         except AccessDeniedError:
-            self.registry.renew(
-                f"blobs/{file.key}"
-            )  # a token lasts some minutes, and the transfer of a large model longer
+            # A token lasts some minutes, and the transfer of a large model longer.
+            self.registry.renew(f"blobs/{file.key}")
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
 
     @property

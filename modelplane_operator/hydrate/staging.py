@@ -136,9 +136,8 @@ class Staging:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         finally:
-            pool.shutdown(
-                wait=False, cancel_futures=True
-            )  # after a failure, staged files are left for the next process
+            # After a failure, staged files are left for the next process.
+            pool.shutdown(wait=False, cancel_futures=True)
         self._publish(listing)
         return listing
 

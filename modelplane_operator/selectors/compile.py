@@ -219,9 +219,8 @@ class _Compiler:
         if path is not None:
             return replace(typed, run=ev.entry(path, missing_entry(node)), sure=True)
         if name == "@in" and isinstance(node.args[1], ListOf) and not node.args[1].elements:
-            return replace(
-                typed, run=ev.constant(value=False)
-            )  # the API server does not evaluate the item for an empty list
+            # The API server does not evaluate the item for an empty list.
+            return replace(typed, run=ev.constant(value=False))
         if special is not None:
             return replace(typed, run=special(*(a.run for a in args)))
         sure = all(map(certain, args, candidates[0].parameters))
@@ -232,9 +231,8 @@ class _Compiler:
             return _fold_constant(typed, self.folding)
         except EvaluationError as error:
             if name in CONVERSIONS and all(map(is_plain, node.args)):
-                raise CompileError(
-                    str(error), node.start
-                ) from None  # the API server does these conversions at compile time, too
+                # The API server does these conversions at compile time, too.
+                raise CompileError(str(error), node.start) from None
             return typed
 
     def _find_namespaced(self, node: Call) -> str | None:

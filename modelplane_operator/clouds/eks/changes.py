@@ -282,9 +282,8 @@ def _update_group_config(desired: Wanted, existing: Found, changed: Collection[s
     parameters, live = desired.parameters, existing.live
     if "scaling" in changed:
         min_size, max_size = parameters["scaling"]["minSize"], parameters["scaling"]["maxSize"]
-        size = min(
-            max(int(live.get("desiredSize", min_size)), min_size), max_size
-        )  # the autoscaler's choice, as far as the bounds allow
+        # Keep the size that the autoscaler has chosen, as far as the bounds allow.
+        size = min(max(int(live.get("desiredSize", min_size)), min_size), max_size)
         request["scalingConfig"] = {"minSize": min_size, "maxSize": max_size, "desiredSize": size}
     if "labels" in changed:
         removed = sorted(live["labels"].keys() - parameters["labels"].keys())

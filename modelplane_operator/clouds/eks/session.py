@@ -21,10 +21,8 @@ from modelplane_operator.clouds.eks.errors import translated
 
 T = TypeVar("T")
 
-AT_ONCE, EACH = (
-    32,
-    8,
-)  # calls in parallel: of all accounts, and of one account in one region, which may not respond for hours
+AT_ONCE, EACH = 32, 8
+"""Parallel calls of all accounts together, and of one account in one region, which may not respond for hours."""
 CONNECT, READ = 5, 25  # seconds
 QUEUED = 20.0  # maximum seconds to wait for a thread; an announced call must not be made much later
 LACKING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
