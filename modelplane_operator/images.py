@@ -29,7 +29,9 @@ class Images:
     registry: str = ""
     """Mirror of the tested images, which keeps the paths of their own registries."""
     picker: str = ""
+    """Endpoint picker's image; empty for the tested one."""
     sidecar: str = ""
+    """Sidecar's image; empty for the tested one."""
 
     def of_picker(self) -> str:
         """Return the endpoint picker's image."""

@@ -78,13 +78,18 @@ class Operator:
     runners: Runners
     loop_probe: LoopProbe
     recorder: Recorder
+    """Writer of Events."""
     metrics: Metrics
     helm: Helm | None = None
+    """Helm driver; None if the operator installs no charts."""
     guard: Guard = UNGUARDED
+    """Quarantine for objects that killed the process."""
     webhook: Webhook | None = None
+    """Admission webhook; None if it is disabled."""
     name: str = "operator"
     """Name of the program, for its metrics: `operator`, or `hub-gateway`."""
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Event that is set once the hub's caches have synced."""
 
     @property
     def missing(self) -> tuple[ResourceType, ...]:

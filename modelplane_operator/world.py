@@ -41,11 +41,14 @@ class World:
     hub: Callable[[], Kube]
     """Client of the hub. Raises Unreachable while the hub does not respond."""
     now: Callable[[], datetime]
+    """Clock."""
     connection_changed: Callable[[str], None]
     """Callback for a change of a cluster's access that its connection cannot detect itself."""
     scheduled: Scheduled = uncounted
+    """Callback for each scheduling decision."""
     wake: Callable[[ResourceType, Key], None] = unheard
     """Callback that enqueues an object after a change that no watch reports."""
     checked: OnChecked = uncounted
+    """Callback for each check."""
     helm: Helm | None = None
     """Helm driver; None if the operator installs no charts."""

@@ -27,8 +27,11 @@ class ChatAnswer:
 
     model: str
     pieces: int
+    """Number of pieces with text."""
     first: float | None
+    """Time of the first piece by the caller's clock, in seconds; None if there was none."""
     last: float
+    """Time of the end of the answer."""
 
 
 def chat(

@@ -53,9 +53,12 @@ class Finding:
     """A result of a check: a property that a workload cluster needs or has."""
 
     check: str
+    """Name of the check."""
     ok: bool
     says: str
+    """Observed state."""
     remedy: str
+    """Instruction; empty if there is nothing to do."""
 
 
 def check(context: Candidate = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:

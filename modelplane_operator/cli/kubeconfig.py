@@ -33,7 +33,9 @@ class HubTarget:
 
     access: Access
     namespace: str
+    """Namespace for commands without one."""
     context: str
+    """Name of the context."""
 
 
 def target(kubeconfig: Path | None, context: str | None, environment: Mapping[str, str] = os.environ) -> HubTarget:

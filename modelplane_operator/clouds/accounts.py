@@ -38,14 +38,18 @@ class Accounts:
     google_hosts: Mapping[str, str] = field(default_factory=dict[str, str])
     """Overridden hosts of Google's services, for tests and private endpoints."""
     _secrets: Informer | None = field(default=None, init=False)
+    """Informer of Secrets; None until it is attached."""
     _aws: dict[Account, tuple[Credentials, Aws]] = field(
         default_factory=dict[Account, tuple[Credentials, Aws]], init=False
     )
+    """AWS clients, each with the credentials that it was created with."""
     _google: dict[Account, tuple[gke.Credentials, Gcp]] = field(
         default_factory=dict[Account, tuple[gke.Credentials, Gcp]], init=False
     )
+    """Google clients, each with the credentials that it was created with."""
 
     _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+    """Tasks that close replaced sessions, referenced so that they are not garbage collected."""
 
     def listen(self, informer: Informer) -> None:
         """Take the informer of Secrets as the source of credentials."""

@@ -24,6 +24,7 @@ class Journal:
     """
 
     _outcomes: dict[str, dict[Call, Outcome]] = field(default_factory=dict[str, dict[Call, Outcome]])
+    """Outcomes by the owner's uid, then by call."""
 
     def of(self, uid: str) -> Mapping[Call, Outcome]:
         """Return the latest outcomes of an owner's calls."""

@@ -45,8 +45,11 @@ class Observed(Generic[ClusterT]):
     error: ClientError | None = None
     """Reason why nothing could be observed."""
     journal: Mapping[Call, Outcome] = field(default_factory=dict[Call, Outcome])
+    """Outcomes of the calls that this process made for the cluster."""
     process: str
+    """Random id of this process."""
     now: datetime
+    """Time of the observation."""
     offer: Offer | None = None
     """Capacity and quotas that the cloud reported before pools are created; None when they were not queried."""
     missing: bool = False
@@ -66,13 +69,17 @@ class Clouds:
     """The properties in which the clusters of one cloud differ from those of others."""
 
     status: type[CloudStatus]
+    """Type of the status of this cloud's clusters."""
     kinds: Mapping[str, Kind]
+    """Properties of the kinds of resources."""
     parts: Parts
+    """Kinds of the components of a cluster."""
     let_in_by: str
     """Kind of the resource that must exist before the operator has access to the cluster."""
     files: str
     """Key of the last resource that storage for model caches needs."""
     storage_class: str
+    """Name of the storage class for model caches."""
     free: frozenset[str] = frozenset()
     """Kinds that cost nothing, and that may have to exist before the preflight checks can run."""
 

@@ -32,8 +32,11 @@ class Parts:
     """The kinds of resources that make up each component of a cluster on one cloud."""
 
     network: frozenset[str]
+    """Kinds of the network."""
     control_plane: str
+    """Kind of the control plane."""
     pools: str
+    """Kind of the node pools."""
 
 
 def judged(

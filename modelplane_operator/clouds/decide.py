@@ -85,8 +85,11 @@ class Situation:
     account: Account
     owner: Owner
     wanted: tuple[Wanted, ...]
+    """Desired resources, each after the ones that it needs."""
     kinds: Mapping[str, Kind]
+    """Properties of the kinds of resources."""
     seen: Inventory
+    """Resources observed on the cloud."""
     records: tuple[CloudResource, ...]
     """Resources as the status recorded them last."""
     journal: Mapping[Call, Outcome]
@@ -97,6 +100,7 @@ class Situation:
     terminating: bool = field(default=False)
     """True if the cluster is being deleted; then no resource is desired."""
     lag: timedelta = LAG
+    """Time that the cloud may take to list a new resource."""
     held: frozenset[str] = frozenset()
     """Kinds that must not be created yet, because the preflight checks failed."""
     hold: float | None = None
@@ -108,7 +112,9 @@ class CloudDecision:
     """The calls to make now, and the values for the status."""
 
     steps: tuple[CloudStep, ...]
+    """Calls to make now."""
     records: tuple[CloudResource, ...]
+    """Records of all resources for the status."""
     requeue_after: float
     """Seconds until something may have changed."""
     gone: bool
@@ -126,8 +132,11 @@ class _Action:
     """The decision about one resource."""
 
     record: CloudResource
+    """New record of the resource."""
     step: CloudStep | None = None
+    """Call to make; None if there is nothing to do now."""
     trouble: ClientError | None = None
+    """Error to report in the conditions."""
     wait: float | None = None
     """Seconds until the resource can proceed; None when only polling can tell."""
 
@@ -178,7 +187,7 @@ class _Decider:
     # Observed resources --------------------------------------------------------------------------------------------
 
     def _select_resource(self, desired: Wanted) -> Found | None:
-        """Return the resource with the key of `wanted`, or None.
+        """Return the observed resource for a desired one, or None.
 
         Two resources have the same key when a call had its effect after it was given up. One that is not being deleted
         comes first, then the one in the status.
@@ -353,7 +362,7 @@ class _Decider:
         return self._call("delete", existing.id, DeleteResource(self._of.account, self._of.owner, existing), record)
 
     def _report_unlisted(self) -> Iterator[_Action]:
-        """Keep the records of kinds that could not be listed. While the cluster is deleted, report these kinds."""
+        """Keep the records of leftovers whose kind could not be listed. During a deletion, report the kind, too."""
         desired_keys = {item.key for item in self._of.wanted}
         desired_kinds = {item.kind for item in self._of.wanted}
         for kind, error in sorted(self._of.seen.unseen.items()):

@@ -23,8 +23,10 @@ class Account:
     """The target of calls: a region of a cloud, and the name of the Secret with the credentials."""
 
     cloud: str
+    """Name of the cloud: `EKS` or `GKE`."""
     region: str
     credentials: str
+    """Name of the Secret with the credentials."""
     project: str = ""
     """Project that owns the resources, on a cloud where one identity can work in many projects."""
 
@@ -37,7 +39,9 @@ class Endpoint:
     """Address of a cluster's API server, and the certificate authority in base64 that verifies it."""
 
     server: str
+    """URL of the API server."""
     authority: str
+    """Certificate authority in base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Quota:
     """Name of the quota on the cloud."""
     limit: float
     used: float = 0.0
+    """Amount in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Reservation:
     machine: str
     zone: str
     count: int
+    """Number of reserved machines."""
     state: str
     """State as the cloud names it."""
 
@@ -86,6 +92,7 @@ class Owner:
     """The object on the hub that owns resources. Its uid is a tag on each of them."""
 
     uid: str
+    """Uid of the object; the value of the owner tag."""
     cluster: str
     """Name of the cluster, for people who read the tags."""
 
@@ -95,7 +102,9 @@ class Ref:
     """A reference to an output of another resource, used as a parameter or within one."""
 
     key: str
+    """Key of the other resource."""
     output: str = "id"
+    """Name of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +161,14 @@ class Found:
     """An observed resource."""
 
     key: str
+    """Value of the resource's key tag, or a name derived from its parent."""
     kind: str
     id: str
     state: State
     owner: str
     """Uid in its owner tag; empty without one."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Values that references can use, by name."""
     live: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Observed values of the parameters that can be compared."""
     message: str = ""
@@ -171,6 +182,7 @@ class Inventory:
     """The resources that concern an owner, as far as they could be listed."""
 
     found: tuple[Found, ...]
+    """Resources of all listed kinds."""
     at: datetime
     """Time of the oldest list."""
     unseen: Mapping[str, ClientError] = field(default_factory=dict[str, ClientError])
@@ -190,7 +202,9 @@ class Outcome:
     subject: str
     """Subject of the call: an attempt, or a digest of the request."""
     at: datetime
+    """Time of the call."""
     error: ClientError | None = None
+    """Error of the call; None if it was accepted."""
     failures: int = 0
     """Number of consecutive failures."""
     id: str = ""

@@ -14,6 +14,7 @@ class CloudCall(Step):
     """A call to a cloud for one object of the hub."""
 
     only_begins: ClassVar[bool] = True
+    """True, since a call only starts a change; its effect is observed later."""
     account: Account
     owner: Owner
 
@@ -55,7 +56,9 @@ class UpdateResource(CloudCall):
     """Update one parameter of a resource, or several that one request changes together."""
 
     wanted: Wanted
+    """Desired resource, with all references resolved."""
     found: Found
+    """Resource as it was observed."""
     changed: frozenset[str]
     """Names of the parameters that differ."""
 
@@ -72,6 +75,7 @@ class DeleteResource(CloudCall):
     """Delete an observed resource from the cloud."""
 
     found: Found
+    """Resource as it was observed."""
 
     def __str__(self) -> str:
         return f"delete {self.found.kind} {self.found.key} ({self.found.id}) on {self.account}"

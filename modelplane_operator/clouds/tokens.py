@@ -79,9 +79,11 @@ class TokenKubeconfig:
     name: str
     """Name of the connection."""
     endpoint: Mapping[str, str]
+    """Fields `server`, `authority` and `cluster`, as the cloud reports them."""
     named: tuple[Account, str] | None = None
     """Account and cluster's name, if the endpoint is fetched again with each token."""
     token: str = field(default="", repr=False)
+    """Current token; empty until the first one was made."""
     made: float = 0.0
     """Time of the token by the event loop's clock, in seconds."""
     is_refused: bool = False
@@ -129,11 +131,17 @@ class Tokens:
 
     accounts: Accounts
     known: Connections
+    """Connections to workload clusters."""
     clock: Callable[[], float]
+    """Clock of the event loop, in seconds."""
     _sources: dict[_SourceKey, TokenKubeconfig] = field(default_factory=dict[_SourceKey, TokenKubeconfig], init=False)
+    """Kubeconfigs by the object that describes the cluster."""
     _objects: dict[_SourceKey, Manifest] = field(default_factory=dict[_SourceKey, Manifest], init=False)
+    """Clouds' objects, for their accounts and owners."""
     _clusters: Informer | None = field(default=None, init=False)
+    """Informer of InferenceClusters; None until it is attached."""
     _failed: dict[_SourceKey, float] = field(default_factory=dict[_SourceKey, float], init=False)
+    """Times of the last failed renewals."""
 
     def listen(self, informer: Informer) -> None:
         """Subscribe to the clouds' kinds and to InferenceClusters."""

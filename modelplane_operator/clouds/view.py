@@ -29,6 +29,7 @@ class View:
     slow: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     """Maximum age of the lists of kinds that are polled less often while nothing changes."""
     _known: dict[str, dict[str, _CachedList]] = field(default_factory=dict[str, dict[str, _CachedList]], init=False)
+    """Cached lists by the owner's uid, then by kind."""
 
     async def look(
         self, cloud: Cloud, owner: Owner, kinds: Collection[str], unsettled: Collection[str], now: datetime

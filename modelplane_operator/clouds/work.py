@@ -43,13 +43,17 @@ class CloudWork:
     lag: timedelta = LAG
     """Time that a cloud may take to list a new resource."""
     journal: Journal = field(default_factory=Journal)
+    """Outcomes of all calls of this process."""
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """Random id of this process."""
     executors: Executors = field(init=False)
+    """Executors of cloud steps."""
     _views: list[View] = field(default_factory=list[View], init=False)
+    """Caches of all kinds of clusters, to drop deleted owners."""
     _offers: dict[str, tuple[int | None, datetime, Offer]] = field(
         default_factory=dict[str, tuple[int | None, datetime, Offer]], init=False
     )
+    """Offers by the cluster's uid, with the generation and the time of the query."""
 
     def __post_init__(self) -> None:
         self.executors = by(self.accounts.cloud, self.journal, self.now)

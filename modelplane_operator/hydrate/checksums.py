@@ -1,14 +1,10 @@
 """Verify files against the checksums of their sources.
 
-sha256:HEX: Hugging Face's large files, OCI, manifests.
-
-git:HEX: Hugging Face's small files, SHA-1 of a Git blob.
-
-md5:HEX: S3, objects uploaded in one part.
-
-md5/SIZE:HEX-N: S3, objects of N parts of SIZE bytes; the MD5 of the parts' MD5s.
-
-crc32c:BASE64: Google Cloud Storage, and S3 if it was requested at upload.
+sha256:HEX       Hugging Face's large files, OCI, manifests
+git:HEX          Hugging Face's small files: SHA-1 of a Git blob
+md5:HEX          S3, objects uploaded in one part
+md5/SIZE:HEX-N   S3, objects of N parts of SIZE bytes: the MD5 of the parts' MD5s
+crc32c:BASE64    Google Cloud Storage, and S3 if it was requested at upload
 """
 
 from __future__ import annotations

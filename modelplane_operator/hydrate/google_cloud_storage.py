@@ -41,8 +41,11 @@ class GoogleCloudStorage:
     bucket: str
     web: Web
     prefix: str = ""
+    """Folder in the bucket; empty for the whole bucket."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     credentials: str = field(default="", repr=False)
     """JSON key of a service account."""
     endpoint: str = GOOGLE

@@ -40,8 +40,11 @@ class HuggingFace:
     endpoint: str
     repo: str
     revision: str | None = None
+    """Branch, tag or commit; None for the default branch."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     token: str | None = field(default=None, repr=False)
     client: httpx.Client = field(default_factory=partial(client, anywhere=True))
 

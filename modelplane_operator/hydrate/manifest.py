@@ -26,7 +26,9 @@ class Manifest:
     sha256: str = ""
     """Expected SHA-256 of the manifest; empty if the spec has none."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     headers: Mapping[str, str] | None = None
     """Headers for the manifest's server only."""
 

@@ -45,6 +45,7 @@ class Registry:
     basic: str = field(default="", repr=False)
     """Base64-encoded user and password."""
     _authorization: str = field(default="", init=False, repr=False)
+    """Value of the Authorization header; empty until one is needed."""
 
     def headers(self, accept: str = "*/*") -> Mapping[str, str]:
         return {"Accept": accept, **({"Authorization": self._authorization} if self._authorization else {})}
@@ -101,7 +102,9 @@ class Oci:
     wanted: str
     """Tag or digest."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
 
     def listing(self) -> FileListing:
         """List the layers as files. An index is accepted if it contains a single artifact."""

@@ -63,9 +63,12 @@ class Reporter:
 
     staging: Staging
     api: Api | None
+    """API server and Job; None if the progress is only printed."""
     every: float = EVERY
+    """Seconds between two reports."""
     _over: threading.Event = field(default_factory=threading.Event, init=False)
     _last: tuple[float, int] | None = field(default=None, init=False)
+    """Time and bytes of the last report, for the rate."""
 
     def __enter__(self) -> Reporter:
         threading.Thread(target=self._run, daemon=True).start()

@@ -38,14 +38,20 @@ class S3:
 
     bucket: str
     prefix: str = ""
+    """Folder in the bucket; empty for the whole bucket."""
     region: str = "us-east-1"
     endpoint: str = ""
+    """URL of a compatible store; empty for AWS."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     credentials: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Credentials as boto3 expects them."""
     anywhere: bool = False
+    """True if endpoints inside the network are permitted, for tests."""
     _clients: list[Any] = field(default_factory=list[Any], init=False, repr=False)
+    """Client, once it was created."""
 
     def listing(self) -> FileListing:
         """List the objects, and request their checksums in parallel."""

@@ -49,6 +49,7 @@ class Progress:
 
     listing: FileListing | None = None
     files: int = 0
+    """Number of files that are verified and staged or in place."""
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """SHA-256 of each verified file."""
     known: bool = False
@@ -71,7 +72,9 @@ class Staging:
     volume: Path
     content: str
     pause: Callable[[float], None] = time.sleep
+    """Function that waits between tries."""
     done: Progress = field(default_factory=Progress)
+    """Progress for the reporter."""
 
     @property
     def places(self) -> Folder:

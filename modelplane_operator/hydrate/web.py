@@ -126,6 +126,7 @@ class Web:
     named: str
     """Description of the resource, for messages."""
     asked: str = "without a token: name one in authSecret"
+    """Description of the credentials in use, for messages."""
     client: httpx.Client = field(default_factory=client)
 
     @contextmanager

@@ -11,6 +11,7 @@ class CachedHash:
     """
 
     digest: int = field(init=False, compare=False, repr=False)
+    """Hash of all fields that are compared."""
 
     def __post_init__(self) -> None:
         values = tuple(getattr(self, part.name) for part in fields(self) if part.compare)

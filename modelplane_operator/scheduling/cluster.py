@@ -22,10 +22,13 @@ class NodeDevice:
 
     name: str
     count: int
+    """Number of such devices on each node."""
     claimable: bool
     """True if pods claim the device; otherwise it only guides placement."""
     device_class: str
+    """DeviceClass that claims refer to; empty if there is none."""
     device: Device
+    """Attributes and capacity for selectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class NodeShape(CachedHash):
     """The devices of every node of a pool. Pools with equal devices share all computed results."""
 
     devices: tuple[NodeDevice, ...]
+    """Devices, in published order."""
     __hash__ = CachedHash.__hash__
 
 
@@ -41,6 +45,7 @@ class Profile(CachedHash):
     """The node shapes of a cluster's pools in published order, which determine the hardware that fits."""
 
     offers: tuple[NodeShape, ...]
+    """Node shapes of the pools, in published order."""
     __hash__ = CachedHash.__hash__
 
 
@@ -58,7 +63,9 @@ class Largest(NamedTuple):
     """The fabric with the most nodes of a pool."""
 
     value: str
+    """Value of the fabric's label."""
     nodes: int
+    """Number of usable nodes on the fabric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Pools:
 
     names: tuple[str, ...]
     nodes: tuple[int, ...]
+    """Number of nodes of each pool."""
     profile: Profile
     fabrics: tuple[Largest | None, ...] = ()
     """Largest fabric of each pool, which limits the size of a gang; empty when no pool publishes any."""
@@ -81,6 +89,7 @@ class ClusterView:
     taints: tuple[Taint, ...]
     pools: Pools
     gateway: str
+    """Address of the gateway; empty if it has none."""
     phase: ClusterPhase
     server_name: str = ""
     """Name that the gateway's certificate proves, for https; empty for http."""
@@ -91,6 +100,7 @@ class ClusterView:
     unknown: tuple[tuple[str, str], ...] = ()
     """Pools without published hardware, each with its class."""
     unhealthy_since: datetime | None = None
+    """Time since when the cluster has been unreachable or not Ready; None if it is healthy."""
     gangs: bool = True
     """True if the cluster supports gangs: pods that start together (LeaderWorkerSet)."""
     drained_by_force: bool = False

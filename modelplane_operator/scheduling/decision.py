@@ -15,8 +15,11 @@ class Refusal:
     """A number of clusters that take no replica for the same kind of reason, with one example."""
 
     clusters: int
+    """Number of clusters."""
     nearest: str
+    """Name of the cluster that is nearest to taking a replica."""
     reason: Reason
+    """Reason of that cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,13 @@ class Decision:
     """
 
     desired: int
+    """Number of desired replicas."""
     placements: tuple[Placement, ...]
     """Replicas in the current shape, existing and new, by cluster and index."""
     new: tuple[Placement, ...]
     """Placements of replicas that do not exist yet."""
     held: tuple[Held, ...]
+    """Replicas that stay unchanged in an outdated shape."""
     removed: tuple[Removal, ...]
     """Replicas to delete."""
     stuck: tuple[Stuck, ...]
@@ -70,6 +75,7 @@ class Decision:
     Empty when no place was needed.
     """
     problems: tuple[Problem, ...]
+    """Problems that prevent the placement of new replicas."""
     requeue_at: datetime | None = None
     """Time of the next decision if nothing happens before."""
 

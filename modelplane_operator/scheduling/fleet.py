@@ -51,9 +51,13 @@ class _CachedResult:
     """
 
     info: ClusterInfo
+    """State that the result was computed from."""
     hosting: Hosting
+    """Pools that can host the engines."""
     group: Group
+    """Group of the result."""
     entry: Entry
+    """Sort key within the group."""
 
     def still_holds(self, info: ClusterInfo) -> bool:
         """True if nothing that the result depends on has changed. Changes of pools that cannot host do not matter."""
@@ -73,8 +77,11 @@ class _View:
 
     requirement: Requirement
     revision: int = 0
+    """Revision of the fleet up to which the view is current."""
     places: dict[str, _CachedResult] = field(default_factory=dict[str, _CachedResult])
+    """Results by cluster."""
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
+    """Sort keys of the clusters in each group, in order."""
 
     def put(self, infos: Sequence[ClusterInfo]) -> None:
         """Recompute the results of these clusters, as far as they may have changed."""

@@ -119,9 +119,13 @@ class _NodeMatch(NamedTuple):
     """The results of an engine on one node shape. Sets of members are bit masks."""
 
     matched: int
+    """Members that match."""
     claiming: int
+    """Members that claim a device."""
     nodes: int
+    """Number of nodes of the claiming members."""
     claims: tuple[tuple[Claim, ...], ...]
+    """Claims of each member."""
 
 
 @remembered(most=KEPT_BYTES, size=_size_on_node)

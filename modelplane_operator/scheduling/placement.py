@@ -38,8 +38,11 @@ class Replica:
     owner: ReplicaOwner
     cluster: str
     index: int
+    """Number of the replica on its cluster."""
     engines: tuple[EnginePlacement, ...]
+    """Pools and claims of its engines."""
     ready: bool = False
+    """True if the replica serves requests."""
     terminating: bool = False
     """True if it is being deleted: it no longer counts, but keeps its nodes until it is gone."""
     holding: tuple[tuple[str, int], ...] = ()

@@ -19,9 +19,11 @@ class Overdrawn:
     """The selectors of the deployment exceed the scheduler's limits, so the requirements are unknown."""
 
     what: str
+    """Name of the limit."""
     has: int | None
     """Amount used; None if counting stopped at the limit."""
     most: int
+    """Limit."""
 
 
 @dataclass(frozen=True, slots=True)

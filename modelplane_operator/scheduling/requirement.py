@@ -32,6 +32,7 @@ class DeviceRequirement:
 
     name: str
     count: int
+    """Number of devices for each pod."""
     selectors: tuple[Selector, ...]
 
 
@@ -41,6 +42,7 @@ class MemberRequirement(CachedHash):
 
     role: str
     nodes: int
+    """Number of nodes of all copies."""
     requests: tuple[DeviceRequirement, ...]
 
     __hash__ = CachedHash.__hash__
@@ -64,6 +66,7 @@ class Requirement(CachedHash):
 
     engines: tuple[EngineRequirement, ...]
     labels: tuple[tuple[str, str], ...] = ()
+    """Labels that the cluster must have."""
     tolerations: tuple[Toleration, ...] = ()
 
     __hash__ = CachedHash.__hash__
@@ -74,7 +77,9 @@ class Failover:
     """Time after which a deployment gives up on a cluster, and the maximum number of replicas at a time."""
 
     after: timedelta
+    """Time that a cluster may be lost before replicas are moved."""
     most: int
+    """Maximum number of replicas that are given up at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class PlacementRequest:
     problems: tuple[Problem, ...] = ()
     """Problems; while there are any, no new replica is placed."""
     failover: Failover | None = None
+    """Failover settings; None if replicas are never given up."""
     staged: frozenset[str] = frozenset()
     """Clusters with all of its weights; empty without a cache."""
     coming: frozenset[str] = frozenset()

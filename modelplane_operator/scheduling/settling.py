@@ -21,8 +21,11 @@ class Settled:
     """The staying replicas, and their clusters' free nodes after the replicas took their new shape."""
 
     kept: tuple[tuple[Replica, Placement], ...]
+    """Replicas in their current shape, with their new placements."""
     held: tuple[Held, ...]
+    """Replicas without room for their current shape."""
     infos: Mapping[str, ClusterInfo]
+    """Free nodes of the clusters afterwards."""
 
     @property
     def staying(self) -> tuple[Replica, ...]:

@@ -14,6 +14,7 @@ class Taint:
     key: str
     value: str
     effect: str
+    """`NoSchedule` or `NoExecute`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Toleration:
 
     key: str
     exists: bool
+    """True if every value of the key is tolerated."""
     value: str
     effect: str
 

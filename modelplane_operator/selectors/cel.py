@@ -45,7 +45,9 @@ class Evaluation:
     """The result of an evaluation: a match, or the reason against it."""
 
     matched: bool
+    """True if the device matches."""
     reason: str = ""
+    """Reason why it does not match; empty if it does."""
     nearness: float = 0.0
     """Closeness of a miss: of the devices that do not match, the one with the highest value is the nearest."""
     steps: int = field(default=0, compare=False)

@@ -60,11 +60,17 @@ class _Compiler:
     """A visitor that checks and compiles all nodes of a tree."""
 
     bindings: t.Bindings = field(default_factory=dict[t.Type, t.Type])
+    """Types bound to type parameters so far."""
     parts: dict[int, Typed] = field(default_factory=dict[int, Typed])
+    """Checked nodes by identity."""
     scope: dict[str, Typed] = field(default_factory=dict[str, Typed])
+    """Visible variables of macros."""
     alike: list[tuple[Expr, t.Type, t.Type]] = field(default_factory=list[tuple[Expr, t.Type, t.Type]])
+    """Pairs of element types that must turn out equal, with their nodes."""
     slots: int = 0
+    """Number of variables' slots."""
     fresh: int = 0
+    """Number of type parameters created so far."""
     folding: Frame = field(default_factory=lambda: Frame({}, 0))
     """Frame for constants. All of them together may take as many steps as one evaluation."""
 

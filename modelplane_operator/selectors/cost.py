@@ -53,6 +53,7 @@ class _Estimator:
 
     program: Program
     scope: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
+    """Estimates of the visible variables of macros."""
 
     def visit(self, node: Expr) -> Estimate:
         """Estimate a node: its cost, and the size of its value."""

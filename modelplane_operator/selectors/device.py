@@ -26,7 +26,9 @@ class Device:
     """
 
     content: tuple[Any, ...]
+    """Driver, multiple allocation, attributes and capacity, for comparisons."""
     digest: int = field(compare=False, repr=False)
+    """Hash of the content."""
     fields: Mapping[str, Any] = field(compare=False, repr=False)
     """Value of the variable `device`, ready for evaluation."""
 

@@ -25,10 +25,12 @@ class Overload:
 
     name: str
     method: bool
+    """True for a method, whose first parameter is the receiver."""
     parameters: tuple[t.Type, ...]
     result: t.Type
     implementation: Implementation
     spends: bool
+    """True if the implementation takes `spend` as the first argument."""
 
     def __str__(self) -> str:
         arguments = [str(p) for p in self.parameters]

@@ -15,10 +15,13 @@ class Typed:
 
     type: t.Type
     run: Run
+    """Closure that computes the value."""
     constant: bool = False
+    """True if the value is the same for every device."""
     sure: bool = False
     """True if the value is certain to be of the type; elements that came through `dyn` are not."""
     overloads: tuple[f.Overload, ...] = ()
+    """Overloads that a call may have."""
 
 
 @dataclass(slots=True)
@@ -27,8 +30,10 @@ class Program:
 
     root: Expr
     parts: dict[int, Typed]
+    """Checked nodes by identity."""
     bindings: t.Bindings
     variables: int
+    """Number of slots for variables."""
 
     def evaluate(self, part: Expr, frame: Frame) -> Value:
         """Return the value of the expression, or of a part outside of any macro. Raise EvaluationError."""

@@ -45,9 +45,13 @@ class Quantity:
     """A number of bytes, cores or pieces, compared by value regardless of the notation."""
 
     number: int
+    """Exact integer factor."""
     exponent: int
+    """Power of ten."""
     suffixes: Suffixes = Suffixes.DECIMAL
+    """Family of suffixes for printing."""
     narrow: bool = True
+    """True if the value fits 64 bits and is not finer than nano."""
 
     def compare(self, other: "Quantity") -> int:
         """Return -1, 0 or 1 when this is less than, equal to or more than the other."""

@@ -61,10 +61,14 @@ class Estimate:
     """The estimate of an expression: its cost, and the size of its value."""
 
     cost: int
+    """Maximum cost of computing the value."""
     type: t.Type
     size: Size | None = None
+    """Range of the size, if it is known."""
     entries: Entries | None = None
+    """Sizes of keys and values, for a container."""
     path: Path = ()
+    """Path of the value within the device; empty if it is not part of it."""
     number: int | None = None  # the value of a literal integer
 
     @property

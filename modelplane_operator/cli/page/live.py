@@ -54,13 +54,18 @@ class Live:
     namespace: str
     """Namespace to show; empty for the whole fleet."""
     renewed: Callable[[], HubTarget]
+    """Function that returns the hub with new credentials."""
     rows: Rows = field(default_factory=dict[str, dict[str, Any]], init=False)
     """Current rows. They are replaced, never changed."""
     connection: Connection = field(init=False)
     _known: dict[Kind, _Parsed] = field(default_factory=dict[Kind, _Parsed], init=False)
+    """Parsed objects by kind, with the manifests that they were parsed from."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Event for changes of watched objects."""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
+    """Condition that is notified when the rows were replaced."""
     _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Event for rejected credentials."""
 
     def __post_init__(self) -> None:
         watched = [Watched(of(kind), selecting=None, namespace=self.namespace) for kind in self.kinds]

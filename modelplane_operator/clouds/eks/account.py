@@ -15,9 +15,13 @@ class AccountFacts:
     """Properties of an account and a region."""
 
     zones: tuple[str, ...]
+    """Zones in which the account can have subnets."""
     principal: str
+    """ARN of the operator's role or user."""
     cards: Mapping[str, int]
+    """Number of EFA-capable network cards by instance type."""
     offered: Mapping[str, tuple[str, ...]]
+    """Zones that offer each instance type."""
 
 
 async def principal(session: Session) -> str:

@@ -29,7 +29,9 @@ class Request:
     """A request to a service of AWS."""
 
     service: str
+    """Name of the service in the SDK."""
     operation: str
+    """Name of the operation in the SDK."""
     parameters: Parameters
 
 
@@ -42,7 +44,9 @@ class Row:
     """The operations that create and delete a kind of resource."""
 
     create: str
+    """Operation that creates the resource; empty if there is none, or if it depends on the parameters."""
     delete: str
+    """Operation that deletes the resource; empty if it depends on the id."""
     answer: tuple[str, ...] = ()
     """Path of the id in the response."""
     tagged: Tagging = ""

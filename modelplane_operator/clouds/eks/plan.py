@@ -37,7 +37,9 @@ class AwsFacts:
     """Properties of the account and the region, as AWS reports them."""
 
     zones: tuple[str, ...]
+    """Zones in which the account can have subnets."""
     principal: str
+    """ARN of the operator's role or user."""
     cards: Mapping[str, int]
     """Number of EFA-capable network cards by instance type; types that do not exist are missing."""
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])

@@ -34,11 +34,15 @@ class Credentials:
     """An identity on AWS. Without a key and a role, the identity of the operator's pod or machine."""
 
     key: str = field(default="", repr=False)
+    """Access key id."""
     secret: str = field(default="", repr=False)
+    """Secret access key."""
     token: str = field(default="", repr=False)
+    """Session token of temporary keys."""
     role: str = ""
     """ARN of a role to assume."""
     external_id: str = field(default="", repr=False)
+    """External id for assuming the role."""
 
 
 def read_credentials(text: str) -> Credentials:

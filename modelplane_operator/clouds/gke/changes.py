@@ -49,6 +49,7 @@ class Gke:
     """A call to GKE, by its name in the SDK's client."""
 
     operation: str
+    """Name of the method in the SDK's client."""
     request: Mapping[str, Any]
 
 
@@ -57,10 +58,13 @@ class Http:
     """A call to another service."""
 
     method: str
+    """HTTP method."""
     service: str
+    """Name of the service in `session.HOSTS`."""
     path: str
     """Path within the project."""
     body: Mapping[str, Any] | None = None
+    """JSON body; None for requests without one."""
 
 
 Request = Gke | Http

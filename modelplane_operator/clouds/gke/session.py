@@ -50,6 +50,7 @@ class Credentials:
     """An identity on Google Cloud: a credentials file, or without one the identity of the operator's pod."""
 
     text: str = field(default="", repr=False)
+    """Content of the file; empty for the pod's identity."""
 
     @property
     def said(self) -> Mapping[str, Any]:

@@ -19,11 +19,15 @@ class _SimpleList:
 
     kind: str
     operation: str
+    """Operation that lists the kind."""
     items: str
+    """Key of the items in the response."""
     id: str
+    """Key of the id in an item."""
     states: Mapping[str, State | None] | None = None
     """State by the field `State`; None if the resource is deleted and only listed for a while longer."""
     live: tuple[str, ...] = ()
+    """Keys of the parameters that can be compared."""
 
     async def __call__(self, look: Look) -> list[Found]:
         return [

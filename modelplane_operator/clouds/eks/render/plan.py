@@ -57,9 +57,12 @@ class Subnets:
     """The subnets of one zone."""
 
     number: int
+    """Index of the zone, part of the keys of its resources."""
     zone: str
     public: str
+    """Address range of the public subnet."""
     private: str
+    """Address range of the private subnet."""
 
 
 @dataclass(frozen=True, slots=True)
