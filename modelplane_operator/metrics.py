@@ -142,14 +142,12 @@ class State(Collector):
     def _collect_queues(self) -> Iterator[Metric]:
         """Yield the gauges of the queues, by kind."""
         now = self._operator.loop_probe.now()
-        depth = _gauge_family("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
-        oldest = _gauge_family(
-            "modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind"
-        )
-        keys = _gauge_family("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
-        running = _gauge_family("modelplane_reconciles_running", "Reconciles under way.", "kind")
-        longest = _gauge_family("modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind")
-        quarantined = _gauge_family(
+        depth = _by("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
+        oldest = _by("modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind")
+        keys = _by("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
+        running = _by("modelplane_reconciles_running", "Reconciles under way.", "kind")
+        longest = _by("modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind")
+        quarantined = _by(
             "modelplane_quarantined", "Objects left alone since the process died twice over them.", "kind"
         )
         for runner in self._operator.runners:
@@ -168,17 +166,13 @@ class State(Collector):
         yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
         if health.latency is not None:
             yield _gauge("modelplane_hub_round_trip_seconds", "Shortest time of its last answers.", health.latency)
-        age = _gauge_family(
-            "modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource"
-        )
-        objects = _gauge_family("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
+        age = _by("modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource")
+        objects = _by("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
         for informer in self._operator.hub.informers:
             objects.add_metric((str(informer.type),), informer.count)
             if informer.heard is not None:
                 age.add_metric((str(informer.type),), now - informer.heard)
-        failing = _gauge_family(
-            "modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource"
-        )
+        failing = _by("modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource")
         for watch in self._operator.hub.watches:
             failing.add_metric((str(watch.informer.type),), watch.failing_for(now))
         yield from (age, objects, failing, self._collect_failures())
@@ -205,23 +199,17 @@ class State(Collector):
 
     def _collect_clusters(self) -> Iterator[Metric]:
         """Yield the gauges of each workload cluster."""
-        answers = _gauge_family("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
+        answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
         yield self._add_clusters(answers, lambda cluster, _: cluster.health.answers)
-        verified = _gauge_family(
-            "modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster"
-        )
+        verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
         yield self._add_clusters(verified, lambda cluster, _: not cluster.unverified)
-        misbehaves = _gauge_family(
-            "modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster"
-        )
+        misbehaves = _by("modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster")
         yield self._add_clusters(misbehaves, lambda cluster, _: isinstance(cluster.health.error, Misbehaving))
-        trip = _gauge_family("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
+        trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
         yield self._add_clusters(trip, lambda cluster, _: cluster.health.latency)
-        contact = _gauge_family("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
+        contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
         yield self._add_clusters(contact, _contact_age)
-        age = _gauge_family(
-            "modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster"
-        )
+        age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
         yield self._add_clusters(age, _watch_age)
 
     def _add_clusters(
@@ -251,5 +239,5 @@ def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, meaning, value=value)
 
 
-def _gauge_family(name: str, meaning: str, label: str) -> GaugeMetricFamily:
+def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, meaning, labels=(label,))
