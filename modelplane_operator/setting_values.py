@@ -127,16 +127,16 @@ def authorities(text: str) -> Path:
 def places(text: str) -> tuple[str, ...]:
     """Parse names, `.suffixes` and networks, separated by commas."""
     places = tuple(entry.strip().lower() for entry in text.split(",") if entry.strip())
-    for place in places:
-        if ":" in place or "/" in place:
-            ip_network(place)
+    for item in places:
+        if ":" in item or "/" in item:
+            ip_network(item)
     return places
 
 
 def outside(text: str) -> tuple[str, ...]:
     """Parse the same, without places on the gateway's own machine, which no endpoint may lead to."""
     allowed = places(text)
-    if invalid := [place for place in allowed if is_own(place)]:
+    if invalid := [item for item in allowed if is_own(item)]:
         raise ValueError(f"{invalid[0]} is on the gateway's own machine, where no endpoint may lead")
     return allowed
 

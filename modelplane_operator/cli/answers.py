@@ -125,7 +125,7 @@ def plan(
 
 def _fetch_plan(
     target: HubTarget,
-    where: Key,
+    key: Key,
     file: Path | None,
     documents: Sequence[dict[str, Any]],
     replicas: int | None,
@@ -135,9 +135,9 @@ def _fetch_plan(
     """Query the operator for the outcomes of a change. If it does not respond, compute them here."""
     match documents:
         case () if replicas is not None:
-            response = answered(target, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
+            response = answered(target, key.namespace, ask="Plan", modelDeployment=key.name, replicas=replicas)
         case ():
-            response = answered(target, where.namespace, ask="Plan", without=without_, drain=drain)
+            response = answered(target, key.namespace, ask="Plan", without=without_, drain=drain)
         case [{"kind": "ModelDeployment", "metadata": {"namespace": str(namespace)}} as only]:
             response = answered(target, namespace, ask="Plan", manifest=json.dumps(only, default=str))
         case [{"metadata": {"namespace": namespace}}, *_]:  # they depend on each other
@@ -150,8 +150,8 @@ def _fetch_plan(
     from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
     if without_ or drain:
-        return reading.moved(target, where.namespace, without_, drain)
-    return reading.planned(target, reading.parsed(file, documents) if file else (), where, replicas)
+        return reading.moved(target, key.namespace, without_, drain)
+    return reading.planned(target, reading.parsed(file, documents) if file else (), key, replicas)
 
 
 def _read_documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:

@@ -253,7 +253,7 @@ def logs(
 
 
 async def _print_logs(
-    hub_: Kube, replica: ModelReplica, engine: str | None, output: LogFormat, *, prefix: bool, **how: Any
+    hub_: Kube, replica: ModelReplica, engine: str | None, output: LogFormat, *, prefix: bool, **log_options: Any
 ) -> None:
     """Print the logs of a replica's pods. If there are several pods, each line begins with the pod's name."""
     async with reached(hub_, replica.spec.cluster_name) as cluster:
@@ -267,7 +267,7 @@ async def _print_logs(
 
         async def one_pod(pod: PodState) -> None:
             """Print the lines of one pod's log."""
-            async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **how)) as lines:
+            async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **log_options)) as lines:
                 async for line in lines:
                     content = bytes(line).decode(errors="replace")
                     if (

@@ -410,7 +410,7 @@ class _Decider:
             worked=worked or None,
         )
 
-    # When ----------------------------------------------------------------------------------------------------------
+    # Timing ----------------------------------------------------------------------------------------------------------
 
     def _seconds_until_poll(self, record: CloudResource) -> float:
         """Return the seconds until the next look at a resource: often while it is new, rarely when it is Ready."""

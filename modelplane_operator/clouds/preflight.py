@@ -93,10 +93,10 @@ def _check_quotas(
     needs: Iterable[QuotaRequirement], quotas: Mapping[str, Quota], raised: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the quotas that are too small for the first nodes, and those too small for the maximum sizes."""
-    first, most = dict[str, float](), dict[str, float]()
+    first, maximum = dict[str, float](), dict[str, float]()
     for need in needs:
         first[need.quota] = first.get(need.quota, 0.0) + need.first
-        most[need.quota] = most.get(need.quota, 0.0) + need.most
+        maximum[need.quota] = maximum.get(need.quota, 0.0) + need.most
     short, tight = list[str](), list[str]()
     for code in sorted(first.keys() & quotas.keys()):
         quota = quotas[code]
@@ -106,8 +106,8 @@ def _check_quotas(
         usage = f"{available:g} of {quota.limit:g} are left of quota {quota.name}"
         if first[code] > available:
             short.append(f"{usage}, and {first[code]:g} are needed: {raised}")
-        elif most[code] > available:
-            tight.append(f"{usage}, and pools may grow to {most[code]:g}: {raised}")
+        elif maximum[code] > available:
+            tight.append(f"{usage}, and pools may grow to {maximum[code]:g}: {raised}")
     return tuple(short), tuple(tight)
 
 

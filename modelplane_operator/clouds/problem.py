@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class CannotMake(Exception):  # noqa: N818 - a finding is named for what was found
+class CannotMake(Exception):  # noqa: N818 - named after the problem, not as an error
     """The spec asks for something that the cloud cannot provide. The message says what to change."""

@@ -150,4 +150,4 @@ def _parser() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # transfers that go on are for the next process to end
+    os._exit(code)  # do not wait for running transfers; the next process continues them

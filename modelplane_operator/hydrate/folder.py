@@ -107,13 +107,13 @@ class Folder:
                     remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
                     remove(entry.name, dir_fd=folder)
         above = Folder(self.root, self.inside[:-1])
-        with suppress(OSError), above._parent(".") as (here, _):
-            os.rmdir(self.inside[-1], dir_fd=here)
+        with suppress(OSError), above._parent(".") as (parent, _):
+            os.rmdir(self.inside[-1], dir_fd=parent)
 
     def _walk(self, *, hidden: bool = True) -> Iterator[tuple[int, str, os.DirEntry[str]]]:
         """Yield all entries below, each with its folder's descriptor and its path. A folder comes after its content."""
-        with self._parent(".") as (here, _):
-            yield from _walk_entries(here, hidden=hidden)
+        with self._parent(".") as (descriptor, _):
+            yield from _walk_entries(descriptor, hidden=hidden)
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:

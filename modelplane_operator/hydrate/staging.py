@@ -232,7 +232,7 @@ class Staging:
 
 def check_listing(listing: FileListing) -> None:
     """Raise PermanentError unless all paths lie within the volume, and each is listed once."""
-    paths = dict[str, bool]()  # whether it is a file, and no folder
+    paths = dict[str, bool]()  # True for a file, False for a folder
     for file in listing.files:
         quoted, parts = (
             repr(file.path[:100]),

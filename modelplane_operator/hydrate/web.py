@@ -63,8 +63,8 @@ class _OutsideBackend(httpcore.SyncBackend):
 
     def connect_tcp(self, host: str, *told: Any, **more: Any) -> httpcore.NetworkStream:
         """Connect to the first checked address that accepts."""
-        *others, last = check_host(host)
-        for address in others:
+        *alternatives, last = check_host(host)
+        for address in alternatives:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return super().connect_tcp(address, *told, **more)
         return super().connect_tcp(last, *told, **more)

@@ -46,7 +46,7 @@ def fill(
     infos = dict(settled.infos)
     infos |= {name: info for name in distances.keys() - infos.keys() if (info := fleet.info(name)) is not None}
     loads = Counter(replica.cluster for replica in settled.staying)
-    taken = _used_indices(namesakes)
+    used_indices = _used_indices(namesakes)
     apart = frozenset(loads) | (distances.keys() & infos.keys())
     answers = {name: answer(requirement, infos[name]) for name in apart}
     queue = [
@@ -66,10 +66,10 @@ def fill(
         answers[name] = result = answer(requirement, info)
         if not isinstance(result, Fit):
             continue
-        index = next(number for number in count() if number not in taken[name])
+        index = next(number for number in count() if number not in used_indices[name])
         placement = Placement(name, index, placed(requirement.engines, result.chosen, info))
         placements.append(placement)
-        taken[name].add(index)
+        used_indices[name].add(index)
         loads[name] += 1
         infos[name] = info.charged(charges(placement.engines))
         answers[name] = result = answer(requirement, infos[name])
@@ -89,10 +89,10 @@ def _has_weights(row: tuple[int, int, float, str]) -> bool:
 
 def _used_indices(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:
     """Return the indices in use, by cluster. Terminating replicas count, since their names are not free yet."""
-    taken = defaultdict[str, set[int]](set)
+    indices = defaultdict[str, set[int]](set)
     for replica in namesakes:
-        taken[replica.cluster].add(replica.index)
-    return taken
+        indices[replica.cluster].add(replica.index)
+    return indices
 
 
 def _reason(result: Answer) -> Reason:

@@ -64,9 +64,9 @@ class _CachedResult:
         if info.cluster is not self.info.cluster:
             return False
         if isinstance(self.hosting, Hosts):
-            now, then = info.free, self.info.free
+            free_now, free_then = info.free, self.info.free
             for pool in self.hosting.pools:  # a loop for speed: this runs more often than anything else
-                if now[pool] != then[pool]:
+                if free_now[pool] != free_then[pool]:
                     return False
         return True
 

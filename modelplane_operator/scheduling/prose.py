@@ -80,7 +80,7 @@ def where(decision: Decision) -> str:
     places = Counter(
         f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}" for placement in decision.placements
     )
-    return listed((f"{place} ({count})" if count > 1 else place for place, count in places.items()), _PLACES)
+    return listed((f"{location} ({count})" if count > 1 else location for location, count in places.items()), _PLACES)
 
 
 def problem(found: Problem) -> str:
@@ -172,8 +172,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {counted(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Scattered(engine, pool, needs, fabric, nodes):
-            most = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
-            return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {most}"
+            largest = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
+            return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {largest}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
             pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])

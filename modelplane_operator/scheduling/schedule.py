@@ -138,13 +138,13 @@ def to_move(
 
     Replicas that only have an outdated shape come last: a drain of a cluster does not wait for them.
     """
-    overdue = {replica.key: why for replica, why in given_up}
+    overdue = {replica.key: reason_of for replica, reason_of in given_up}
     outdated = {reserved.replica.key: reserved.why for reserved in settled.held if reserved.why}
 
-    def why(replica: Replica) -> Moving | None:
+    def reason_of(replica: Replica) -> Moving | None:
         return _drain_reason(request, infos[replica.cluster]) or overdue.get(replica.key) or outdated.get(replica.key)
 
-    movable = [(replica, reason) for replica in staying if (reason := why(replica)) is not None]
+    movable = [(replica, reason) for replica in staying if (reason := reason_of(replica)) is not None]
     movable.sort(key=lambda row: isinstance(row[1], Outdated))
     return {replica.key: (replica, reason) for replica, reason in movable}
 

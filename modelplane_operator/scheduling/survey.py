@@ -195,7 +195,7 @@ def _shortage(engine: EngineRequirement, options: Sequence[Option], info: Cluste
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:
     """Choose a pool for each engine, or return None."""
-    if len(options) == 1:  # nearly always: nothing to weigh up
+    if len(options) == 1:  # the usual case: no combination to search
         for option in options[0]:
             if option.nodes <= free[option.pool]:
                 return (option,)

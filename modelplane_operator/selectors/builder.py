@@ -50,7 +50,7 @@ def _depth_above(at: int, *nodes: Expr) -> int:
     return depth
 
 
-class _Place(TypedDict):
+class _Position(TypedDict):
     """The fields that every node has."""
 
     at: int
@@ -168,10 +168,10 @@ class Builder(lark.Transformer[Any, Any]):
         args = next((part.nodes for part in parts if isinstance(part, _Args)), ())
         at: int = name.start_pos
         depth = _depth_above(at, target, *args)
-        place: _Place = {"at": at, "start": target.start, "end": parts[-1].end_pos, "depth": depth}
+        position: _Position = {"at": at, "start": target.start, "end": parts[-1].end_pos, "depth": depth}
         expand = _MACROS.get((str(name), len(args)))
-        expanded = expand(target, args, place) if expand is not None else None
-        return expanded or Call(str(name), target, args, **place)
+        expanded = expand(target, args, position) if expand is not None else None
+        return expanded or Call(str(name), target, args, **position)
 
     def member_index(self, parts: list[_Part]) -> Expr:
         """Build an index access."""
@@ -276,10 +276,10 @@ def _build_has(node: Expr, start: int, end: int) -> Expr:
 
 # --- macros: method calls that bind a variable ---
 
-_Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Place], Expr | None]
+_Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Position], Expr | None]
 
 
-def _variable(node: Expr) -> str:
+def _variable_name(node: Expr) -> str:
     """Return the name of a variable. Raise CompileError for another expression."""
     if not isinstance(node, Ident):
         raise CompileError("this must be the name of a variable", node.start)
@@ -291,26 +291,26 @@ def _fold_macro(fold: Fold, variables: int = 1, *, filtered: bool = False, keep:
     body.
     """
 
-    def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
+    def expand(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr:
         """Expand the macro. Raise CompileError for a duplicate variable."""
-        names = tuple(_variable(arg) for arg in args[:variables])
+        names = tuple(_variable_name(arg) for arg in args[:variables])
         if len(set(names)) < len(names):
             raise CompileError(f"the variable {names[0]} is named twice", args[1].start)
         condition = args[variables] if filtered or keep else None
-        return Comprehension(fold, target, names, condition, args[0] if keep else args[-1], **place)
+        return Comprehension(fold, target, names, condition, args[0] if keep else args[-1], **position)
 
     return expand
 
 
-def _bind(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr | None:
+def _expand_bind(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr | None:
     if not (isinstance(target, Ident) and target.name == "cel"):
         return None
-    return Bind(_variable(args[0]), args[1], args[2], **place)
+    return Bind(_variable_name(args[0]), args[1], args[2], **position)
 
 
-def _opt_map(name: str) -> _Macro:
-    def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
-        return Bind(_variable(args[0]), target, args[1], name, **place)
+def _opt_map_macro(name: str) -> _Macro:
+    def expand(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr:
+        return Bind(_variable_name(args[0]), target, args[1], name, **position)
 
     return expand
 
@@ -333,7 +333,7 @@ _MACROS: dict[tuple[str, int], _Macro] = {
     ("transformMapEntry", 3): _fold_macro(Fold.MAP_ENTRIES, 2),
     ("transformMapEntry", 4): _fold_macro(Fold.MAP_ENTRIES, 2, filtered=True),
     ("sortBy", 2): _fold_macro(Fold.SORT_BY),
-    ("bind", 3): _bind,
-    ("optMap", 2): _opt_map("optMap"),
-    ("optFlatMap", 2): _opt_map("optFlatMap"),
+    ("bind", 3): _expand_bind,
+    ("optMap", 2): _opt_map_macro("optMap"),
+    ("optFlatMap", 2): _opt_map_macro("optFlatMap"),
 }

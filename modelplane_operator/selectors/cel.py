@@ -97,7 +97,7 @@ def _checked(text: str) -> _Checked:
     return result
 
 
-def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel.compile` reads well)
+def compile(text: str) -> Selector:  # noqa: A001  (shadows the builtin on purpose: `cel.compile` reads well)
     """Check a selector. Raise SelectorError if it is invalid. Recent results are cached."""
     _checked(text)
     return Selector(text)
@@ -149,7 +149,7 @@ def evaluate(selector: Selector, device: Device) -> Evaluation:
         )
     except OutOfBudget as error:
         return Evaluation(matched=False, reason=str(error), steps=BUDGET)
-    except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
+    except Exception as error:  # noqa: BLE001  (a bug; one selector must not stop the scheduler)
         return Evaluation(matched=False, reason=f"internal error: {error!r}", steps=BUDGET)
 
 

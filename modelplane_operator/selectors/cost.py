@@ -67,23 +67,23 @@ class _Estimator:
                 variable = self.scope.get(name)
                 return replace(variable, cost=1) if variable is not None else Estimate(1, type_, path=(name,))
             case Select():
-                return self._select(node, type_)
+                return self._estimate_select(node, type_)
             case Call():
-                return self._call(node, type_)
+                return self._estimate_call(node, type_)
             case Logic():
                 return Estimate(capped(sum(self.visit(term).cost for term in node.terms)), type_)
             case ListOf():
-                return self._list(node, type_)
+                return self._estimate_list(node, type_)
             case MapOf():
-                return self._map(node, type_)
+                return self._estimate_map(node, type_)
             case Comprehension():
-                return self._comprehension(node, type_)
+                return self._estimate_comprehension(node, type_)
             case Bind():
-                return self._bind(node, type_)
+                return self._estimate_bind(node, type_)
             case _:
                 assert_never(node)
 
-    def _select(self, node: Select, type_: t.Type) -> Estimate:
+    def _estimate_select(self, node: Select, type_: t.Type) -> Estimate:
         """Estimate a field access. Fields of dynamic values are free, as in the API server."""
         operand = self.visit(node.operand)
         if node.tested:
@@ -94,19 +94,19 @@ class _Estimator:
         path = (*operand.path, node.field) if operand.path else ()
         return Estimate(capped(operand.cost + (not free)), type_, path=path)
 
-    def _list(self, node: ListOf, type_: t.Type) -> Estimate:
+    def _estimate_list(self, node: ListOf, type_: t.Type) -> Estimate:
         elements = [self.visit(element) for element in node.elements]
         size = Size(len(elements), len(elements))
         entries = Entries(Size(1, 1), union([element.bound for element in elements]))
         return Estimate(capped(MAKE_LIST + sum(e.cost for e in elements)), type_, size, entries)
 
-    def _map(self, node: MapOf, type_: t.Type) -> Estimate:
+    def _estimate_map(self, node: MapOf, type_: t.Type) -> Estimate:
         keys, values = [self.visit(key) for key in node.keys], [self.visit(value) for value in node.values]
         entries = Entries(union([k.bound for k in keys]), union([v.bound for v in values]))
         cost = MAKE_MAP + sum(e.cost for e in (*keys, *values))
         return Estimate(capped(cost), type_, Size(len(keys), len(keys)), entries)
 
-    def _call(self, node: Call, type_: t.Type) -> Estimate:
+    def _estimate_call(self, node: Call, type_: t.Type) -> Estimate:
         """Estimate a call: the most expensive overload, plus the operands."""
         overloads = self.program.overloads_of(node)
         name, method = overloads[0].name, overloads[0].method
@@ -124,17 +124,19 @@ class _Estimator:
         cost = capped(own_cost + sum(operand.cost for operand in operands))
         return replace(result, cost=cost, type=type_, size=union(sizes) if sizes else None)
 
-    def _comprehension(self, node: Comprehension, type_: t.Type) -> Estimate:
+    def _estimate_comprehension(self, node: Comprehension, type_: t.Type) -> Estimate:
         """Estimate a macro: the body and the filter once per element, plus the macro's own cost."""
         items = self.visit(node.range)
         outer = dict(self.scope)
-        self.scope.update(zip(node.variables, self._elements(items, two=len(node.variables) > 1), strict=True))
+        self.scope.update(
+            zip(node.variables, self._estimate_variables(items, two=len(node.variables) > 1), strict=True)
+        )
         condition = self.visit(node.filter).cost if node.filter is not None else 0
         body = self.visit(node.body)
         self.scope = outer
         count = items.bound
-        start, each, end = _FOLDS[node.fold]
-        cost = capped(items.cost + start + count.most * capped(condition + body.cost + each) + end)
+        start, per_element, end = _FOLDS[node.fold]
+        cost = capped(items.cost + start + count.most * capped(condition + body.cost + per_element) + end)
         entries = Entries(Size(1, 1), Size(0, 0) | body.bound) if node.fold is Fold.LIST else None
         creates_container = node.fold not in (Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE)
         size = count if creates_container else Size(1, 1)
@@ -145,7 +147,7 @@ class _Estimator:
             entries = None
         return Estimate(cost, type_, size, entries)
 
-    def _elements(self, items: Estimate, *, two: bool) -> list[Estimate]:
+    def _estimate_variables(self, items: Estimate, *, two: bool) -> list[Estimate]:
         """Return the estimates of a macro's variables."""
         entries, is_list = items.entries, items.type.name == "list"
         types = list(items.type.parameters) or [t.DYN]
@@ -157,7 +159,7 @@ class _Estimator:
                          path=(*items.path, EACH_VALUE) if items.path else ())  # fmt: skip
         return [key, value] if two else [value] if is_list else [key]
 
-    def _bind(self, node: Bind, type_: t.Type) -> Estimate:
+    def _estimate_bind(self, node: Bind, type_: t.Type) -> Estimate:
         """Estimate cel.bind, optMap or optFlatMap."""
         value = self.visit(node.value)
         outer = dict(self.scope)

@@ -40,8 +40,8 @@ def missing_entry(node: Expr) -> str:
     path = path_of(node)
     if path is None:
         return f"there is no {node.field}" if isinstance(node, Select) else "there is no such key"
-    what, domain, identifier = path
-    return f"the device has no {'attribute' if what == 'attributes' else what} {domain}/{identifier}"
+    section, domain, identifier = path
+    return f"the device has no {'attribute' if section == 'attributes' else section} {domain}/{identifier}"
 
 
 def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool) -> CompileError:

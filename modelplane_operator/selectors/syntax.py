@@ -113,8 +113,8 @@ _INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", "and": "wr
 
 def _explain_character(text: str, at: int) -> CompileError:
     character = text[at]
-    what = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
-    return CompileError(what, at, _INSTEAD.get(character, ""))
+    subject = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
+    return CompileError(subject, at, _INSTEAD.get(character, ""))
 
 
 def _find_unclosed(text: str) -> int | None:

@@ -129,13 +129,13 @@ def _bind_parameter(bindings: dict[Type, Type], type_: Type, variable: Type) -> 
     return True
 
 
-def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
+def _occurs(bindings: Bindings, variable: Type, type_: Type) -> bool:
     """True if the type parameter is part of the type, so that binding it would be circular."""
-    if variable == within:
+    if variable == type_:
         return True
-    if within.is_parameter:
-        return within in bindings and _occurs(bindings, variable, bindings[within])
-    return any(_occurs(bindings, variable, p) for p in within.parameters)
+    if type_.is_parameter:
+        return type_ in bindings and _occurs(bindings, variable, bindings[type_])
+    return any(_occurs(bindings, variable, p) for p in type_.parameters)
 
 
 def _is_more_general(first: Type, second: Type) -> bool:

@@ -89,10 +89,10 @@ def _preflight(observed: Observed) -> PreflightResult | None:
 
 def _quota_requirements(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]:
     """Yield the quotas that a pool uses, at first and at its maximum size."""
-    first = first_nodes(pool) * (len(pool.zones) or ZONES)
+    first_count = first_nodes(pool) * (len(pool.zones) or ZONES)
 
-    def requirement(quota: str, each: int) -> QuotaRequirement:
-        return QuotaRequirement(quota, each * first, each * max(pool.max_node_count, first))
+    def requirement(quota: str, amount: int) -> QuotaRequirement:
+        return QuotaRequirement(quota, amount * first_count, amount * max(pool.max_node_count, first_count))
 
     yield requirement(quotas.ADDRESSES, 1)
     if quotas.counts_disk(pool.machine_type):

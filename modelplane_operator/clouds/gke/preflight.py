@@ -59,9 +59,9 @@ async def offered(
     )
 
 
-async def _read_versions(session: Session, where: Where) -> frozenset[str]:
+async def _read_versions(session: Session, location: Where) -> frozenset[str]:
     """Return the versions of the release channel, or all versions if GKE does not report the channel."""
-    config = await session.gke("get_server_config", name=where.parent)
+    config = await session.gke("get_server_config", name=location.parent)
     channel_versions = [
         entry.valid_versions for entry in config.channels if getattr(entry.channel, "name", "") == CHANNEL
     ]

@@ -58,7 +58,7 @@ def _health(item: Item) -> str:
 
 
 async def _describe_all(
-    snapshot: Look, each: Iterable[str], operation: str, argument: str, field: str
+    snapshot: Look, item_names: Iterable[str], operation: str, argument: str, field: str
 ) -> list[tuple[str, Item]]:
     """Describe each of the named items in parallel, without the ones that were deleted in the meantime."""
 
@@ -67,7 +67,7 @@ async def _describe_all(
         answer = await snapshot.one("eks", operation, clusterName=snapshot.name, **{argument: name})
         return name, answer[field] if answer else None
 
-    return [(name, item) for name, item in await asyncio.gather(*map(describe, each)) if item is not None]
+    return [(name, item) for name, item in await asyncio.gather(*map(describe, item_names)) if item is not None]
 
 
 async def _list_groups(snapshot: Look) -> list[Found]:

@@ -19,17 +19,24 @@ from modelplane_operator.clouds.resources import Ref, Wanted
 
 _NFS = 2049
 POLICIES: Final = "enableNetworkPolicy"
-_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
+_ADDONS_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
 """Addons whose pods need nodes; without nodes they would be degraded."""
 
 
 def resources(cluster: EKSCluster, facts: Facts) -> tuple[Wanted, ...]:
     """Return all resources of a cluster, each after the ones that it needs. Raise CannotMake."""
     plan = blueprint(cluster, facts)
-    return (*network(plan), *identity(plan), *_control_plane(plan), *efa(plan), *nodes(plan), *_files(plan))
+    return (
+        *network(plan),
+        *identity(plan),
+        *_render_control_plane(plan),
+        *efa(plan),
+        *nodes(plan),
+        *_render_storage(plan),
+    )
 
 
-def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
+def _render_control_plane(plan: Blueprint) -> Iterator[Wanted]:
     """Yield the cluster, the operator's access to it, its addons, and the identities of pods."""
     name, partition = plan.name(), plan.facts.partition
     subnets = [Ref(f"{side}subnet-{subnet.number}") for side in ("", "private-") for subnet in plan.subnets]
@@ -61,9 +68,9 @@ def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
     yield Wanted(entry, k.ACCESS_ENTRY, entry_parameters, needs=("cluster",))
     association = {**entry_parameters, "policyArn": admin, "accessScope": {"type": "cluster"}}
     yield Wanted(f"access-policy-{principal_id}", k.ACCESS_POLICY, association, needs=(entry,))
-    for key in (*BEFORE_NODES, *_AFTER_NODES):
+    for key in (*BEFORE_NODES, *_ADDONS_AFTER_NODES):
         addon = {"clusterName": name, "addonName": key.removeprefix("addon-"), "resolveConflicts": "OVERWRITE"}
-        prerequisites = (group_key("system"),) if key in _AFTER_NODES else ()
+        prerequisites = (group_key("system"),) if key in _ADDONS_AFTER_NODES else ()
         if key == CNI:
             # A change restarts its pods, which then run with their own identity.
             prerequisites, addon["configurationValues"] = (CNI_IDENTITY,), _enable_network_policies(plan.facts.cni)
@@ -71,10 +78,10 @@ def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
         yield Wanted(key, k.ADDON, addon, needs=("cluster", *prerequisites), kept=retained)
     accounts = {"cni": "aws-node", "efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
     for role, account in accounts.items():
-        said = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
+        pod_identity = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
         key = f"pod-identity-{role}"
         needs = ("cluster", *attached_to(f"role-{role}"))
-        yield Wanted(key, k.POD_IDENTITY, {**said, "roleArn": Ref(f"role-{role}", "arn")}, needs=needs)
+        yield Wanted(key, k.POD_IDENTITY, {**pod_identity, "roleArn": Ref(f"role-{role}", "arn")}, needs=needs)
 
 
 def _enable_network_policies(values: str) -> str:
@@ -89,7 +96,7 @@ def _enable_network_policies(values: str) -> str:
     return json.dumps({**settings, POLICIES: "true"})
 
 
-def _files(plan: Blueprint) -> Iterator[Wanted]:
+def _render_storage(plan: Blueprint) -> Iterator[Wanted]:
     """Yield storage that many nodes can write to. An empty file system costs next to nothing."""
     token = plan.name("efs")
     file_system = {"CreationToken": token, "ThroughputMode": "elastic", "Encrypted": True}
