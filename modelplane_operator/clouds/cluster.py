@@ -141,9 +141,7 @@ def towards(
     status = of.status(
         endpoint=_endpoint(of, seen.seen, decision.records, last),
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
-        resources=decision.records[
-            :MOST_RESOURCES
-        ],  # a cluster may leave hundreds of load balancers and volumes behind
+        resources=decision.records[:MOST_RESOURCES],  # workloads may leave hundreds of resources behind
         gone_since=since if is_deleted else None,
         conditions=tuple(
             judged(decision, of.parts, seen.now, before, seen.cluster.conditions, terminating=seen.terminating)

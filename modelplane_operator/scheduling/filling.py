@@ -39,7 +39,7 @@ def fill(
     """Find places for up to `wanted` replicas.
 
     Clusters with the weights come first, then clusters that will get them, then all others; within each, clusters with
-    fewer of the deployment's replicas. The survey lists the clusters without any replicas of the deployment in order.
+    fewer of the deployment's replicas. The survey lists, in order, the clusters with neither weights nor replicas.
     The others are evaluated separately, again after each placement.
     """
     distances = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)

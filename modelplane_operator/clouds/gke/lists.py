@@ -92,26 +92,26 @@ async def services(look: Look) -> list[Found]:
 def _list_compute(kind: str, key: str) -> Lister:
     """Return a lister of a kind of Compute Engine that a cluster has one of."""
 
-    async def list_resource(snapshot: Look) -> list[Found]:
+    async def list_resource(context: Look) -> list[Found]:
         """Find the resource by its unique name, and its state by its operations: an accepted call can fail later."""
-        path = snapshot.where.collection(kind)
-        item = await snapshot.one("compute", f"{path}/{snapshot.network}")
+        path = context.where.collection(kind)
+        item = await context.one("compute", f"{path}/{context.network}")
         scope = path.rpartition("/")[0]
-        query = {"filter": f"targetLink eq .*/{path}/{snapshot.network}"}
-        operations = await snapshot.session.pages("compute", f"{scope}/operations", "items", query)
+        query = {"filter": f"targetLink eq .*/{path}/{context.network}"}
+        operations = await context.session.pages("compute", f"{scope}/operations", "items", query)
         own = [
             operation
             for operation in operations
-            if str(operation.get("targetLink", "")).endswith(f"/{path}/{snapshot.network}")
+            if str(operation.get("targetLink", "")).endswith(f"/{path}/{context.network}")
         ]
         last = max(own, key=lambda operation: str(operation.get("insertTime", "")), default=None)
         if item is None:
-            return _find_pending(snapshot, kind, key, last)
+            return _find_pending(context, kind, key, last)
         tags = described_as(item.get("description", ""))
         state, message = _state_of(last)
         outputs = {"selfLink": str(item.get("selfLink", ""))}
         name, owner = tags.get(RESOURCE, key), tags.get(UID, "")
-        return [Found(name, kind, snapshot.network, state, owner, outputs, message=message)]
+        return [Found(name, kind, context.network, state, owner, outputs, message=message)]
 
     return list_resource
 
@@ -126,15 +126,15 @@ def _state_of(operation: Item | None) -> tuple[State, str]:
     return "Ready", str(of_operation("", operation["error"])).removeprefix(": ") if operation.get("error") else ""
 
 
-def _find_pending(snapshot: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
+def _find_pending(context: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
     """Return a resource that does not exist yet: its creation is running, or has failed recently."""
     if operation is None or operation.get("operationType") != "insert":
         return []
     if operation.get("status") != "DONE":
-        return [Found(key, kind, snapshot.network, "Creating", snapshot.owner.uid)]
-    if not operation.get("error") or snapshot.now - datetime.fromisoformat(operation["endTime"]) > TOLD:
+        return [Found(key, kind, context.network, "Creating", context.owner.uid)]
+    if not operation.get("error") or context.now - datetime.fromisoformat(operation["endTime"]) > TOLD:
         return []
-    return [Found(key, kind, snapshot.network, "Failed", snapshot.owner.uid, message=_state_of(operation)[1])]
+    return [Found(key, kind, context.network, "Failed", context.owner.uid, message=_state_of(operation)[1])]
 
 
 _CLUSTER_STATES: Final[Mapping[str, State]] = {
@@ -184,7 +184,7 @@ def _policy_warning(item: Any) -> str:
     )
 
 
-def _to_pool(snapshot: Look, item: Any, owner: str, failures: Mapping[str, str]) -> Found:
+def _to_pool(context: Look, item: Any, owner: str, failures: Mapping[str, str]) -> Found:
     """Return a node pool with the properties that can be compared."""
     config, scaling = item.config, item.autoscaling
     pool = config.labels.get(labels.POOL, "")
@@ -208,13 +208,13 @@ def _to_pool(snapshot: Look, item: Any, owner: str, failures: Mapping[str, str])
     return Found(
         pool_key(pool) if pool else pool_key(item.name),
         k.NODE_POOL,
-        f"{snapshot.cluster}/{item.name}",
+        f"{context.cluster}/{item.name}",
         _POOL_STATES.get(_name(item.status), "Updating"),
         owner if is_own else "",
         live=live,
-        message=_problems(item) or failures.get(f"/clusters/{snapshot.cluster}/nodePools/{item.name}", ""),
+        message=_problems(item) or failures.get(f"/clusters/{context.cluster}/nodePools/{item.name}", ""),
         swept=not is_own
-        and owner == snapshot.owner.uid,  # another party's pool in this cluster is deleted together with it
+        and owner == context.owner.uid,  # another party's pool in this cluster is deleted together with it
     )
 
 
@@ -256,13 +256,13 @@ def _to_leftover(kind: str, item: Item, message: str = "") -> Found:
 _GKE_NAME = re.compile("(gke|k8s|k8s1|k8s2)-")
 
 
-async def _list_firewalls(snapshot: Look) -> list[Item]:
+async def _list_firewalls(context: Look) -> list[Item]:
     """List the firewalls in the cluster's network that GKE has created."""
-    items = await snapshot.session.pages("compute", "global/firewalls", "items")
+    items = await context.session.pages("compute", "global/firewalls", "items")
     return [
         firewall
         for firewall in items
-        if snapshot.is_within(str(firewall.get("network", ""))) and _GKE_NAME.match(str(firewall["name"]))
+        if context.is_within(str(firewall.get("network", ""))) and _GKE_NAME.match(str(firewall["name"]))
     ]
 
 
@@ -273,13 +273,13 @@ async def firewalls(look: Look) -> list[Found]:
 def _list_balancers(kind: str, collection: str) -> Lister:
     """Return a lister of a kind that load balancers consist of."""
 
-    async def list_parts(snapshot: Look) -> list[Found]:
+    async def list_parts(context: Look) -> list[Found]:
         """List parts of load balancers.
 
         Each has a firewall in the cluster's network with the same name, or with the name of its backend service.
         """
         names_of_firewalls = {
-            str(candidate["name"]).removeprefix("k8s-fw-") for candidate in await _list_firewalls(snapshot)
+            str(candidate["name"]).removeprefix("k8s-fw-") for candidate in await _list_firewalls(context)
         }
 
         def is_own(item: Item) -> bool:
@@ -288,18 +288,18 @@ def _list_balancers(kind: str, collection: str) -> Lister:
             return (
                 item["name"] in names_of_firewalls
                 or backend in names_of_firewalls
-                or _is_own_kubernetes_item(snapshot, item)
+                or _is_own_kubernetes_item(context, item)
             )
 
-        items = await snapshot.session.pages("compute", f"regions/{snapshot.where.region}/{collection}", "items")
+        items = await context.session.pages("compute", f"regions/{context.where.region}/{collection}", "items")
         return [_to_leftover(kind, candidate) for candidate in items if is_own(candidate)]
 
     return list_parts
 
 
-def _is_own_kubernetes_item(snapshot: Look, item: Item) -> bool:
+def _is_own_kubernetes_item(context: Look, item: Item) -> bool:
     """True if Kubernetes created the item in the cluster's network."""
-    return "kubernetes.io/" in str(item.get("description", "")) and snapshot.is_within(str(item.get("network", "")))
+    return "kubernetes.io/" in str(item.get("description", "")) and context.is_within(str(item.get("network", "")))
 
 
 async def endpoint_groups(look: Look) -> list[Found]:

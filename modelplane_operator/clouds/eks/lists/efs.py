@@ -33,20 +33,20 @@ async def files(look: Look) -> list[Found]:
     return resources
 
 
-async def _list_contents(snapshot: Look, system: Found) -> AsyncIterator[Found]:
+async def _list_contents(context: Look, system: Found) -> AsyncIterator[Found]:
     """Yield the mount targets and the access points of a file system."""
     subnets = {
         subnet_item["SubnetId"]: tags_of(subnet_item).get(RESOURCE, "")
-        for subnet_item in await snapshot.tagged("describe_subnets", "Subnets")
+        for subnet_item in await context.tagged("describe_subnets", "Subnets")
     }
-    for item in await snapshot.all("efs", "describe_mount_targets", "MountTargets", FileSystemId=system.id):
+    for item in await context.all("efs", "describe_mount_targets", "MountTargets", FileSystemId=system.id):
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         subnet: str = subnets.get(item["SubnetId"]) or item["SubnetId"]
         key = f"efs-mount-target-{subnet.rpartition('-')[2]}"
         if state is not None:
             yield Found(key, k.MOUNT_TARGET, item["MountTargetId"], state, system.owner)
-    for item in await snapshot.all("efs", "describe_access_points", "AccessPoints", FileSystemId=system.id):
+    for item in await context.all("efs", "describe_access_points", "AccessPoints", FileSystemId=system.id):
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         if state is not None:
             access_point = item["AccessPointId"]
-            yield Found(access_point, k.ACCESS_POINT, access_point, state, "", swept=system.owner == snapshot.owner.uid)
+            yield Found(access_point, k.ACCESS_POINT, access_point, state, "", swept=system.owner == context.owner.uid)

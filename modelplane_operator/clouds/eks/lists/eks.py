@@ -58,23 +58,23 @@ def _health(item: Item) -> str:
 
 
 async def _describe_all(
-    snapshot: Look, item_names: Iterable[str], operation: str, argument: str, field: str
+    context: Look, item_names: Iterable[str], operation: str, argument: str, field: str
 ) -> list[tuple[str, Item]]:
     """Describe each of the named items in parallel, without the ones that were deleted in the meantime."""
 
     async def describe(name: str) -> tuple[str, Item | None]:
         """Describe one item; None if it was deleted."""
-        answer = await snapshot.one("eks", operation, clusterName=snapshot.name, **{argument: name})
+        answer = await context.one("eks", operation, clusterName=context.name, **{argument: name})
         return name, answer[field] if answer else None
 
     return [(name, item) for name, item in await asyncio.gather(*map(describe, item_names)) if item is not None]
 
 
-async def _list_groups(snapshot: Look) -> list[Found]:
+async def _list_groups(context: Look) -> list[Found]:
     """List node groups, with the properties that can be compared."""
-    group_names = await snapshot.all("eks", "list_nodegroups", "nodegroups", clusterName=snapshot.name)
+    group_names = await context.all("eks", "list_nodegroups", "nodegroups", clusterName=context.name)
     resources: list[Found] = []
-    for name, item in await _describe_all(snapshot, group_names, "describe_nodegroup", "nodegroupName", "nodegroup"):
+    for name, item in await _describe_all(context, group_names, "describe_nodegroup", "nodegroupName", "nodegroup"):
         scaling, template = item.get("scalingConfig", {}), item.get("launchTemplate")
         live: dict[str, Any] = {
             "scaling": {"minSize": scaling.get("minSize"), "maxSize": scaling.get("maxSize")},
@@ -86,63 +86,61 @@ async def _list_groups(snapshot: Look) -> list[Found]:
             "subnets": item.get("subnets") or [],
             **({"launchTemplate": {"id": template.get("id"), "version": template.get("version")}} if template else {}),
         }
-        identifier = SEPARATOR.join((snapshot.name, name))
+        identifier = SEPARATOR.join((context.name, name))
         resources.append(
             found(item, k.NODEGROUP, identifier, _STATES[item["status"]], live=live, message=_health(item))
         )
     return resources
 
 
-async def _list_addons(snapshot: Look) -> list[Found]:
+async def _list_addons(context: Look) -> list[Found]:
     """List addons."""
-    addon_names = await snapshot.all("eks", "list_addons", "addons", clusterName=snapshot.name)
+    addon_names = await context.all("eks", "list_addons", "addons", clusterName=context.name)
     return [
         found(
             item,
             k.ADDON,
-            SEPARATOR.join((snapshot.name, name)),
+            SEPARATOR.join((context.name, name)),
             _STATES[item["status"]],
             live={"configurationValues": item.get("configurationValues") or ""},
             message=_health(item),
         )
-        for name, item in await _describe_all(snapshot, addon_names, "describe_addon", "addonName", "addon")
+        for name, item in await _describe_all(context, addon_names, "describe_addon", "addonName", "addon")
     ]
 
 
-async def _list_entries(snapshot: Look) -> list[Found]:
+async def _list_entries(context: Look) -> list[Found]:
     """List the operator's own access entries and their policies. EKS creates others for the roles of nodes."""
-    principals = await snapshot.all("eks", "list_access_entries", "accessEntries", clusterName=snapshot.name)
+    principals = await context.all("eks", "list_access_entries", "accessEntries", clusterName=context.name)
     resources: list[Found] = []
     for principal, item in await _describe_all(
-        snapshot, principals, "describe_access_entry", "principalArn", "accessEntry"
+        context, principals, "describe_access_entry", "principalArn", "accessEntry"
     ):
-        entry = found(item, k.ACCESS_ENTRY, SEPARATOR.join((snapshot.name, principal)), "Ready")
-        if entry.owner != snapshot.owner.uid:
+        entry = found(item, k.ACCESS_ENTRY, SEPARATOR.join((context.name, principal)), "Ready")
+        if entry.owner != context.owner.uid:
             continue
         resources.append(entry)
-        policies = await snapshot.all(
+        policies = await context.all(
             "eks",
             "list_associated_access_policies",
             "associatedAccessPolicies",
-            clusterName=snapshot.name,
+            clusterName=context.name,
             principalArn=principal,
         )
         for policy in policies:
-            identifier = SEPARATOR.join((snapshot.name, principal, policy["policyArn"]))
+            identifier = SEPARATOR.join((context.name, principal, policy["policyArn"]))
             resources.append(
                 Found(f"access-policy-{part_of(principal)}", k.ACCESS_POLICY, identifier, "Ready", entry.owner)
             )
     return resources
 
 
-async def _list_identities(snapshot: Look) -> list[Found]:
+async def _list_identities(context: Look) -> list[Found]:
     """List pod identity associations."""
-    associations = await snapshot.all(
-        "eks", "list_pod_identity_associations", "associations", clusterName=snapshot.name
-    )
+    associations = await context.all("eks", "list_pod_identity_associations", "associations", clusterName=context.name)
     ids = [association["associationId"] for association in associations]
-    described = await _describe_all(snapshot, ids, "describe_pod_identity_association", "associationId", "association")
-    return [found(item, k.POD_IDENTITY, SEPARATOR.join((snapshot.name, name)), "Ready") for name, item in described]
+    described = await _describe_all(context, ids, "describe_pod_identity_association", "associationId", "association")
+    return [found(item, k.POD_IDENTITY, SEPARATOR.join((context.name, name)), "Ready") for name, item in described]
 
 
 _NESTED_LISTS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (

@@ -20,10 +20,10 @@ async def roles(look: Look) -> list[Found]:
     return [existing for part in await asyncio.gather(*(_list_role(look, key) for key in ROLES)) for existing in part]
 
 
-async def _list_role(snapshot: Look, key: str) -> list[Found]:
+async def _list_role(context: Look, key: str) -> list[Found]:
     """List a role and its policies, or nothing if it does not exist."""
-    name = snapshot.named(key)
-    answer = await snapshot.one("iam", "get_role", RoleName=name)
+    name = context.named(key)
+    answer = await context.one("iam", "get_role", RoleName=name)
     if answer is None:
         return []
     item = answer["Role"]
@@ -31,14 +31,14 @@ async def _list_role(snapshot: Look, key: str) -> list[Found]:
     tags = tags_of(item)
     role = Found(key, k.ROLE, name, "Ready", tags.get(UID, ""), {"arn": item["Arn"]}, trust)
     resources = [role]
-    if role.owner != snapshot.owner.uid:
+    if role.owner != context.owner.uid:
         return resources
-    for policy_item in await snapshot.all("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name):
+    for policy_item in await context.all("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name):
         resources.append(_to_policy(role, k.ROLE_POLICY, policy_item["PolicyName"], policy_item["PolicyArn"]))
-    for policy in await snapshot.all("iam", "list_role_policies", "PolicyNames", RoleName=name):
+    for policy in await context.all("iam", "list_role_policies", "PolicyNames", RoleName=name):
         live: dict[str, Any] = {}
         if policy == AUTOSCALER:
-            document = await snapshot.session.call("iam", "get_role_policy", {"RoleName": name, "PolicyName": policy})
+            document = await context.session.call("iam", "get_role_policy", {"RoleName": name, "PolicyName": policy})
             live["PolicyDocument"] = _parse_document(document["PolicyDocument"])
         resources.append(_to_policy(role, k.INLINE_POLICY, policy, policy, live))
     return resources

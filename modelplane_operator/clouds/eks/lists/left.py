@@ -34,35 +34,35 @@ async def balancers(look: Look) -> list[Found]:
     ]
 
 
-async def _select_tagged(snapshot: Look, service: str, field: str, ids: list[str]) -> list[str]:
+async def _select_tagged(context: Look, service: str, field: str, ids: list[str]) -> list[str]:
     """Return the load balancers, by name or ARN, whose tags name the cluster."""
     selected: list[str] = []
     argument = "LoadBalancerNames" if service == "elb" else "ResourceArns"
     for start in range(0, len(ids), 20):  # the limit of the API
         query = {argument: ids[start : start + 20]}
-        answer = await snapshot.session.call(service, "describe_tags", query)
+        answer = await context.session.call(service, "describe_tags", query)
         selected += [
             description[field]
             for description in answer["TagDescriptions"]
-            if _has_cluster_tag(snapshot, tags_of(description))
+            if _has_cluster_tag(context, tags_of(description))
         ]
     return selected
 
 
-def _has_cluster_tag(snapshot: Look, tags: Mapping[str, str]) -> bool:
+def _has_cluster_tag(context: Look, tags: Mapping[str, str]) -> bool:
     """True if the tags of a controller in the cluster name it."""
-    expected = {f"kubernetes.io/cluster/{snapshot.name}": "owned", "elbv2.k8s.aws/cluster": snapshot.name}
-    expected |= {"aws:eks:cluster-name": snapshot.name, "cluster.k8s.amazonaws.com/name": snapshot.name}
+    expected = {f"kubernetes.io/cluster/{context.name}": "owned", "elbv2.k8s.aws/cluster": context.name}
+    expected |= {"aws:eks:cluster-name": context.name, "cluster.k8s.amazonaws.com/name": context.name}
     return any(tags.get(key) == value for key, value in expected.items())
 
 
-async def _list_in_vpc(snapshot: Look, operation: str, items: str, **filters: str) -> list[Item]:
+async def _list_in_vpc(context: Look, operation: str, items: str, **filters: str) -> list[Item]:
     """List resources in the cluster's VPC; none if it has no VPC."""
-    vpcs = [vpc["VpcId"] for vpc in await snapshot.tagged("describe_vpcs", "Vpcs")]
+    vpcs = [vpc["VpcId"] for vpc in await context.tagged("describe_vpcs", "Vpcs")]
     if not vpcs:
         return []
     conditions = [{"Name": name, "Values": [value]} for name, value in filters.items()]
-    return await snapshot.all("ec2", operation, items, Filters=[{"Name": "vpc-id", "Values": vpcs}, *conditions])
+    return await context.all("ec2", operation, items, Filters=[{"Name": "vpc-id", "Values": vpcs}, *conditions])
 
 
 _DESCRIPTIONS = ("aws-K8S-", "Amazon EKS ", "ELB ")
