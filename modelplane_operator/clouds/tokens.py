@@ -220,9 +220,9 @@ class Tokens:
 
     def _on_cloud_object(self, kind: ResourceType, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         """Update the source of a cluster when the cloud's object appears, changes its endpoint, or is deleted."""
-        owned = new is not None and labels_of(new).get(labels.OWNER_KIND) == "InferenceCluster"
+        has_owner = new is not None and labels_of(new).get(labels.OWNER_KIND) == "InferenceCluster"
         which = kind, key.name
-        if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not owned):
+        if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not has_owner):
             return
         if new is None or not (endpoint := section(new, "status", "endpoint")):
             source = self._sources.pop(which, None)

@@ -104,10 +104,10 @@ def _import_class(name: str) -> Any:
     return getattr(import_module(f"modelplane_operator.hydrate.{module}"), class_name)
 
 
-def _web_client(referenced: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001
+def _web_client(label: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001
     """Return an HTTP client for a source, with the name and the hint of its error messages."""
     hint = "with what authSecret names" if has_credentials else "without credentials: name some in authSecret"
-    return Web(referenced, hint, client(anywhere=anywhere))
+    return Web(label, hint, client(anywhere=anywhere))
 
 
 def _fail(path: Path, message: str, code: int) -> int:

@@ -87,7 +87,7 @@ class Decision:
     @property
     def settled(self) -> bool:
         """True if every desired replica has a place and may stay there."""
-        return not (self.missing or self.problems or self.stuck or any(reserved.why for reserved in self.held))
+        return not (self.missing or self.problems or self.stuck or any(entry.why for entry in self.held))
 
 
 def tally(counted: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> tuple[Refusal, ...]:

@@ -319,6 +319,6 @@ def _describe_counts(decision: Decision) -> str:
 
 def _describe_groups(refusals: Sequence[Refusal]) -> str:
     """Return the counts of the refusals by group."""
-    displayed = [group(refusal) for refusal in refusals[:_GROUPS]]
+    descriptions = [group(refusal) for refusal in refusals[:_GROUPS]]
     others = sum(refusal.clusters for refusal in refusals[_GROUPS:])
-    return ", ".join([*displayed, *([f"{others} for other reasons"] if others else [])])
+    return ", ".join([*descriptions, *([f"{others} for other reasons"] if others else [])])

@@ -139,7 +139,7 @@ def to_move(
     Replicas that only have an outdated shape come last: a drain of a cluster does not wait for them.
     """
     overdue = {replica.key: reason_of for replica, reason_of in given_up}
-    outdated = {reserved.replica.key: reserved.why for reserved in settled.held if reserved.why}
+    outdated = {entry.replica.key: entry.why for entry in settled.held if entry.why}
 
     def reason_of(replica: Replica) -> Moving | None:
         return _drain_reason(request, infos[replica.cluster]) or overdue.get(replica.key) or outdated.get(replica.key)

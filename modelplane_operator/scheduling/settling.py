@@ -29,13 +29,13 @@ class Settled:
 
     @property
     def staying(self) -> tuple[Replica, ...]:
-        return (*(replica for replica, _ in self.kept), *(reserved.replica for reserved in self.held))
+        return (*(replica for replica, _ in self.kept), *(entry.replica for entry in self.held))
 
     def without(self, gone: Container[Key]) -> "Settled":
         """Return the same without some replicas. Their nodes stay charged until they are gone."""
         return Settled(
             tuple(row for row in self.kept if row[0].key not in gone),
-            tuple(reserved for reserved in self.held if reserved.replica.key not in gone),
+            tuple(entry for entry in self.held if entry.replica.key not in gone),
             self.infos,
         )
 
@@ -45,12 +45,12 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
     if not request.readable:
         return Settled((), tuple(Held(replica, None) for replica in staying), infos)
     room = dict(infos)
-    retained: dict[Key, Placement] = {}
+    placements: dict[Key, Placement] = {}
 
     def keep(replica: Replica, engines: Engines) -> None:
         """Place a replica, and charge the larger of its old and new nodes per pool."""
         info = room[replica.cluster]
-        retained[replica.key] = Placement(replica.cluster, replica.index, engines)
+        placements[replica.key] = Placement(replica.cluster, replica.index, engines)
         # The replica's old pods keep their nodes until they are gone, whatever its new shape needs.
         room[replica.cluster] = info.released(replica.charges).charged(larger(replica.charges, charges(engines)))
 
@@ -71,10 +71,10 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
                 case refused:
                     still.append((replica, refused))
         if len(still) == len(waiting):
-            reserved = tuple(Held(replica, Outdated(refused)) for replica, refused in still)
+            outdated = tuple(Held(replica, Outdated(refused)) for replica, refused in still)
             return Settled(
-                tuple((replica, retained[replica.key]) for replica in staying if replica.key in retained),
-                reserved,
+                tuple((replica, placements[replica.key]) for replica in staying if replica.key in placements),
+                outdated,
                 room,
             )
         waiting = [replica for replica, _ in still]

@@ -141,9 +141,9 @@ class Live:
                 self._news.notify_all()
             await asyncio.sleep(max(SHORTEST, (SHARE - 1) * (time.monotonic() - started)))
 
-    def _rows(self, retained: Mapping[Kind, Sequence[Manifest]]) -> Rows:
+    def _rows(self, manifests: Mapping[Kind, Sequence[Manifest]]) -> Rows:
         """Compute all rows."""
-        fleet = self.snapshot(retained)
+        fleet = self.snapshot(manifests)
         return {
             "clusters": {item.name: shown(item) for item in clusters(fleet)},
             "models": {f"{item.namespace}/{item.name}": shown(item) for item in models(fleet)},

@@ -146,21 +146,21 @@ class Server:
             return await told(self._live.connection.kube, namespace, ask="Why", modelDeployment=name)
         return await asyncio.to_thread(self._explain, namespace, name, self._live.kept())
 
-    def _explain(self, namespace: str, name: str, retained: Any) -> Any:
-        fleet = self._live.snapshot(retained)
+    def _explain(self, namespace: str, name: str, manifests: Any) -> Any:
+        fleet = self._live.snapshot(manifests)
         deployment = next((candidate for candidate in fleet.deployments if candidate.key == (namespace, name)), None)
-        services = self._live.parsed(ModelService, retained)
+        services = self._live.parsed(ModelService, manifests)
         return why(deployment, services, fleet) if isinstance(deployment, ModelDeployment) else None
 
     async def _cluster(self, query: Mapping[str, str]) -> Any:
-        retained = self._live.kept()
-        return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(retained)))
+        manifests = self._live.kept()
+        return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(manifests)))
 
     async def _hardware(self, _: Mapping[str, str]) -> Any:
         if self._live.namespace:
             return await told(self._live.connection.kube, self._live.namespace, ask="Hardware")
-        retained = self._live.kept()
-        return {"items": await asyncio.to_thread(lambda: hardware(self._live.snapshot(retained)))}
+        manifests = self._live.kept()
+        return {"items": await asyncio.to_thread(lambda: hardware(self._live.snapshot(manifests)))}
 
 
 def _error_response(status: int, message: str) -> web.Response:

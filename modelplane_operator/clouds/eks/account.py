@@ -67,9 +67,8 @@ async def cards(session: Session, types: Collection[str]) -> Mapping[str, int]:
     """Return the number of EFA-capable network cards of each instance type."""
     if not types:
         return {}
-    query = {
-        "Filters": [{"Name": "instance-type", "Values": sorted(types)}]
-    }  # by filter; a query by name would fail for all if one type did not exist
+    # A filter, since a query by name fails for all types if one does not exist.
+    query = {"Filters": [{"Name": "instance-type", "Values": sorted(types)}]}
     type_items = await session.list("ec2", "describe_instance_types", "InstanceTypes", query)
     return {
         instance_type["InstanceType"]: instance_type.get("NetworkInfo", {})

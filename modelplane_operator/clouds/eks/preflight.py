@@ -38,7 +38,7 @@ async def offered(session: Session, machines: Collection[str], reservations: Col
         return {}
 
     codes = [quotas.VPCS, quotas.ADDRESSES, quotas.CLUSTERS, *sorted({*map(quotas.quota_of, machines)} - {""})]
-    versions, cores, limits, reserved = await asyncio.gather(
+    versions, cores, limits, found_reservations = await asyncio.gather(
         answer_or_empty(_read_versions(session)),
         answer_or_empty(_read_cores(session, machines)),
         asyncio.gather(*(answer_or_empty(_read_quota(session, code)) for code in codes)),
@@ -48,7 +48,7 @@ async def offered(session: Session, machines: Collection[str], reservations: Col
         frozenset(version for version, status in versions.items() if status != UNSUPPORTED),
         dict(ChainMap(*map(dict, limits))),
         cores,
-        reservations=dict(ChainMap(*map(dict, reserved))),
+        reservations=dict(ChainMap(*map(dict, found_reservations))),
         unasked=tuple(sorted({*rejections})),
     )
 

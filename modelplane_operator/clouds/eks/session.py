@@ -203,18 +203,18 @@ class Session:
         assumed.register_component("credential_provider", module.CredentialResolver([role]))
         return self._boto.Session(region_name=self.region, botocore_session=assumed)
 
-    def _translate(self, error: Exception, requested: str) -> Exception:
+    def _translate(self, error: Exception, description: str) -> Exception:
         """Translate an exception of the SDK. Unknown exceptions are returned unchanged."""
         kinds = sdk("botocore.exceptions")
         if isinstance(error, kinds.ClientError):
-            return translated(cast(Any, error).response, requested)
+            return translated(cast(Any, error).response, description)
         if isinstance(error, kinds.NoCredentialsError | kinds.PartialCredentialsError | kinds.CredentialRetrievalError):
             remedy = "put them into the Secret that its credentials name, or give the operator's pod an identity on AWS"
-            return Unauthorized(f"{requested}: there are no credentials ({error}): {remedy}")
+            return Unauthorized(f"{description}: there are no credentials ({error}): {remedy}")
         if isinstance(error, kinds.ParamValidationError):
-            return Invalid(f"{requested}: {error}")
+            return Invalid(f"{description}: {error}")
         if isinstance(error, kinds.BotoCoreError | OSError):
-            return Unreachable(f"{requested}: {type(error).__name__}: no answer")
+            return Unreachable(f"{description}: {type(error).__name__}: no answer")
         return error
 
 

@@ -368,4 +368,4 @@ LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
 
 def listers(kinds: Collection[str]) -> Iterator[tuple[tuple[str, ...], Lister]]:
     """Return the lists that are needed to observe these kinds."""
-    return ((reported, lister) for reported, lister in LISTERS if {*reported} & {*kinds})
+    return ((listed_kinds, lister) for listed_kinds, lister in LISTERS if {*listed_kinds} & {*kinds})

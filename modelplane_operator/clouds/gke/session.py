@@ -150,7 +150,7 @@ class Session:
         except exceptions.RetryError as error:
             raise Unreachable(f"{description}: no answer") from error
         except exceptions.GoogleAPICallError as error:
-            raise _of_grpc(description, error) from error
+            raise _translate_grpc(description, error) from error
 
     async def http(
         self,
@@ -304,11 +304,11 @@ def _message_of(error: Exception) -> str:
     return str(error.args[0]) if error.args else type(error).__name__
 
 
-def _of_grpc(requested: str, error: Any) -> ApiError:
+def _translate_grpc(description: str, error: Any) -> ApiError:
     """Translate an error of gRPC."""
     status = error.grpc_status_code.name if error.grpc_status_code is not None else ""
     reasons = [error.reason] if error.reason else []
-    return translated(requested, str(error.message), status=status, code=int(error.code or 0), reasons=reasons)
+    return translated(description, str(error.message), status=status, code=int(error.code or 0), reasons=reasons)
 
 
 def _flatten(items: Any) -> list[Any]:

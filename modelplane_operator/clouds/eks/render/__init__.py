@@ -74,8 +74,8 @@ def _render_control_plane(plan: Blueprint) -> Iterator[Wanted]:
         if key == CNI:
             # A change restarts its pods, which then run with their own identity.
             prerequisites, addon["configurationValues"] = (CNI_IDENTITY,), _enable_network_policies(plan.facts.cni)
-        retained = frozenset(addon) & {"configurationValues"}
-        yield Wanted(key, k.ADDON, addon, needs=("cluster", *prerequisites), kept=retained)
+        managed = frozenset(addon) & {"configurationValues"}
+        yield Wanted(key, k.ADDON, addon, needs=("cluster", *prerequisites), kept=managed)
     accounts = {"cni": "aws-node", "efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
     for role, account in accounts.items():
         pod_identity = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}

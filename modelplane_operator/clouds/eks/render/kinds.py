@@ -42,8 +42,9 @@ ACCESS_POINT: Final = "efs.AccessPoint"
 SWEPT: Final = (LOAD_BALANCER, INTERFACE, LEFT_GROUP, VOLUME, ACCESS_POINT)
 
 
-def _kind(name: str, usual: float, *old: str, goes_with: str = "", announced: bool = False) -> Kind:
-    return Kind(name, usual, frozenset(old), goes_with, announced)
+def _kind(name: str, usual: float, *gone_first: str, goes_with: str = "", announced: bool = False) -> Kind:
+    """Return a kind. `gone_first` are the kinds that must be gone before it is deleted."""
+    return Kind(name, usual, frozenset(gone_first), goes_with, announced)
 
 
 _ROWS = (

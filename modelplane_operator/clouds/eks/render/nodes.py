@@ -97,9 +97,9 @@ def _render_group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wa
         machine["launchTemplate"] = _template_reference(plan, pool, template)
     routes = (OUT, *(f"private-route-table-association-{subnet.number}" for subnet in subnets))
     needs = ("cluster", *attached_to("role-node"), *routes, *BEFORE_NODES, CNI_IDENTITY)
-    retained = frozenset({"scaling", "labels", "taints", "version"})
-    fixed = frozenset({"subnets", "amiType", "capacityType", *machine})
-    return Wanted(key, k.NODEGROUP, {**parameters, **machine}, needs, retained, fixed)
+    managed = frozenset({"scaling", "labels", "taints", "version"})
+    immutable = frozenset({"subnets", "amiType", "capacityType", *machine})
+    return Wanted(key, k.NODEGROUP, {**parameters, **machine}, needs, managed, immutable)
 
 
 def _has_machine_in_template(pool: EKSPool) -> bool:
@@ -171,10 +171,8 @@ def _network_interfaces(count: int) -> Iterator[dict[str, Any]]:
     Only the first carries the node's addresses. `efa` on another card would make the node configure addresses there and
     never join.
     """
-    groups = [
-        Ref(EFA_GROUP),
-        Ref("cluster", "securityGroup"),
-    ]  # EKS does not add the cluster's group to custom network interfaces
+    # EKS does not add the cluster's group to custom network interfaces.
+    groups = [Ref(EFA_GROUP), Ref("cluster", "securityGroup")]
     for card in range(count):
         yield {
             "NetworkCardIndex": card,

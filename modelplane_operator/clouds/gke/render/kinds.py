@@ -27,8 +27,9 @@ PEERING: Final = "compute.NetworkPeering"
 SWEPT: Final = (FORWARDING_RULE, TARGET_POOL, BACKEND_SERVICE, ENDPOINT_GROUP, FIREWALL, DISK, FILES, PEERING)
 
 
-def _kind(name: str, usual: float, *old: str, goes_with: str = "") -> Kind:
-    return Kind(name, usual, frozenset(old), goes_with)
+def _kind(name: str, usual: float, *gone_first: str, goes_with: str = "") -> Kind:
+    """Return a kind. `gone_first` are the kinds that must be gone before it is deleted."""
+    return Kind(name, usual, frozenset(gone_first), goes_with)
 
 
 _ROWS = (
