@@ -1,4 +1,4 @@
-"""The command of the image."""
+"""The command line of the operator's image."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ SIZE is a number of bytes, or one with Ki, Mi or Gi."""
 
 
 def main(build: Build = kinds) -> None:
-    parser, asked = _parsed()
-    if asked.command == "crds":
+    """Parse the command line and run the command."""
+    parser, arguments = _parse()
+    if arguments.command == "crds":
         sys.stdout.write("---\n".join(crd.to_yaml(kind) for kind in KINDS))
         return
     try:
-        settings = Settings.read(vars(asked))
+        settings = Settings.read(vars(arguments))
     except SettingsError as error:
         parser.error(str(error))
     try:
         access = settings.hub()
-        if asked.command == "run":
+        if arguments.command == "run":
             _run(settings, access, build)
-        elif asked.command == "hub-gateway":
+        elif arguments.command == "hub-gateway":
             _run(settings, access, hub_gateway, name="hub-gateway")
         else:
-            _keys(settings, access)
+            _run_key_service(settings, access)
     except (ClientError, OSError) as error:
         sys.exit(f"modelplane_operator: {error}")
 
 
-def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+def _parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Return the parser, and the parsed arguments."""
     parser = argparse.ArgumentParser(prog="modelplane_operator", description="A control plane for AI inference.")
     parser.add_argument("--version", action="version", version=f"modelplane-operator {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    running = commands.add_parser("run", help="run the operator", description="Run the operator.", epilog=EPILOG)
-    Settings.add_flags(running)
+    run = commands.add_parser("run", help="run the operator", description="Run the operator.", epilog=EPILOG)
+    Settings.add_flags(run)
     commands.add_parser("crds", help="print the CustomResourceDefinitions of all kinds, to apply on a hub")
     gateway = commands.add_parser(
         "hub-gateway",
@@ -63,24 +65,25 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     gateway.set_defaults(lease_name="modelplane-hub-gateway")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
     Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "http2", "log_level", "log_format")
-    asked = parser.parse_args()
-    return parser, asked
+    arguments = parser.parse_args()
+    return parser, arguments
 
 
 def _run(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
-    from modelplane_operator.host import host  # noqa: PLC0415 - other commands do without Kopf
+    """Run the operator, or the hub gateway's part of it, with Kopf as the host."""
+    from modelplane_operator.host import host  # noqa: PLC0415 - other commands do not need Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
     speak_http2(settings.http2 == "on")
     shrink_tls_buffers()
-    gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
-    cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
+    gc.set_threshold(20_000, 20, 100)  # the caches hold many objects for long: docs/performance.md
+    cel.compile("true")  # parsing the grammar takes half a second, which the first decision would have to wait for
     service = Service("modelplane-operator", __version__, settings.identity or socket.gethostname())
     with exporting(settings.traces(), service, settings.traces_by_grpc()):
         asyncio.run(host(settings, access, build, name))
 
 
-def _keys(settings: Settings, access: Access) -> None:
+def _run_key_service(settings: Settings, access: Access) -> None:
     from modelplane_operator.routing.service import key_service  # noqa: PLC0415 - other commands serve nothing
 
     logs.configure(level=settings.log_level, json=settings.logs_json)

@@ -1,6 +1,6 @@
-"""Addresses that lead inside, in whichever way they are written: of users' endpoints and of sources of weights.
+"""Recognize addresses that lead inside a network, in every notation, for users' endpoints and sources of weights.
 
-The hydrator is a program of its own, which imports nothing else of the operator.
+The hydrator imports this module and no other one of the operator.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import Final
 
 Address = IPv4Address | IPv6Address
 
-# Where clouds tell machines who they are, besides the link-local addresses.
+# Metadata services of clouds, besides the link-local addresses.
 METADATA: Final = tuple(
     map(
         ip_network,
         ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::/32"),
     )
 )
-# Addresses that carry another one: what counts is the one inside.
+# IPv6 ranges that embed an IPv4 address, which is then the one to check.
 _CARRIERS: Final = tuple(map(ip_network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
-# By RFC 8215 for a network's own translation: which bits carry the other address is that network's to know.
+# RFC 8215's range for local translation. Only the network knows which bits embed the other address.
 TRANSLATED: Final = ip_network("64:ff9b:1::/48")
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
 
 
 def carried(address: Address) -> tuple[IPv4Address, ...]:
-    """Return the IPv4 addresses that an IPv6 address stands for: mapped, of 6to4, of Teredo, of NAT64."""
+    """Return the IPv4 addresses that an IPv6 address embeds: mapped, 6to4, Teredo and NAT64."""
     if isinstance(address, IPv4Address):
         return ()
     inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -35,12 +35,12 @@ def carried(address: Address) -> tuple[IPv4Address, ...]:
 
 
 def on_own_machine(address: Address) -> bool:
-    """True if it is the machine's that dials it."""
+    """True if the address belongs to the machine that connects to it."""
     return address.is_loopback or address.is_unspecified or address in _THIS_NETWORK
 
 
 def special(address: Address) -> str:
-    """Return what an address is that leads to no other machine; empty where it may."""
+    """Return a description of an address that leads to no other machine; empty for ordinary addresses."""
     if on_own_machine(address):
         return "the gateway's own machine"
     if address.is_link_local:
@@ -53,5 +53,5 @@ def special(address: Address) -> str:
 
 
 def tells_secrets(address: Address) -> bool:
-    """True if a cloud tells machines their secrets there."""
+    """True if clouds serve metadata and secrets at this address."""
     return any(address in network for network in METADATA)

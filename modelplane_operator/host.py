@@ -1,7 +1,7 @@
-"""The process that the operator lives in: Kopf begins it, hears the signals and sees to it that it ends.
+"""Host the operator in Kopf, which handles startup, signals and an orderly stop.
 
-Kopf gets a registry of its own, with activities and, where the admission webhook is on, its handlers, and no resources
-to watch: it reads, watches and writes nothing (docs/decisions/0010, 0081).
+Kopf gets its own registry with activities and, if the admission webhook is enabled, its handlers. It watches no
+resources, so it makes no requests to the API server (docs/decisions/0010, 0081).
 """
 
 from __future__ import annotations
@@ -20,33 +20,36 @@ from modelplane_operator.ask.admission.server import Forgetful, register
 from modelplane_operator.operator import Build, Operator, assemble
 from modelplane_operator.settings import Settings
 
-EXIT_SECONDS = 5.0  # for the lease and the connections, after the reconciles; then a process that was told is killed
+EXIT_SECONDS = 5.0  # seconds after the reconciles, for the lease and the connections; then the process is killed
 
 
 async def host(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
-    """Run the operator until a signal tells it to stop; raises what ended it otherwise."""
+    """Run the operator until a signal stops it. Raise the error that ended it otherwise."""
     with recorded(settings.crash_record) if settings.crash_record else nullcontext(UNGUARDED) as guard:
         await _host(settings, assemble(settings, access, build, guard, name))
 
 
 async def _host(settings: Settings, operator: Operator) -> None:
+    """Run an operator in Kopf until it ends."""
     registry, ending, stop = kopf.OperatorRegistry(), asyncio.Event(), asyncio.Event()
     running: asyncio.Task[None] | None = None
 
     @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="begin")
     async def begin(**_: object) -> None:
+        """Start the operator. Kopf stops when it ends."""
         nonlocal running
         running = asyncio.create_task(operator.run(stop), name="operator")
         running.add_done_callback(lambda _: ending.set())
 
     @kopf.on.login(registry=registry, id="none")
     async def no_credentials(**_: object) -> None:
-        """Kopf asks the API server nothing before it has credentials, so it asks nothing."""
+        """Wait forever. Kopf makes no request before it has credentials, so it makes none."""
         await asyncio.Event().wait()
 
     @kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="end")
     async def end(**_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # whoever tells us again is in a hurry
+        """Stop the operator and wait for it. A second signal ends the process at once."""
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal ends the process at once
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)
         stop.set()
         if running is not None:
@@ -58,7 +61,7 @@ async def _host(settings: Settings, operator: Operator) -> None:
         settings=of_kopf,
         insights=register(webhook, registry, of_kopf) if webhook else None,
         memories=Forgetful() if webhook else None,
-        # Nobody asks for it; but left to find one, Kopf asks for the user's name, and in a container there is none.
+        # Unused, but without one Kopf looks up the user's name, and a container has none.
         identity=Identity("modelplane-operator"),
         standalone=True,
         clusterwide=True,
@@ -69,6 +72,7 @@ async def _host(settings: Settings, operator: Operator) -> None:
 
 
 def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    """Return Kopf's settings: no Events, no scanning, and a deadline for the stop."""
     of_kopf = kopf.OperatorSettings()
     of_kopf.posting.enabled = False
     of_kopf.scanning.disabled = True

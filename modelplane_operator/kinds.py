@@ -1,4 +1,4 @@
-"""Which kinds the operator runs: a declaration each, and what several of them share."""
+"""Create the controllers of all kinds, with the components that several of them share."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from modelplane_operator.routing.service import controller as model_service
 from modelplane_operator.routing.service.probe import Asker
 from modelplane_operator.world import World
 
-REFERENCED_SECONDS = 60.0  # users' Secrets are read again after so long
+REFERENCED_SECONDS = 60.0  # seconds until a referenced Secret is read again
 
 
 def hub_gateway(world: World) -> Controllers:
-    """Return the controller of InferenceGateways, which may run in a pod and by an account of its own."""
+    """Return the controller of InferenceGateways, which can run in a separate pod with its own service account."""
     settings, folder = world.settings, world.settings.definitions
     return (
         inference_gateway.controller(
@@ -52,6 +52,7 @@ def hub_gateway(world: World) -> Controllers:
 
 
 def kinds(world: World) -> Controllers:
+    """Return the controllers of all kinds."""
     settings, now = world.settings, time.monotonic
     helm, drain_grace = world.helm, timedelta(seconds=settings.drain_grace)
     folder = settings.definitions

@@ -1,6 +1,6 @@
-"""Where log lines go: one JSON object a line, or something for eyes, on standard error.
+"""Configure logging: one JSON object a line, or readable text on a terminal, on standard error.
 
-An event is a fixed phrase with fields. What libraries log through `logging` comes out in the same form.
+An event is a fixed phrase with fields. Log lines of libraries get the same format.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ import orjson
 import structlog
 
 Fields = MutableMapping[str, Any]
-LONGEST = 16 * 1024  # characters of a field: of more, such as what a server says, the beginning and the end
+LONGEST = 16 * 1024
+"""Maximum characters of a field. A longer one, such as a server's message, keeps its beginning and its end."""
 
-# Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request, hpack of
-# every header; botocore tells of each answer, keys of an assumed role included; OpenTelemetry of each batch that nobody
-# takes.
+# Levels of noisy loggers. Kopf warns of each handler that a stop interrupts, asyncio and aiohttp log every selector and
+# request, hpack logs every header. botocore logs responses, including the keys of an assumed role, and OpenTelemetry
+# every batch that cannot be delivered.
 QUIET = {
     "kopf": logging.ERROR,
     "opentelemetry": logging.CRITICAL,
     **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "hpack", "urllib3"), logging.WARNING),
 }
 
-# Its own way with exceptions shows what each call has in its variables, Secrets too, and takes seconds for it.
+# structlog's default formatter prints the variables of each frame, Secrets included, and takes seconds for it.
 FOR_EYES = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 
 
 def configure(*, level: str, json: bool) -> None:
-    """Log from this level on. For the whole process, so `__main__` calls it once."""
+    """Configure logging for the whole process, from this level on. `__main__` calls it once."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
-    renderer = [structlog.processors.format_exc_info, _bounded, _to_json if json else FOR_EYES]
+    renderer = [structlog.processors.format_exc_info, _shorten_fields, _to_json if json else FOR_EYES]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -52,15 +53,16 @@ def configure(*, level: str, json: bool) -> None:
         )
     )
     logging.basicConfig(handlers=[output], level=threshold, force=True)
-    for name, least in QUIET.items():
-        logging.getLogger(name).setLevel(max(threshold, least))
+    for name, minimum in QUIET.items():
+        logging.getLogger(name).setLevel(max(threshold, minimum))
 
 
-def _bounded(_: Any, __: str, fields: Fields) -> Fields:
-    return {name: _shortened(value) for name, value in fields.items()}
+def _shorten_fields(_: Any, __: str, fields: Fields) -> Fields:
+    return {name: _shorten(value) for name, value in fields.items()}
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
+    """Return a value with the middle of a long text left out."""
     if not isinstance(value, str) or len(value) <= LONGEST:
         return value
     half = LONGEST // 2
@@ -68,5 +70,6 @@ def _shortened(value: Any) -> Any:
 
 
 def _to_json(_: Any, __: str, fields: Fields) -> str:
+    """Render a log line as JSON, with time, level and event first."""
     first = {name: fields.pop(name) for name in ("time", "level", "event") if name in fields}
     return orjson.dumps({**first, **fields}, default=str).decode()

@@ -1,4 +1,4 @@
-"""What objects of several kinds are found by."""
+"""Index functions for objects of several kinds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from kubeloop.objects import Manifest, entries
 
 
 def backends(route: Manifest) -> frozenset[str]:
-    """The Services that a route leads to."""
+    """Return the names of the Services that a route refers to."""
     rules = entries(route, "spec", "rules")
     return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))
 
 
 def placed_on(replica: Manifest) -> tuple[str, ...]:
-    """The cluster of a replica: what replicas are found by."""
+    """Return the cluster of a replica, by which replicas are indexed."""
     return (replica["spec"].get("clusterName", ""),)

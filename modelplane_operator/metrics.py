@@ -1,7 +1,7 @@
-"""What the operator counts and measures, under names that stay.
+"""Metrics of the operator, under stable names.
 
-Labels are bounded by what the operator knows: kinds, types, verbs, error names, and the clusters of the fleet. What is
-a state of something else is read when it is asked for.
+Labels are limited to values that the operator knows: kinds, types, verbs, error names, and the fleet's clusters. Gauges
+of state are computed when they are scraped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FAST_BUCKETS = (0.0001, 0.0003, *BUCKETS[:8])
 
 
 class Metrics:
-    """The counters of one operator, in a registry of its own."""
+    """The counters and histograms of an operator, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a second series for each, which says when the process began
+        disable_created_metrics()  # a second series per metric with its creation time
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._reconciles = Histogram(
@@ -76,13 +76,18 @@ class Metrics:
         )
 
     def reconciled(self, kind: str, outcome: Outcome, seconds: float) -> None:
+        """Count a reconcile and its duration."""
         self._reconciles.labels(kind, type(outcome).__name__).observe(seconds)
 
     def calls(self, cluster: str) -> OnCall:
-        """Counts the requests to one cluster. A fleet has too many for a label here: they count together."""
+        """Return a callback that counts the requests to a cluster.
+
+        Workload clusters are counted together, since a fleet has too many for a label.
+        """
         side = "hub" if cluster == HUB else "workload"
 
         def called(call: Call) -> None:
+            """Count a request, and also as a write if it is one."""
             self._requests.labels(side, call.verb, call.outcome).observe(call.seconds)
             if call.verb not in READS:
                 self._writes.labels(side, call.resource, call.verb, call.outcome).inc()
@@ -90,32 +95,37 @@ class Metrics:
         return called
 
     def scheduled(self, outcome: str, seconds: float) -> None:
+        """Count a scheduling decision and its duration."""
         self._decisions.labels(outcome).observe(seconds)
 
     def event(self, kind: str, outcome: str) -> None:
+        """Count an Event about a transition."""
         self._events.labels(kind, outcome).inc()
 
     def checked(self, kind: str, outcome: str) -> None:
+        """Count a check of something that no watch reports."""
         self._checks.labels(kind, outcome).inc()
 
 
 class State(Collector):
-    """What an operator is like at the moment of asking."""
+    """The gauges of an operator's state at the time of the scrape."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing in advance: the registry would ask for all of it only to learn the names."""
+        """Return no descriptions: the registry would collect everything just to learn the names."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._process()
-        yield from self._queues()
-        yield from self._hub()
-        yield from self._clusters()
+        """Yield all gauges, computed now."""
+        yield from self._collect_process()
+        yield from self._collect_queues()
+        yield from self._collect_hub()
+        yield from self._collect_clusters()
 
-    def _process(self) -> Iterator[Metric]:
+    def _collect_process(self) -> Iterator[Metric]:
+        """Yield the gauges of the process: leadership, webhook, readiness and the event loop's lag."""
         operator = self._operator
         if operator.name == "operator":
             yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
@@ -129,7 +139,8 @@ class State(Collector):
             "modelplane_loop_lag_seconds", "Worst delay of the event loop within a minute.", operator.loop_probe.worst
         )
 
-    def _queues(self) -> Iterator[Metric]:
+    def _collect_queues(self) -> Iterator[Metric]:
+        """Yield the gauges of the queues, by kind."""
         now = self._operator.loop_probe.now()
         depth = _by("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
         oldest = _by("modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind")
@@ -149,7 +160,8 @@ class State(Collector):
             quarantined.add_metric((kind,), self._operator.guard.count(kind))
         yield from (depth, oldest, keys, running, longest, quarantined)
 
-    def _hub(self) -> Iterator[Metric]:
+    def _collect_hub(self) -> Iterator[Metric]:
+        """Yield the gauges of the hub's connection and its watches."""
         now, health = self._operator.loop_probe.now(), self._operator.hub.health
         yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
         if health.latency is not None:
@@ -163,41 +175,47 @@ class State(Collector):
         failing = _by("modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource")
         for watch in self._operator.hub.watches:
             failing.add_metric((str(watch.informer.type),), watch.failing_for(now))
-        yield from (age, objects, failing, self._failures())
+        yield from (age, objects, failing, self._collect_failures())
 
-    def _failures(self) -> Metric:
-        """Of a fleet, clusters come and go: what they had counted goes with them."""
+    def _collect_failures(self) -> Metric:
+        """Return the number of objects that failed, by side, type and stage.
+
+        It can decrease: the counts of a removed cluster are removed, too.
+        """
         failures = CounterMetricFamily(
             "modelplane_object_failures",
             "Objects that could not be read, or that an index or a listener of ours failed on.",
             labels=("side", "resource", "stage"),
         )
-        counted = dict[tuple[str, str, str], int]()
+        counts = dict[tuple[str, str, str], int]()
         for side, connections in (("hub", (self._operator.hub,)), ("workload", self._operator.fleet)):
-            for informer in (one for connection in connections for one in connection.informers):
+            for informer in (item for connection in connections for item in connection.informers):
                 for stage, count in informer.failures.items():
                     names = side, str(informer.type), stage
-                    counted[names] = counted.get(names, 0) + count
-        for names, count in counted.items():
+                    counts[names] = counts.get(names, 0) + count
+        for names, count in counts.items():
             failures.add_metric(names, count)
         return failures
 
-    def _clusters(self) -> Iterator[Metric]:
+    def _collect_clusters(self) -> Iterator[Metric]:
+        """Yield the gauges of each workload cluster."""
         answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
-        yield self._told(answers, lambda one, _: one.health.answers)
+        yield self._add_clusters(answers, lambda cluster, _: cluster.health.answers)
         verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
-        yield self._told(verified, lambda one, _: not one.unverified)
+        yield self._add_clusters(verified, lambda cluster, _: not cluster.unverified)
         misbehaves = _by("modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster")
-        yield self._told(misbehaves, lambda one, _: isinstance(one.health.error, Misbehaving))
+        yield self._add_clusters(misbehaves, lambda cluster, _: isinstance(cluster.health.error, Misbehaving))
         trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
-        yield self._told(trip, lambda one, _: one.health.latency)
+        yield self._add_clusters(trip, lambda cluster, _: cluster.health.latency)
         contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
-        yield self._told(contact, _contact_age)
+        yield self._add_clusters(contact, _contact_age)
         age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
-        yield self._told(age, _watch_age)
+        yield self._add_clusters(age, _watch_age)
 
-    def _told(self, family: GaugeMetricFamily, read: Callable[[Connection, float], float | None]) -> GaugeMetricFamily:
-        """What there is of it for each cluster."""
+    def _add_clusters(
+        self, family: GaugeMetricFamily, read: Callable[[Connection, float], float | None]
+    ) -> GaugeMetricFamily:
+        """Add the value of each cluster that has one to a metric."""
         now = self._operator.loop_probe.now()
         for connection in self._operator.fleet:
             if (value := read(connection, now)) is not None:
@@ -206,9 +224,10 @@ class State(Collector):
 
 
 def _watch_age(connection: Connection, now: float) -> float | None:
-    awake = (one.informer.heard for one in connection.watches if one.informer.served and not one.idle)
-    heard = [one for one in awake if one is not None]
-    return now - min(heard) if heard else None
+    """Return the time since the most silent active watch last received anything."""
+    times = (item.informer.heard for item in connection.watches if item.informer.served and not item.idle)
+    last_events = [item for item in times if item is not None]
+    return now - min(last_events) if last_events else None
 
 
 def _contact_age(connection: Connection, now: float) -> float | None:

@@ -1,8 +1,10 @@
-"""The operator: its parts, in the order in which they begin and end.
+"""Assemble and run the operator's components, from start to stop.
 
-watch     the hub, and every workload cluster that it names; standbys do so too
-lead      once all of the hub has been seen, one of several operators holds the lease and reconciles
-stop      no more reconciles begin, those that run have some seconds, the lease is given back, connections close
+Watch: every process watches the hub and the workload clusters, standbys too.
+
+Lead: once the hub's caches have synced, one process holds the lease and reconciles.
+
+Stop: no new reconciles start, running ones get some seconds, the lease is released, and connections are closed.
 """
 
 from __future__ import annotations
@@ -52,13 +54,13 @@ from modelplane_operator.settings import Settings
 from modelplane_operator.world import World
 
 REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
-CONTROLLER = "modelplane.ai/operator"  # what Events say that they come from
+CONTROLLER = "modelplane.ai/operator"  # the reporting controller of Events
 OURS = frozenset(map(of, KINDS))
-POLL_INTERVAL = 0.2  # for the hub's first lists
-LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
-PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
-OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until the hub is asked again for kinds that it lacks
-BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
+POLL_INTERVAL = 0.2  # until the hub's first lists are complete
+LONGEST_PAUSE = 15  # maximum backoff of a misbehaving cluster, as a multiple of the first
+PROBATION = 20.0  # seconds; enough for a cluster's lists and watches to show whether it behaves
+OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until kinds that the hub lacks are requested again
+BURST = 25  # seconds' worth of events that a cluster may send in a burst: the events of a thousand starting replicas
 
 Build = Callable[[World], Controllers]
 
@@ -67,7 +69,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """All parts of one operator, made by `assemble`; `run` brings them to life."""
+    """All components of an operator, created by `assemble` and started by `run`."""
 
     settings: Settings
     hub: Connection
@@ -76,93 +78,105 @@ class Operator:
     runners: Runners
     loop_probe: LoopProbe
     recorder: Recorder
+    """Writer of Events."""
     metrics: Metrics
     helm: Helm | None = None
+    """Helm driver; None if the operator installs no charts."""
     guard: Guard = UNGUARDED
+    """Quarantine for objects that killed the process."""
     webhook: Webhook | None = None
+    """Admission webhook; None if it is disabled."""
     name: str = "operator"
-    """Which of the programs that reconcile this is, for its metrics."""
+    """Name of the program, for its metrics: `operator`, or `hub-gateway`."""
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Event that is set once the hub's caches have synced."""
 
     @property
     def missing(self) -> tuple[ResourceType, ...]:
-        """Our own types that the hub does not have."""
-        return tuple(one.type for one in self.hub.informers if one.type in OURS and not one.served)
+        """Return the operator's own types that the hub does not serve."""
+        return tuple(informer.type for informer in self.hub.informers if informer.type in OURS and not informer.served)
 
     @property
     def ready(self) -> bool:
-        """Whether all of the hub has been seen, so that this operator could lead."""
+        """True if the hub's caches have synced, so that this process could lead."""
         return not self.unready()
 
     def unready(self) -> tuple[str, ...]:
-        """What this operator waits for before it could lead."""
+        """Return what this process waits for before it can lead."""
         if self.missing:
-            return (f"the hub has no definitions of {_listed(self.missing)}",)
-        unseen = tuple(one.type for one in self.hub.informers if not one.synced)
-        return (f"not seen yet: {_listed(unseen)}",) if unseen else ()
+            return (f"the hub has no definitions of {_join_kinds(self.missing)}",)
+        unsynced = tuple(informer.type for informer in self.hub.informers if not informer.synced)
+        return (f"not seen yet: {_join_kinds(unsynced)}",) if unsynced else ()
 
     def unfit(self) -> tuple[str, ...]:
-        """Why this operator should not be counted on: it could not lead, or no longer follows all of the hub."""
+        """Return why this process is not ready: it could not lead, or its watches of the hub have stalled."""
         return self.unready() or tuple(blind(self.hub, self.loop_probe.now()))
 
     def stuck(self) -> tuple[str, ...]:
-        """What would not come loose without a restart."""
+        """Return problems that only a restart can fix."""
         at_work = [*self.runners] if self.lease.held else []
         return tuple(stuck(self.loop_probe, self.hub, at_work, leading=bool(at_work)))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch and, when it is our turn, lead, until told to stop."""
+        """Watch, and lead while holding the lease, until `stop` is set."""
         pages = serving(self.settings.listen, health=self.stuck, readiness=self.unfit, metrics=self.metrics.registry)
         async with pages, asyncio.TaskGroup() as group:
             background = [
                 group.create_task(part.run(), name=type(part).__name__)
                 for part in (self.hub, self.loop_probe, self.recorder)
             ]
-            background.append(group.create_task(self._know_clusters(), name="fleet"))
-            leading = group.create_task(self._lead(), name="lead")
+            background.append(group.create_task(self._connect_clusters(), name="fleet"))
+            leader = group.create_task(self._lead(), name="lead")
             await stop.wait()
             log.info("stopping")
-            for one in self.runners:
-                one.workers.stop()
+            for item in self.runners:
+                item.workers.stop()
             grace = self.settings.stop_grace
-            ending = {leading} if self.lease.held else set[asyncio.Task[None]]()
+            unfinished = {leader} if self.lease.held else set[asyncio.Task[None]]()
             if self.helm is not None:
-                ending.add(group.create_task(self.helm.close(grace), name="helm"))
-            if ending:
-                await asyncio.wait(ending, timeout=grace)
-            leading.cancel()
-            await asyncio.wait({leading})  # it gives the lease back, which needs the hub
+                unfinished.add(group.create_task(self.helm.close(grace), name="helm"))
+            if unfinished:
+                await asyncio.wait(unfinished, timeout=grace)
+            leader.cancel()
+            await asyncio.wait({leader})  # it releases the lease, which needs the hub
             for task in background:
                 task.cancel()
         log.info("stopped")
 
     async def _lead(self) -> None:
-        await self._seen()
-        gc.collect(1)  # all of it would take a second for 25,000 objects, and find next to nothing
+        """Wait for the caches, then take part in the leader election."""
+        await self._wait_for_caches()
+        gc.collect(1)  # a full collection would take a second for 25,000 objects and free next to nothing
         gc.freeze()
         async with asyncio.TaskGroup() as group:
             electing = group.create_task(self.lease.run(), name="lease")
-            await self.lease.lead(self._work)
+            await self.lease.lead(self._reconcile)
             electing.cancel()
 
-    async def _seen(self) -> None:
-        """Wait until all of the hub has been seen, and say what is missing."""
-        said: tuple[ResourceType, ...] = ()
+    async def _wait_for_caches(self) -> None:
+        """Wait until the hub's caches have synced, and log which CRDs are missing."""
+        reported: tuple[ResourceType, ...] = ()
         while not self.ready:
-            if self.hub.synced and self.missing != said:
-                said = self.missing
-                log.error("definitions missing", kinds=_listed(said), remedy=REMEDY)
+            if self.hub.synced and self.missing != reported:
+                reported = self.missing
+                log.error("definitions missing", kinds=_join_kinds(reported), remedy=REMEDY)
             await asyncio.sleep(POLL_INTERVAL)
-        log.info("hub seen", objects=sum(one.count for one in self.hub.informers))
+        log.info("hub seen", objects=sum(informer.count for informer in self.hub.informers))
         self._hub_seen.set()
 
-    async def _know_clusters(self) -> None:
-        """Stay connected to the clusters, once all of the hub has been seen: a decision needs no more than that."""
+    async def _connect_clusters(self) -> None:
+        """Keep the connections to workload clusters, once the hub's caches have synced.
+
+        Decisions do not wait for them.
+        """
         await self._hub_seen.wait()
         await self.fleet.run()
 
-    async def _work(self) -> None:
-        """Reconcile all that a leader does. What another leader has begun and not ended, no event would tell of."""
+    async def _reconcile(self) -> None:
+        """Reconcile while leading.
+
+        All objects are enqueued first, since no event reports what another leader left unfinished.
+        """
         for connection in self.fleet:
             connection.invalidate()
         self.runners.look_at_all(self.hub)
@@ -176,18 +190,18 @@ class Operator:
 def assemble(
     settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED, name: str = "operator"
 ) -> Operator:
-    """An operator for a hub, each part made of those before it; nothing is sent before it runs."""
-    clock, metrics, helm, runners = asyncio.get_running_loop().time, Metrics(), _helm(settings), Runners()
+    """Create an operator for a hub. No request is sent before it runs."""
+    clock, metrics, helm, runners = asyncio.get_running_loop().time, Metrics(), _create_helm(settings), Runners()
     store = Store(clock)
     pace = ConnectionPace(pause=RETURNING, probation=0.0, watch=WatchPace(unserved=OF_OUR_KINDS))
     on_call = metrics.calls(HUB)
     hub = Connection(HUB, access, (), store, chance=random.random, on_call=on_call, limits=OF_HUB, pace=pace)
-    fleet = Fleet(store, _opening(settings, store, metrics, runners, helm))
+    fleet = Fleet(store, _cluster_opener(settings, store, metrics, runners, helm))
 
     def client() -> Kube:
         return hub.kube
 
-    # Of this very process: a successor in the same pod must not take the lease for its own.
+    # Unique per process: a successor in the same pod must not take over the lease as its own.
     identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     key = Key(settings.lease_namespace, settings.lease_name)
     lease = Lease(client, key, identity, clock, random.random, settings.times)
@@ -206,26 +220,30 @@ def assemble(
         helm,
     )
     controllers = build(world)
-    executors = {**KUBE, **{step: by for one in controllers for step, by in one.executors.items()}}
+    executors = {
+        **KUBE,
+        **{step: executor for controller in controllers for step, executor in controller.executors.items()},
+    }
     clients = Clients(
         hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors, printer_columns=glance
     )
     resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
-    for one in controllers:
-        made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)
-        runners.add(made)
-    ours = OURS if name == "operator" else frozenset(one.type for one in controllers)
-    near, remote = watched(controllers, ours, names.SYSTEM_NAMESPACE)
-    hub.watch(near)
+    for controller in controllers:
+        new_runner = runner(controller, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)
+        runners.add(new_runner)
+    own_types = OURS if name == "operator" else frozenset(controller.type for controller in controllers)
+    local, remote = watched(controllers, own_types, names.SYSTEM_NAMESPACE)
+    hub.watch(local)
     runners.listen(hub)
 
-    def opened(connection: Connection) -> None:
+    def on_open(connection: Connection) -> None:
+        """Watch the remote types on a new connection."""
         connection.watch(remote)
         runners.listen(connection)
         if helm:
             helm.forget(connection.name)
 
-    fleet.on_open(opened)
+    fleet.on_open(on_open)
     on_write = webhook(
         settings.admission_listen, settings.admission_name, clients, controllers, settings.admission_clients
     )
@@ -233,27 +251,30 @@ def assemble(
         settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, name
     )
     metrics.registry.register(State(operator))
-    metrics.registry.register(Gauges(lambda: _told(controllers, hub) if lease.held else ()))
+    metrics.registry.register(Gauges(lambda: _gauge_sources(controllers, hub) if lease.held else ()))
     return operator
 
 
-def _told(controllers: Controllers, hub: Connection) -> Iterator[tuple[Gauge, Iterable[Manifest]]]:
-    return ((gauge, hub.find(one.type) or ()) for one in controllers for gauge in one.gauges)
+def _gauge_sources(controllers: Controllers, hub: Connection) -> Iterator[tuple[Gauge, Iterable[Manifest]]]:
+    """Return the gauges of all controllers with the objects that they count."""
+    return ((gauge, hub.find(controller.type) or ()) for controller in controllers for gauge in controller.gauges)
 
 
-def _opening(
+def _cluster_opener(
     settings: Settings, store: Store, metrics: Metrics, runners: Runners, helm: Helm | None
 ) -> Callable[[str, Access], Connection]:
-    """How connections to workload clusters are made."""
+    """Return a function that opens connections to workload clusters."""
     slots, first = asyncio.Semaphore(INITIAL_SYNCS), settings.cluster_pause
     pace = ConnectionPace(pause=Backoff(first=first, longest=LONGEST_PAUSE * first), probation=min(first, PROBATION))
 
-    def returned(name: str) -> None:
+    def on_return(name: str) -> None:
+        """Reset the errors of a cluster that responds again, and enqueue what depends on it."""
         if helm:
             helm.forgive(name)
         runners.connection_changed(name, returned=True)
 
-    def connected(name: str, access: Access) -> Connection:
+    def open_connection(name: str, access: Access) -> Connection:
+        """Open a connection with the limits of workload clusters."""
         return Connection(
             name,
             access,
@@ -262,7 +283,7 @@ def _opening(
             chance=random.random,
             on_call=metrics.calls(name),
             on_health=runners.health_changed,
-            on_return=returned,
+            on_return=on_return,
             on_unauthorized=runners.unauthorized,
             slots=slots,
             pace=pace,
@@ -270,10 +291,11 @@ def _opening(
             share=Share(store.now, Bucket(settings.cluster_events, BURST * settings.cluster_events)),
         )
 
-    return connected
+    return open_connection
 
 
-def _helm(settings: Settings) -> Helm | None:
+def _create_helm(settings: Settings) -> Helm | None:
+    """Return the Helm driver; None if no executable is configured."""
     if not settings.helm:
         return None
     return Helm(
@@ -288,7 +310,7 @@ def _helm(settings: Settings) -> Helm | None:
     )
 
 
-def _listed(types: Iterable[ResourceType]) -> str:
+def _join_kinds(types: Iterable[ResourceType]) -> str:
     return ", ".join(kind.kind for kind in types)
 
 

@@ -1,4 +1,4 @@
-"""Whose a child is: labels that say it on every cluster, and on the hub a reference that Kubernetes acts on."""
+"""Mark children with their owner: by labels on every cluster, and by owner references on the hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Owner = Resource[Any, Any]
 
 
 def owner_labels(owner: Owner) -> dict[str, str]:
-    """The labels of everything that exists because of this object."""
+    """Return the labels of an owner's children. Raise ValueError if the owner was never stored."""
     if not owner.metadata.uid:
         raise ValueError(f"{owner.definition.kind} {owner.key} was never stored: nothing can be its child")
     return {
@@ -24,14 +24,14 @@ def owner_labels(owner: Owner) -> dict[str, str]:
 
 
 def on_hub(owner: Owner, name: str, *, namespace: str | None = None, extra: dict[str, str] | None = None) -> Manifest:
-    """Metadata of a child on the hub, in the owner's namespace unless said otherwise.
+    """Return the metadata of a child on the hub, by default in the owner's namespace.
 
-    Kubernetes' garbage collector removes such a child with its owner even while the operator is down.
+    Kubernetes' garbage collector deletes the child with its owner, even while the operator is down.
     """
-    where = namespace or owner.metadata.namespace
+    target_namespace = namespace or owner.metadata.namespace
     return {
         "name": name,
-        **({"namespace": where} if where else {}),
+        **({"namespace": target_namespace} if target_namespace else {}),
         "labels": {**(extra or {}), **owner_labels(owner)},
         "ownerReferences": [
             {
@@ -46,7 +46,7 @@ def on_hub(owner: Owner, name: str, *, namespace: str | None = None, extra: dict
 
 
 def on_cluster(owner: Owner, name: str) -> Manifest:
-    """Metadata of a child on a workload cluster, in the namespace that stands for the owner's."""
+    """Return the metadata of a child on a workload cluster, in the namespace that represents the owner's."""
     return {
         "name": name,
         "namespace": names.remote_namespace(owner.key.namespace),
@@ -55,14 +55,14 @@ def on_cluster(owner: Owner, name: str) -> Manifest:
 
 
 def namespace_labels(namespace: str, uid: str) -> dict[str, str]:
-    """The labels of what exists on a workload cluster because of a namespace of the hub."""
+    """Return the labels of objects on a workload cluster that belong to a namespace of the hub."""
     return {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: namespace, labels.OWNER_UID: uid}
 
 
 def render_remote_namespace(namespace: str, uid: str, *, level: str) -> Manifest:
-    """What holds the objects of a hub namespace on a workload cluster.
+    """Return the Namespace on a workload cluster that represents a namespace of the hub.
 
-    Every replica of the hub namespace needs it, so it belongs to none: its owner is the hub namespace itself.
+    All replicas of the hub namespace share it, so its owner is the hub namespace itself.
     """
     return {
         "apiVersion": "v1",
@@ -71,7 +71,7 @@ def render_remote_namespace(namespace: str, uid: str, *, level: str) -> Manifest
             "name": names.remote_namespace(namespace),
             "labels": {
                 **namespace_labels(namespace, uid),
-                labels.POD_SECURITY: level,  # our own pods keep to it; what else someone starts here must too
+                labels.POD_SECURITY: level,  # the operator's pods comply with it; all other pods here must, too
             },
         },
     }

@@ -1,4 +1,7 @@
-"""What a setting may be: each reader answers a value, or raises ValueError with what it must be instead."""
+"""Parse values of settings.
+
+Each parser returns the value, or raises ValueError with a message that says what is valid.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ _UNITS: Mapping[str | None, int] = {None: 1, "Ki": KIB, "Mi": MIB, "Gi": GIB}
 
 
 def seconds(text: str) -> float:
+    """Parse a positive number of seconds."""
     seconds = float(text)
     if not 0 < seconds < 1e6:
         raise ValueError("it must be above 0 and below a million")
@@ -28,6 +32,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
+    """Parse a number from 1 to 1000."""
     count = int(text)
     if not 0 < count <= 1000:
         raise ValueError("it must be from 1 to 1000")
@@ -35,6 +40,7 @@ def count(text: str) -> int:
 
 
 def amount(text: str) -> int:
+    """Parse a number from 1 to ten million."""
     amount = int(text)
     if not 0 < amount <= 10**7:
         raise ValueError("it must be from 1 to ten million")
@@ -42,15 +48,17 @@ def amount(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """Bytes, or as Kubernetes writes them: 512Ki, 8Mi, 1Gi."""
-    found = re.fullmatch(r"([0-9]{1,12})(Ki|Mi|Gi)?", text)
-    if found is None or not (size := int(found[1]) * _UNITS[found[2]]):
+    """Parse a size in bytes, or in Kubernetes' notation: 512Ki, 8Mi, 1Gi."""
+    match = re.fullmatch(r"([0-9]{1,12})(Ki|Mi|Gi)?", text)
+    if match is None or not (size := int(match[1]) * _UNITS[match[2]]):
         raise ValueError("it must be a number of bytes, or one with Ki, Mi or Gi")
     return size
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
+    """A parser that accepts one of several texts."""
+
     choices: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
@@ -78,25 +86,28 @@ def dns_labels(text: str) -> tuple[str, ...]:
 
 
 def http(text: str) -> str:
+    """Parse an HTTP or HTTPS address."""
     if not re.fullmatch(r"https?://[-a-zA-Z0-9.:\[\]]+(/[-\w./~]*)?", text, re.ASCII):
         raise ValueError("it must be http:// or https:// with a host, and at most a path")
     return text
 
 
 def registry(text: str) -> str:
+    """Parse a registry with an optional path; empty is allowed."""
     if text and not REGISTRY.fullmatch(text):
         raise ValueError("it must be HOST[:PORT][/PATH], without a scheme")
     return text
 
 
 def image(text: str) -> str:
+    """Parse an image with its registry; empty is allowed."""
     if text and not REFERENCE.fullmatch(text):
         raise ValueError("it must be HOST/NAME:TAG, HOST/NAME@sha256:DIGEST, or both")
     return text
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port; an empty host is every address of the machine, IPv4 and IPv6."""
+    """Parse a host and a port. An empty host means every address of the machine, IPv4 and IPv6."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) >= 2**16:
         raise ValueError("it must be HOST:PORT, or :PORT for all addresses")
@@ -104,55 +115,55 @@ def address(text: str) -> tuple[str, int]:
 
 
 def authorities(text: str) -> Path:
-    """Return a file that has certificates of authorities; raises ValueError."""
+    """Return the path of a file with CA certificates. Raise ValueError for an invalid file."""
     try:
         ssl.create_default_context(cafile=text)
-    except (OSError, ssl.SSLError) as error:  # an SSLError, which is an OSError, has words of OpenSSL's
+    except (OSError, ssl.SSLError) as error:  # an SSLError is an OSError, but its text is OpenSSL's
         reason = "it has no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise ValueError(f"it must be a file with certificates: {reason}") from None
     return Path(text)
 
 
 def places(text: str) -> tuple[str, ...]:
-    """Names, `.suffixes` and networks, between commas."""
+    """Parse names, `.suffixes` and networks, separated by commas."""
     places = tuple(entry.strip().lower() for entry in text.split(",") if entry.strip())
-    for place in places:
-        if ":" in place or "/" in place:
-            ip_network(place)
+    for item in places:
+        if ":" in item or "/" in item:
+            ip_network(item)
     return places
 
 
 def outside(text: str) -> tuple[str, ...]:
-    """The same, but for places on the gateway's own machine, to which no endpoint leads."""
+    """Parse the same, without places on the gateway's own machine, which no endpoint may lead to."""
     allowed = places(text)
-    if wrong := [place for place in allowed if is_own(place)]:
-        raise ValueError(f"{wrong[0]} is on the gateway's own machine, where no endpoint may lead")
+    if invalid := [item for item in allowed if is_own(item)]:
+        raise ValueError(f"{invalid[0]} is on the gateway's own machine, where no endpoint may lead")
     return allowed
 
 
 def grants(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of namespaces, between commas: FROM=TO."""
+    """Parse pairs of namespaces, separated by commas: FROM=TO."""
     pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
     granted = tuple(sorted({(dns_label(source), dns_label(to)) for source, _, to in pairs}))
-    if wrong := [to for _, to in granted if is_reserved(to)]:
-        raise ValueError(f"{wrong[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
+    if reserved := [to for _, to in granted if is_reserved(to)]:
+        raise ValueError(f"{reserved[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
     return granted
 
 
 def hosts(text: str) -> tuple[tuple[str, str], ...]:
-    """Namespaces and hosts, or wildcards for these, between commas: NAMESPACE=HOST."""
+    """Parse pairs of a namespace and a host or wildcard, separated by commas: NAMESPACE=HOST."""
     pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
     granted = tuple(sorted({(dns_label(source), host) for source, _, host in pairs}))
-    if wrong := [host for _, host in granted if not re.fullmatch(HOST_OR_WILDCARD, host)]:
-        raise ValueError(f"{wrong[0]!r} is no host, and no wildcard such as *.example.com")
+    if invalid := [host for _, host in granted if not re.fullmatch(HOST_OR_WILDCARD, host)]:
+        raise ValueError(f"{invalid[0]!r} is no host, and no wildcard such as *.example.com")
     return granted
 
 
 def endpoints(text: str) -> tuple[tuple[str, str], ...]:
-    """Services of Google Cloud and where they are, between commas: SERVICE=URL."""
+    """Parse services of Google Cloud with their addresses, separated by commas: SERVICE=URL."""
     pairs = [entry.strip().partition("=") for entry in text.split(",") if entry.strip()]
-    if strange := [service for service, _, _ in pairs if service not in HOSTS]:
-        raise ValueError(f"{strange[0]} is none of {', '.join(HOSTS)}")
+    if unknown := [service for service, _, _ in pairs if service not in HOSTS]:
+        raise ValueError(f"{unknown[0]} is none of {', '.join(HOSTS)}")
     return tuple((service, http(url).rstrip("/")) for service, _, url in pairs)
 
 

@@ -1,6 +1,6 @@
-"""What the process is told by flags and by its environment; the only reader of the latter.
+"""Read the settings from flags and environment variables. No other module reads the environment.
 
-A field is an option: `lease_retry` is the flag `--lease-retry`, and else the variable `MODELPLANE_LEASE_RETRY`.
+Each field is an option: `lease_retry` is the flag `--lease-retry`, or the variable `MODELPLANE_LEASE_RETRY`.
 """
 
 # ruff: noqa: RUF009 - _option answers a dataclass field
@@ -30,13 +30,13 @@ from modelplane_operator.routing.gateway.render import KEYS
 LogFormat = Literal["auto", "json", "console"]
 
 
-# What Helm's processes see of our environment: the way to charts, and who we are there.
+# Environment variables that Helm's processes get: proxies, certificates and registry credentials.
 HELMS = frozenset(
     {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "HELM_REGISTRY_CONFIG"}
 )
 
 
-# Which of OpenTelemetry's variables ask for traces, as those of anybody's process do.
+# Variables of OpenTelemetry that enable traces.
 OTLP = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP_PROTOCOL = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
@@ -45,16 +45,17 @@ _LIMITS = ServerLimits()
 
 
 class SettingsError(ValueError):
-    """A setting cannot be used; the message names it."""
+    """A setting is invalid. The message names it."""
 
 
 def _option(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
+    """Declare an option: its default, its parser and its help text."""
     return field(default=default, metadata={"read": read, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the operator runs. Times are in seconds."""
+    """The settings of the operator. Times are in seconds."""
 
     kubeconfig: Path | None = _option(None, Path, "of the hub (default: KUBECONFIG, the pod's account, ~/.kube/config)")
     identity: str = _option("", str, "what the holder of the lease is called; a suffix is added (default: the host)")
@@ -219,20 +220,20 @@ class Settings:
 
     @classmethod
     def read(cls, flags: Mapping[str, str | None] | None = None, environment: Mapping[str, str] = os.environ) -> Self:
-        """Settings from flags, variables and defaults; raises SettingsError."""
+        """Return the settings from flags, variables and defaults. Raise SettingsError."""
         chosen = {
             option.name: value
             for option in fields(cls)
-            if (value := _value(option.name, option.metadata["read"], flags or {}, environment)) is not None
+            if (value := _read_value(option.name, option.metadata["read"], flags or {}, environment)) is not None
         }
         return cls(**chosen)
 
     @classmethod
     def add_flags(cls, parser: argparse.ArgumentParser, *only: str) -> None:
-        """Have a parser know the options, or only some; what it reads goes to `read` as text."""
+        """Add the options to a parser, or only some of them. `read` takes the parsed values as text."""
         for option in fields(cls):
             if not only or option.name in only:
-                default = _shown(option.default)
+                default = _format_default(option.default)
                 parser.add_argument(
                     _flag(option.name),
                     metavar=_metavar(option.metadata["read"]),
@@ -242,6 +243,7 @@ class Settings:
 
     @property
     def times(self) -> Times:
+        """Return the timing of the leader election. Raise SettingsError if it is inconsistent."""
         try:
             return Times(self.lease_duration, self.lease_deadline, self.lease_retry)
         except ValueError as error:
@@ -249,12 +251,13 @@ class Settings:
 
     @property
     def lifecycle(self) -> Lifecycle:
+        """Return the timing of engines. The drain takes five sixths of the grace period by default."""
         drain = self.engine_grace * 5 / 6 if self.engine_drain is None else self.engine_drain
         return Lifecycle(int(self.engine_startup), int(drain), int(self.engine_grace))
 
     @property
     def limits(self) -> ServerLimits:
-        """How much one workload cluster may say."""
+        """Return the limits for the responses of a workload cluster."""
         return ServerLimits(
             self.cluster_answer_size,
             self.cluster_page_size,
@@ -284,23 +287,25 @@ class Settings:
         return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
 
     def helms_environment(self, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
-        """What Helm's processes see. Proxies are named in capitals or not."""
+        """Return the environment for Helm's processes. Proxy variables may be in upper or lower case."""
         return {name: value for name, value in environment.items() if name.upper() in HELMS}
 
     def traces(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Where traces go: empty, where OpenTelemetry's own variables say; None when nobody asks for them."""
-        asked = [environment[name] for name in OTLP if environment.get(name)]
-        wanted = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
-        off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or wanted != "otlp"
-        return self.otlp_endpoint if (asked or self.otlp_endpoint) and not off else None
+        """Return the endpoint for traces; empty to use OpenTelemetry's variables, None if traces are disabled."""
+        endpoints = [environment[name] for name in OTLP if environment.get(name)]
+        exporter = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
+        is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter != "otlp"
+        return self.otlp_endpoint if (endpoints or self.otlp_endpoint) and not is_disabled else None
 
     def traces_by_grpc(self, environment: Mapping[str, str] = os.environ) -> str:
-        """The variable that has traces sent by gRPC; empty where none does, or our own option says where they go."""
-        asked = next((name for name in OTLP_PROTOCOL if environment.get(name)), "")
-        return asked if asked and environment[asked] == "grpc" and not self.otlp_endpoint else ""
+        """Return the variable that selects gRPC for traces; empty if none does, or the operator's own option
+        overrides it.
+        """
+        variable = next((name for name in OTLP_PROTOCOL if environment.get(name)), "")
+        return variable if variable and environment[variable] == "grpc" and not self.otlp_endpoint else ""
 
     def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
-        """The way to the hub; raises KubeconfigError, and OSError when its file cannot be read."""
+        """Return the access to the hub. Raise KubeconfigError, or OSError if the file cannot be read."""
         chosen = self.kubeconfig or environment.get("KUBECONFIG", "").split(os.pathsep)[0]
         host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         if not chosen and host and (SERVICE_ACCOUNT / "token").exists():
@@ -311,10 +316,10 @@ class Settings:
         return read_kubeconfig(path.read_text(), folder=path.parent, plain_http=self.plain_http)
 
 
-def _value(
+def _read_value(
     name: str, read: Callable[[str], Any], flags: Mapping[str, str | None], environment: Mapping[str, str]
 ) -> Any:
-    """What an option was given as; None when it was not."""
+    """Return the parsed value of an option; None if it was not set."""
     variable = f"MODELPLANE_{name.upper()}"
     source, text = _flag(name), flags.get(name)
     if text is None:
@@ -332,13 +337,14 @@ def _flag(name: str) -> str:
 
 
 def _metavar(read: Callable[[str], Any]) -> str:
-    """What a flag's value is, as its help says it."""
+    """Return the placeholder of a flag's value for its help text."""
     if isinstance(read, values.OneOf):
         return "|".join(read.choices)
     return values.METAVARS.get(read, "VALUE")
 
 
-def _shown(default: Any) -> str:
+def _format_default(default: Any) -> str:
+    """Return the suffix of a help text that shows the default."""
     match default:
         case None | "" | ():
             return ""

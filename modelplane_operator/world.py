@@ -1,4 +1,4 @@
-"""What controllers are made from."""
+"""The components that controllers are created from."""
 
 from __future__ import annotations
 
@@ -14,36 +14,41 @@ from kubeloop.types import ResourceType
 from modelplane_operator.settings import Settings
 
 Scheduled = Callable[[str, float], None]
-"""Told what a scheduling decision was (`placed`, `partly`, `nowhere`, ...: few words) and the seconds it took."""
+"""Callback with the outcome of a scheduling decision (`placed`, `partly`, `nowhere`, ...) and its duration in
+seconds.
+"""
 
 
 OnChecked = Callable[[str, str], None]
-"""Told the kind of what was checked, and the outcome: `answered`, `failed` or `defect`."""
+"""Callback with the kind of a check and its outcome: `answered`, `failed` or `defect`."""
 
 
 def uncounted(_: str, __: float | str) -> None:
-    """For whoever does not count decisions, or checks."""
+    """Ignore a decision or a check: the default where none are counted."""
 
 
 def unheard(_: ResourceType, __: Key) -> None:
-    """For a world without controllers."""
+    """Ignore a request to enqueue an object: the default without controllers."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What there is before any controller."""
+    """The components that exist before any controller."""
 
     settings: Settings
     fleet: Fleet
-    """The workload clusters; whoever learns how one is reached calls `set` and `remove`."""
+    """Workload clusters. Controllers call `set` and `remove` when the access to one changes."""
     hub: Callable[[], Kube]
-    """The hub's client; raises Unreachable while the hub does not answer."""
+    """Client of the hub. Raises Unreachable while the hub does not respond."""
     now: Callable[[], datetime]
+    """Clock."""
     connection_changed: Callable[[str], None]
-    """To be called when there is news about the way to a workload cluster that its connection does not tell itself."""
+    """Callback for a change of a cluster's access that its connection cannot detect itself."""
     scheduled: Scheduled = uncounted
+    """Callback for each scheduling decision."""
     wake: Callable[[ResourceType, Key], None] = unheard
-    """To be called when there is news of an object that no watch tells."""
+    """Callback that enqueues an object after a change that no watch reports."""
     checked: OnChecked = uncounted
+    """Callback for each check."""
     helm: Helm | None = None
-    """None where no charts are installed."""
+    """Helm driver; None if the operator installs no charts."""

@@ -1,1 +1,1 @@
-"""The command `modelplane`: what the hub knows, for people, on their own machines and with their own credentials."""
+"""The command `modelplane`."""

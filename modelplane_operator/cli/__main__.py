@@ -1,4 +1,4 @@
-"""The command `modelplane`, which is `kubectl modelplane` too."""
+"""The entry point of the command `modelplane`, which is also `kubectl modelplane`."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "drain": ("draining", "drain"),
     "bundle": ("bundle", "bundle"),
 }
-"""In which module of this package each is, and its name there: one is loaded, and not all."""
+"""Module in this package, and function in it, of each command. Only the module of the called command is loaded."""
 
 
 class Commands(TyperGroup):
-    """The commands, each loaded when it is called, or told of."""
+    """A command group that imports each command when it is called or listed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name, or None."""
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name]
-        found = getattr(import_module(f"modelplane_operator.cli.{module}"), name)
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            alone.command(cmd_name)(found)
-            found = alone
-        return typer.main.get_command(found)
+        command = getattr(import_module(f"modelplane_operator.cli.{module}"), name)
+        if not isinstance(command, typer.Typer):
+            single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            single.command(cmd_name)(command)
+            command = single
+        return typer.main.get_command(command)
 
 
 app = typer.Typer(
@@ -80,7 +81,7 @@ def options(
 
 
 def main() -> None:
-    """Run, and end with the exit code of the answer."""
+    """Run the command, and exit with the code of its answer."""
     try:
         app()
     except No as no:
@@ -90,12 +91,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except ClientError as error:
-        remedy = next((words for kind, words in REMEDIES.items() if isinstance(error, kind)), "")
+        remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "")
         _end(f"{error}{f'; {remedy}' if remedy else ''}", Exit.OUT_OF_REACH if remedy else Exit.ERROR)
 
 
 def _end(message: str, code: Exit) -> None:
-    sys.stderr.write(f"modelplane: {legible(message)}\n")  # clusters and models have a say in it
+    sys.stderr.write(f"modelplane: {legible(message)}\n")  # clusters and models choose some of the text
     sys.exit(code)
 
 

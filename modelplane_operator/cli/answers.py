@@ -1,6 +1,6 @@
-"""What the scheduler knows: why a model is as it is, what would come of a change, and what hardware there is.
+"""Commands that show the scheduler's knowledge: `why`, `plan` and `hardware`.
 
-The operator is asked, which has the fleet at hand; where it does not answer, the hub is read (`reading`).
+They query the operator, which has the fleet in memory. If it does not respond, they read the hub (`reading`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from modelplane_operator.cli.kubeconfig import HubTarget
 from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
 from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
 
-ANSWERS: Final = "Available"  # the reason of Ready while all replicas answer
+ANSWERS: Final = "Available"  # the reason of Ready while all replicas respond
 READ: Final = ("ModelDeployment", "ModelCache")
-"""Of a file; what else is in it decides nothing."""
+"""Kinds that are read from a file; no others matter to the scheduler."""
 
 
 def why(
@@ -43,28 +43,29 @@ def why(
     key = Key(*place(name, namespace, target))
 
     def show() -> None:
-        found = _why(target, key, output)
+        explanation = _fetch_why(target, key, output)
         if output.is_structured:
-            structured("Why", found, output)
+            structured("Why", explanation, output)
         else:
-            show_why(found, datetime.now(UTC))
-        raise typer.Exit(Exit.YES if found.ready else Exit.NO)
+            show_why(explanation, datetime.now(UTC))
+        raise typer.Exit(Exit.YES if explanation.ready else Exit.NO)
 
     repeated(show, watch=watch)
 
 
-def _why(target: HubTarget, key: Key, output: Format) -> Why:
-    wide = output is Format.WIDE
-    if not wide and (said := answered(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None:
-        return read(Why, said)
-    from modelplane_operator.cli import reading  # noqa: PLC0415 - where the operator answers, nobody waits for it
+def _fetch_why(target: HubTarget, key: Key, output: Format) -> Why:
+    is_wide = output is Format.WIDE
+    if not is_wide and (response := answered(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None:
+        return read(Why, response)
+    from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
-    return reading.why(target, key, with_clusters=wide)
+    return reading.why(target, key, with_clusters=is_wide)
 
 
 def show_why(found: Why, now: datetime) -> None:
-    out, for_ = console(), age(found.since, now)
-    state = f"[red]not Ready[/] ({text(found.reason)}{f', for {for_}' if for_ else ''})"
+    """Print an explanation as text and tables."""
+    out, duration = console(), age(found.since, now)
+    state = f"[red]not Ready[/] ({text(found.reason)}{f', for {duration}' if duration else ''})"
     if found.ready or found.reason == ANSWERS:
         state = "[green]Ready[/]" if found.ready else "[yellow]Ready, and not where it should be[/]"
     out.print(f"[bold]{text(f'{found.namespace}/{found.name}')}[/] is {state}")
@@ -74,14 +75,16 @@ def show_why(found: Why, now: datetime) -> None:
     if found.replicas:
         rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, now), r.says) for r in found.replicas]
         out.print("", table(("REPLICA", "CLUSTER", "POOL", "READY", "SINCE", "SAYS"), rows))
-    for words in found.weights:
-        out.print("", text(words), sep="\n")
+    for line in found.weights:
+        out.print("", text(line), sep="\n")
     if found.misses and found.waiting:
         out.print("", f"{counted(found.waiting, 'replica')} without a place:", sep="\n")
         rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in found.misses]
         out.print(table(("CLUSTERS", "NEAREST", "WHY NOT", "WHAT WOULD HELP"), rows))
     if found.clusters:
-        rows = [(one.name, one.replicas, one.room, one.says, one.remedy) for one in found.clusters]
+        rows = [
+            (summary.name, summary.replicas, summary.room, summary.says, summary.remedy) for summary in found.clusters
+        ]
         out.print("", table(("CLUSTER", "REPLICAS", "ONE MORE", "SAYS", "WHAT WOULD HELP"), rows))
     if found.routes:
         rows = [(route.name, route.url, route.ready, route.says, route.help) for route in found.routes]
@@ -106,89 +109,96 @@ def plan(
     output: Output = Format.TABLE,
 ) -> None:
     """What the scheduler would do with a change; nothing is written."""
-    given = [one for one in (file, replicas, without_, drain) if one is not None]
-    if len(given) != 1 or (name is None) != (replicas is None):
+    options = [option for option in (file, replicas, without_, drain) if option is not None]
+    if len(options) != 1 or (name is None) != (replicas is None):
         raise typer.BadParameter("say one of -f FILE, NAME --replicas N, --without CLUSTER and --drain CLUSTER")
     target = hub(kubeconfig, context)
-    documents = _documents(file, namespace or target.namespace) if file else ()
-    where = Key(*place(name or "", namespace, target))
-    found = _planned(target, where, file, documents, replicas, without_, drain)
+    documents = _read_documents(file, namespace or target.namespace) if file else ()
+    key = Key(*place(name or "", namespace, target))
+    result = _fetch_plan(target, key, file, documents, replicas, without_, drain)
     if output.is_structured:
-        structured("Plan", found, output)
+        structured("Plan", result, output)
     else:
-        show_plan(found.items, found.others)
-    raise typer.Exit(Exit.YES if found.settled else Exit.NO)
+        show_plan(result.items, result.others)
+    raise typer.Exit(Exit.YES if result.settled else Exit.NO)
 
 
-def _planned(
+def _fetch_plan(
     target: HubTarget,
-    where: Key,
+    key: Key,
     file: Path | None,
     documents: Sequence[dict[str, Any]],
     replicas: int | None,
     without_: str | None,
     drain: str | None,
 ) -> Outcomes:
+    """Query the operator for the outcomes of a change. If it does not respond, compute them here."""
     match documents:
         case () if replicas is not None:
-            said = answered(target, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
+            response = answered(target, key.namespace, ask="Plan", modelDeployment=key.name, replicas=replicas)
         case ():
-            said = answered(target, where.namespace, ask="Plan", without=without_, drain=drain)
-        case [{"kind": "ModelDeployment", "metadata": {"namespace": str(own)}} as only]:
-            said = answered(target, own, ask="Plan", manifest=json.dumps(only, default=str))
-        case [{"metadata": {"namespace": own}}, *_]:  # they count on each other
-            several = {"kind": "List", "items": documents}
-            said = answered(target, str(own), ask="Plan", manifest=json.dumps(several, default=str))
+            response = answered(target, key.namespace, ask="Plan", without=without_, drain=drain)
+        case [{"kind": "ModelDeployment", "metadata": {"namespace": str(namespace)}} as only]:
+            response = answered(target, namespace, ask="Plan", manifest=json.dumps(only, default=str))
+        case [{"metadata": {"namespace": namespace}}, *_]:  # they depend on each other
+            combined = {"kind": "List", "items": documents}
+            response = answered(target, str(namespace), ask="Plan", manifest=json.dumps(combined, default=str))
         case _:
-            said = None
-    if said is not None:
-        return read(Outcomes, said)
-    from modelplane_operator.cli import reading  # noqa: PLC0415 - where the operator answers, nobody waits for it
+            response = None
+    if response is not None:
+        return read(Outcomes, response)
+    from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
     if without_ or drain:
-        return reading.moved(target, where.namespace, without_, drain)
-    return reading.planned(target, reading.parsed(file, documents) if file else (), where, replicas)
+        return reading.moved(target, key.namespace, without_, drain)
+    return reading.planned(target, reading.parsed(file, documents) if file else (), key, replicas)
 
 
-def _documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
-    """The deployments and caches of a file."""
+def _read_documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
+    """Return the deployments and caches in a file, with the default namespace.
+
+    Raise BadParameter for an invalid file.
+    """
     try:
         source = sys.stdin.read() if str(file) == "-" else file.read_text()
-        every = cast("list[object]", [*yaml.load_all(source, Loader=yaml.CSafeLoader)])
+        all_documents = cast("list[object]", [*yaml.load_all(source, Loader=yaml.CSafeLoader)])
     except (OSError, yaml.YAMLError) as error:
         raise typer.BadParameter(f"{file}: {error}") from None
-    documents = (cast("dict[str, Any]", one) for one in every if isinstance(one, dict))
-    wanted = [one for one in documents if one.get("kind") in READ]
-    return [{**one, "metadata": {"namespace": namespace, **(one.get("metadata") or {})}} for one in wanted]
+    documents = (cast("dict[str, Any]", document) for document in all_documents if isinstance(document, dict))
+    relevant = [document for document in documents if document.get("kind") in READ]
+    return [
+        {**document, "metadata": {"namespace": namespace, **(document.get("metadata") or {})}} for document in relevant
+    ]
 
 
 def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = None) -> None:
-    out, any_ = console(), False
-    for one in outcomes:
-        if any_:
+    """Print the outcome of each deployment."""
+    out, has_printed = console(), False
+    for outcome in outcomes:
+        if has_printed:
             out.print("")
-        any_ = True
-        mark = "[green]✓[/]" if one.settled else "[red]✗[/]"
-        out.print(f"{mark} [bold]{text(f'{one.namespace}/{one.name}')}[/]: {text(one.decision)}")
-        for place_ in one.added:
-            out.print(f"  [green]+ {text(place_)}[/]")
-        for words in one.weights:
-            out.print(f"  {text(words)}")
-        for gone in one.removed:
-            out.print(f"  [red]- {text(gone.name)} on {text(gone.cluster)}[/]: {text(gone.why)}")
-        for restarted in one.restarted:
+        has_printed = True
+        symbol = "[green]✓[/]" if outcome.settled else "[red]✗[/]"
+        out.print(f"{symbol} [bold]{text(f'{outcome.namespace}/{outcome.name}')}[/]: {text(outcome.decision)}")
+        for location in outcome.added:
+            out.print(f"  [green]+ {text(location)}[/]")
+        for line in outcome.weights:
+            out.print(f"  {text(line)}")
+        for removal in outcome.removed:
+            out.print(f"  [red]- {text(removal.name)} on {text(removal.cluster)}[/]: {text(removal.why)}")
+        for restarted in outcome.restarted:
             out.print(f"  [yellow]~ {text(restarted)}[/]: takes another shape, which restarts it")
-        for stuck in one.stuck:
+        for blocked in outcome.stuck:
             out.print(
-                f"  [red]! {text(stuck.name)} on {text(stuck.cluster)}[/] finds no other place: {text(stuck.why)}"
+                f"  [red]! {text(blocked.name)} on {text(blocked.cluster)}[/] finds no other place: {text(blocked.why)}"
             )
-        if one.waiting:
-            out.print(f"  [red]! {counted(one.waiting, 'replica')} without a place[/]")
-        for number, help_ in enumerate(one.help):
+        if outcome.waiting:
+            out.print(f"  [red]! {counted(outcome.waiting, 'replica')} without a place[/]")
+        for number, help_ in enumerate(outcome.help):
             out.print(f"  {'What would help:' if not number else '             or:'} {text(help_)}")
     if others:
-        out.print(*([""] if any_ else []), str(others), sep="\n")
-    elif not any_:
+        out.print(*([""] if has_printed else []), str(others), sep="\n")
+    elif not has_printed:
         out.print("Nothing would change.")
 
 
@@ -196,26 +206,36 @@ def hardware(
     namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE
 ) -> None:
     """Devices that models may ask for, the nodes that have them, and a selector for each to paste."""
-    found = _hardware(hub(kubeconfig, context), namespace)
+    devices = _fetch_hardware(hub(kubeconfig, context), namespace)
     columns = ("CLASS", "DEVICE", "PER NODE", "NODES FREE", "CLUSTERS", "WHAT IT IS")
-    shown("Hardware", found, output, columns, _of_devices, nothing="no cluster publishes devices: see modelplane fleet")
+    shown(
+        "Hardware", devices, output, columns, _device_row, nothing="no cluster publishes devices: see modelplane fleet"
+    )
     if output.is_structured:
         return
     out = console()
     out.print("", "To ask for one, in nodeSelector.devices[].selectors[].cel of a ModelDeployment:")
-    for one in found:
-        out.print(f"  [bold]{text(one.inference_class)}, {text(one.device)}[/]: {text(one.selector)}")
+    for device in devices:
+        out.print(f"  [bold]{text(device.inference_class)}, {text(device.device)}[/]: {text(device.selector)}")
 
 
-def _hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardware]:
-    own = namespace or target.namespace
-    if (said := answered(target, own, ask="Hardware")) is not None:
-        return read(AllHardware, said).items
-    from modelplane_operator.cli import reading  # noqa: PLC0415 - where the operator answers, nobody waits for it
+def _fetch_hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardware]:
+    own_namespace = namespace or target.namespace
+    if (response := answered(target, own_namespace, ask="Hardware")) is not None:
+        return read(AllHardware, response).items
+    from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
-    return reading.hardware(target, own)
+    return reading.hardware(target, own_namespace)
 
 
-def _of_devices(one: Hardware) -> Sequence[object]:
-    what = ", ".join(f"{name}={value}" for name, value in {**one.capacity, **one.attributes}.items())
-    return (one.inference_class, one.device, one.per_node, f"{one.free}/{one.nodes}", ", ".join(one.clusters), what)
+def _device_row(item: Hardware) -> Sequence[object]:
+    """Return the table row of a device."""
+    description = ", ".join(f"{name}={value}" for name, value in {**item.capacity, **item.attributes}.items())
+    return (
+        item.inference_class,
+        item.device,
+        item.per_node,
+        f"{item.free}/{item.nodes}",
+        ", ".join(item.clusters),
+        description,
+    )

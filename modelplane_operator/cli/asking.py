@@ -1,5 +1,8 @@
-"""One question to the operator, by Python's own library: the client that the other commands have takes longer to load
-than an answer takes. What goes wrong here is left for that client to tell."""
+"""Send one question to the operator with Python's standard library.
+
+The client of the other commands takes longer to import than an answer takes. Errors are ignored here, since the caller
+then uses that client, which reports them.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,24 @@ from kubeloop.errors import ClientError
 from modelplane_operator.ask.answers.documents import QUESTION
 from modelplane_operator.cli.kubeconfig import HubTarget
 
-SECONDS: Final = 3.0  # without an operator the command then reads the hub itself
-MOST: Final = 1024 * 1024  # bytes of an answer; API servers take less from a webhook
+SECONDS: Final = 3.0  # seconds; without an operator the command reads the hub itself
+MOST: Final = 1024 * 1024  # maximum bytes of a response; API servers accept less from a webhook
 
 
 def answered(target: HubTarget, namespace: str, **spec: object) -> Any:
-    """What the operator answers; None where it does not, whyever."""
+    """Return the operator's answer; None if there is none for any reason."""
     if target.access.proxy or target.access.server_name:
         return None
     question = {
         "apiVersion": QUESTION.api_version,
         "kind": QUESTION.kind,
         "metadata": {"generateName": "ask-", "namespace": namespace},
-        "spec": {name: one for name, one in spec.items() if one is not None},
+        "spec": {name: value for name, value in spec.items() if value is not None},
     }
     try:
-        status, said = _posted(target.access, f"{QUESTION.path(namespace)}?dryRun=All", json.dumps(question))
-        found = json.loads(said) if status == 422 else None
-        match found:
+        status, body = _post(target.access, f"{QUESTION.path(namespace)}?dryRun=All", json.dumps(question))
+        response = json.loads(body) if status == 422 else None
+        match response:
             case {"details": {"causes": [{"reason": "Answer", "message": str(text)}]}}:
                 return json.loads(text)
             case _:
@@ -40,7 +43,8 @@ def answered(target: HubTarget, namespace: str, **spec: object) -> Any:
         return None
 
 
-def _posted(access: Access, path: str, body: str) -> tuple[int, bytes]:
+def _post(access: Access, path: str, body: str) -> tuple[int, bytes]:
+    """Post a request to the API server. Return the status and the body."""
     server = urlsplit(access.server)
     host, port = server.hostname or "", server.port
     token = access.token_file.read_text().strip() if access.token_file else access.token
@@ -51,5 +55,5 @@ def _posted(access: Access, path: str, body: str) -> tuple[int, bytes]:
         else HTTPConnection(host, port, timeout=SECONDS)
     ) as connection:
         connection.request("POST", f"{server.path}{path}", body.encode(), headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(MOST)
+        response = connection.getresponse()
+        return response.status, response.read(MOST)

@@ -1,4 +1,4 @@
-"""One streamed answer of a model, by the protocol that engines speak."""
+"""Stream one answer of a model, by the protocol of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ import aiohttp
 from modelplane_operator.cli.output import FailedError
 
 CONNECT_SECONDS: Final = 10.0
-SILENT_SECONDS: Final = 120.0  # between two pieces
-SHOWN: Final = 300  # of what an error says
+SILENT_SECONDS: Final = 120.0  # seconds between two pieces
+SHOWN: Final = 300  # maximum characters of an error that are shown
 
 
 class ChatError(FailedError):
-    """The model gave no answer; the message says what it, or the gateway, said instead."""
+    """The model did not answer. The message contains the response of the model or the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What came, and when."""
+    """The number of pieces of an answer, and the times of the first and the last."""
 
     model: str
     pieces: int
+    """Number of pieces with text."""
     first: float | None
+    """Time of the first piece by the caller's clock, in seconds; None if there was none."""
     last: float
+    """Time of the end of the answer."""
 
 
 def chat(
@@ -40,7 +43,7 @@ def chat(
     on_text: Callable[[str], None],
     now: Callable[[], float],
 ) -> ChatAnswer:
-    """Have `on_text` told every piece as it comes; raises ChatError."""
+    """Stream an answer, and call `on_text` with every piece. Raise ChatError."""
     try:
         return asyncio.run(_chat(address.rstrip("/"), prompt, model, key, on_text, now))
     except (aiohttp.ClientError, TimeoutError, json.JSONDecodeError) as error:
@@ -55,43 +58,46 @@ async def _chat(
     on_text: Callable[[str], None],
     now: Callable[[], float],
 ) -> ChatAnswer:
+    """Stream an answer. Without a model's name, the first one that the address lists is used."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=True) as session:
-        chosen = model or await _model(session, address)
+        chosen = model or await _first_model(session, address)
         body = {"model": chosen, "stream": True, "messages": [{"role": "user", "content": prompt}]}
         pieces, first = 0, None
-        async with session.post(f"{address}/v1/chat/completions", json=body) as answer:
-            await _check(answer)
-            async for line in answer.content:
-                if (piece := _piece(line)) is not None:
+        async with session.post(f"{address}/v1/chat/completions", json=body) as response:
+            await _require_success(response)
+            async for line in response.content:
+                if (piece := _parse_piece(line)) is not None:
                     first = now() if first is None else first
                     pieces += 1
                     on_text(piece)
         return ChatAnswer(chosen, pieces, first, now())
 
 
-async def _model(session: aiohttp.ClientSession, address: str) -> str:
-    async with session.get(f"{address}/v1/models") as answer:
-        await _check(answer)
-        said: Any = await answer.json(content_type=None)
-    models = [str(one.get("id")) for one in said.get("data") or ()]
+async def _first_model(session: aiohttp.ClientSession, address: str) -> str:
+    """Return the first model that the address lists. Raise ChatError if there is none."""
+    async with session.get(f"{address}/v1/models") as response:
+        await _require_success(response)
+        parsed: Any = await response.json(content_type=None)
+    models = [str(entry.get("id")) for entry in parsed.get("data") or ()]
     if not models:
         raise ChatError(f"{address}/v1/models lists no model: name one by --model")
     return models[0]
 
 
-async def _check(answer: aiohttp.ClientResponse) -> None:
-    if answer.status >= 400:
-        said = " ".join((await answer.text()).split())[:SHOWN]
-        hint = ": give a key by --key or MODELPLANE_API_KEY" if answer.status == 401 else ""
-        raise ChatError(f"{answer.url} answers {answer.status}{hint}{f': {said}' if said else ''}")
+async def _require_success(response: aiohttp.ClientResponse) -> None:
+    """Raise ChatError for an error response."""
+    if response.status >= 400:
+        excerpt = " ".join((await response.text()).split())[:SHOWN]
+        hint = ": give a key by --key or MODELPLANE_API_KEY" if response.status == 401 else ""
+        raise ChatError(f"{response.url} answers {response.status}{hint}{f': {excerpt}' if excerpt else ''}")
 
 
-def _piece(line: bytes) -> str | None:
-    """The text of one server-sent event; None for what carries none."""
-    if not line.startswith(b"data:") or (said := line[5:].strip()) == b"[DONE]":
+def _parse_piece(line: bytes) -> str | None:
+    """Return the text of a server-sent event; None if it has none."""
+    if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
         return None
-    choices: list[Any] = json.loads(said).get("choices") or [{}]
+    choices: list[Any] = json.loads(data).get("choices") or [{}]
     delta: dict[str, str] = choices[0].get("delta") or {}
     return delta.get("content") or None

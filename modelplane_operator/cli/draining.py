@@ -1,4 +1,4 @@
-"""Emptying a cluster: where each replica goes, the taint, and the wait until it is empty."""
+"""Drain a cluster: show where each replica goes, set the taint, and wait until the cluster is empty."""
 
 from __future__ import annotations
 
@@ -45,53 +45,53 @@ def drain(
     if undo:
         ask(target, lambda kube: _taint(kube, key, on=False))
         say(f"{text(cluster)} takes replicas again.")
-        _ended(Drain(cluster, drained=False, empty=False, replicas=None, moves=()), output)
+        _print_result(Drain(cluster, drained=False, empty=False, replicas=None, moves=()), output)
         return
-    before = ask(target, snapshot)
-    if cluster not in before.cluster:
-        raise No(f"there is no InferenceCluster {cluster}; there are: {', '.join(sorted(before.cluster)) or 'none'}")
-    outcomes = forecast(before, drained(before, cluster), clusters=frozenset((cluster,)))
+    current = ask(target, snapshot)
+    if cluster not in current.cluster:
+        raise No(f"there is no InferenceCluster {cluster}; there are: {', '.join(sorted(current.cluster)) or 'none'}")
+    outcomes = forecast(current, drained(current, cluster), clusters=frozenset((cluster,)))
     if not output.is_structured:
         show_plan(outcomes)
     if dry_run:
-        there = sum(one.spec.cluster_name == cluster for one in before.replicas)
-        _ended(Drain(cluster, drained=False, empty=not there, replicas=there, moves=outcomes), output)
-        raise typer.Exit(Exit.YES if all(one.settled for one in outcomes) else Exit.NO)
+        count = sum(item.spec.cluster_name == cluster for item in current.replicas)
+        _print_result(Drain(cluster, drained=False, empty=not count, replicas=count, moves=outcomes), output)
+        raise typer.Exit(Exit.YES if all(item.settled for item in outcomes) else Exit.NO)
     ask(target, lambda kube: _taint(kube, key, on=True))
     say("")
     say(f"{text(cluster)} takes no more replicas.")
-    left = ask(target, lambda kube: _emptied(kube, cluster, timeout, say)) if timeout else None
-    _ended(Drain(cluster, drained=True, empty=left == 0, replicas=left, moves=outcomes), output)
-    if left:
+    remaining = ask(target, lambda kube: _wait_until_empty(kube, cluster, timeout, say)) if timeout else None
+    _print_result(Drain(cluster, drained=True, empty=remaining == 0, replicas=remaining, moves=outcomes), output)
+    if remaining:
         raise No(
-            f"{counted(left, 'replica')} still on {cluster}: make room elsewhere, annotate it "
+            f"{counted(remaining, 'replica')} still on {cluster}: make room elsewhere, annotate it "
             f"modelplane.ai/force-drain=true to end them, or take it back by modelplane drain {cluster} --undo"
         )
-    if left == 0:
+    if remaining == 0:
         say(f"{text(cluster)} is empty.")
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The document of a drain that is over, or was looked at."""
+    """The result of a drain or of a dry run, as a document."""
 
     cluster: str
     drained: bool
-    """Whether it has the taint."""
+    """True if the cluster has the taint."""
     empty: bool
     replicas: int | None
-    """So many are there; None where nobody has looked since."""
+    """Number of replicas on the cluster; None if they were not counted."""
     moves: tuple[DeploymentOutcome, ...]
-    """What becomes of those that were there."""
+    """Outcome of each deployment with replicas on the cluster."""
 
 
-def _ended(found: Drain, output: Format) -> None:
+def _print_result(result: Drain, output: Format) -> None:
     if output.is_structured:
-        structured("Drain", found, output)
+        structured("Drain", result, output)
 
 
 async def _taint(kube: Kube, key: Key, *, on: bool) -> None:
-    """With this one taint, or without; all else stays as somebody wrote it."""
+    """Add or remove the taint of a drain, and keep everything else. A conflict is retried."""
     for attempt in range(TRIES):
         stored = await kube.get(of(InferenceCluster), key)
         changed = with_drain(stored, on=on)
@@ -106,21 +106,25 @@ async def _taint(kube: Kube, key: Key, *, on: bool) -> None:
 
 
 def with_drain(cluster: Manifest, *, on: bool) -> Manifest:
-    others: list[Any] = [one for one in entries(cluster, "spec", "taints") if one.get("key") != DRAINED.key]
+    """Return the cluster with or without the taint of a drain."""
+    others: list[Any] = [taint for taint in entries(cluster, "spec", "taints") if taint.get("key") != DRAINED.key]
     taints = [*others, DRAINED.to_manifest()] if on else others
     spec = {name: value for name, value in cluster["spec"].items() if name != "taints"}
     return {**cluster, "spec": {**spec, "taints": taints} if taints else spec}
 
 
-async def _emptied(kube: Kube, cluster: str, seconds: int, say: Callable[[str], None]) -> int:
-    """How many replicas are left there when there are none, or the time is over; tells each change."""
-    before = -1
-    until = asyncio.get_running_loop().time() + seconds
+async def _wait_until_empty(kube: Kube, cluster: str, seconds: int, say: Callable[[str], None]) -> int:
+    """Wait until the cluster is empty or the time is over.
+
+    Print each change, and return the number of remaining replicas.
+    """
+    old = -1
+    deadline = asyncio.get_running_loop().time() + seconds
     while True:
-        left = sum(one.spec.cluster_name == cluster for one in await objects(kube, ModelReplica))
-        if left != before:
-            say(f"{counted(left, 'replica')} left")
-        if not left or asyncio.get_running_loop().time() >= until:
-            return left
-        before = left
+        remaining = sum(replica.spec.cluster_name == cluster for replica in await objects(kube, ModelReplica))
+        if remaining != old:
+            say(f"{counted(remaining, 'replica')} left")
+        if not remaining or asyncio.get_running_loop().time() >= deadline:
+            return remaining
+        old = remaining
         await asyncio.sleep(LOOK_SECONDS)

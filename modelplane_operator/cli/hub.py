@@ -1,4 +1,4 @@
-"""What the command reads of the hub, and the ways in which that fails."""
+"""Read the hub for the commands, and report failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def ask(target: HubTarget, question: Callable[[Kube], Awaitable[T]]) -> T:
-    """Connect, ask, and disconnect; raises ClientError."""
+    """Connect to the hub, run a function with its client, and disconnect. Raise ClientError."""
 
     async def run() -> T:
         async with connect(target.access, limits=OF_HUB) as hub:
@@ -33,27 +33,31 @@ def ask(target: HubTarget, question: Callable[[Kube], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(run())
-    except BaseExceptionGroup as errors:  # of lists that are read at once, each fails for the same reason
-        raise next((one for one in _each(errors) if isinstance(one, ClientError | No | FailedError)), errors) from None
+    except BaseExceptionGroup as errors:  # lists that are read in parallel all fail for the same reason
+        raise next(
+            (error for error in _flatten(errors) if isinstance(error, ClientError | No | FailedError)), errors
+        ) from None
 
 
 async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:
-    """All of a kind, where they can be read; what cannot be read by this version is passed over."""
+    """Return all objects of a kind that can be parsed. Others, of newer versions, are skipped."""
     listing = await hub.list(of(kind), namespace=namespace)
-    return tuple(one for one in (_parsed(kind, manifest) for manifest in listing.items) if one is not None)
+    return tuple(
+        parsed for parsed in (_parse_or_none(kind, manifest) for manifest in listing.items) if parsed is not None
+    )
 
 
 async def deployment_of(hub: Kube, key: Key) -> ModelDeployment:
-    """The ModelDeployment that somebody has named; raises FailedError where there is none."""
+    """Return a ModelDeployment. Raise FailedError if it does not exist."""
     try:
         return ModelDeployment.parse(await hub.get(of(ModelDeployment), key))
     except NotFound:
-        there = f"kubectl get modeldeployments -n {key.namespace} lists those that are there"
-        raise FailedError(f"there is no ModelDeployment {key}: {there}") from None
+        hint = f"kubectl get modeldeployments -n {key.namespace} lists those that are there"
+        raise FailedError(f"there is no ModelDeployment {key}: {hint}") from None
 
 
 async def snapshot(hub: Kube) -> Snapshot:
-    """The fleet, and all that is placed on it."""
+    """Read the fleet and all placements."""
     kinds: tuple[Kind, ...] = (InferenceCluster, ModelReplica, ModelDeployment, ModelCache)
     async with asyncio.TaskGroup() as group:
         clusters, replicas, deployments, caches = (group.create_task(objects(hub, kind)) for kind in kinds)
@@ -61,12 +65,12 @@ async def snapshot(hub: Kube) -> Snapshot:
 
 
 async def of_namespace(hub: Kube, namespace: str) -> Snapshot:
-    """What somebody may read who has one namespace."""
+    """Read the objects of one namespace, for users without access to the fleet."""
     replicas, deployments = await objects(hub, ModelReplica, namespace), await objects(hub, ModelDeployment, namespace)
     return Snapshot((), replicas, deployments, (), datetime.now(UTC))
 
 
-def _parsed(kind: Any, manifest: Any) -> Any:
+def _parse_or_none(kind: Any, manifest: Any) -> Any:
     try:
         return kind.parse(manifest)
     except ValidationError:
@@ -74,11 +78,16 @@ def _parsed(kind: Any, manifest: Any) -> Any:
 
 
 async def told(hub: Kube, namespace: str, **spec: object) -> Any:
-    """What the operator answers to a question about one namespace, for who may not read the fleet."""
-    found = await question(hub, QUESTION, namespace, {name: one for name, one in spec.items() if one is not None})
-    if found is None:
+    """Return the operator's answer to a question about a namespace, for users who must not read the fleet.
+
+    Raise No without one.
+    """
+    result = await question(
+        hub, QUESTION, namespace, {name: value for name, value in spec.items() if value is not None}
+    )
+    if result is None:
         raise No(NOBODY)
-    return found
+    return result
 
 
 NOBODY = (
@@ -88,11 +97,14 @@ NOBODY = (
 
 
 async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callable[[Kube], Awaitable[T]]) -> T:
-    """By reading the hub; where that is forbidden, by asking the operator."""
+    """Read the hub; if that is forbidden, query the operator instead."""
     try:
         return await read(kube)
-    except (Forbidden, BaseExceptionGroup) as errors:  # what else broke off with a list that is refused tells nothing
-        first = next((one for one in _each(errors) if isinstance(one, Forbidden)), None)
+    except (
+        Forbidden,
+        BaseExceptionGroup,
+    ) as errors:  # other lists were cancelled when the first was rejected, and say nothing
+        first = next((error for error in _flatten(errors) if isinstance(error, Forbidden)), None)
         if first is None:
             raise
     try:
@@ -101,10 +113,10 @@ async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callab
         raise first from None
 
 
-def _each(error: Any) -> Iterator[Any]:
-    """The errors of a group, or the one that is none."""
+def _flatten(error: Any) -> Iterator[Any]:
+    """Yield the errors of a group, or the error itself if it is no group."""
     if not isinstance(error, BaseExceptionGroup):
         yield error
         return
-    for one in cast("BaseExceptionGroup[Any]", error).exceptions:
-        yield from _each(one)
+    for inner in cast("BaseExceptionGroup[Any]", error).exceptions:
+        yield from _flatten(inner)

@@ -1,4 +1,4 @@
-"""Bringing a cluster: whether it can be, and all objects for it, made from what is there."""
+"""Add an existing cluster: check it, discover its hardware, and create its objects on the hub."""
 
 from __future__ import annotations
 
@@ -39,88 +39,96 @@ from modelplane_operator.clusters.stack.beside import holder
 from modelplane_operator.clusters.stack.charts import STACK, StackChart
 
 ACCOUNT: Final = Key("modelplane-access", "modelplane-operator")
-"""Which the manifests of examples/access/ make."""
+"""Service account that the manifests in examples/access/ create."""
 TOKEN_SECONDS: Final = 24 * 3600
 OLDEST: Final = (1, 34)
 STORAGE_CLASS: Final = ResourceType("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 CLUSTER_ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
 DRIVER_CONTAINER: Final = "nvidia.com/gpu.deploy.driver"
-"""A label of nodes: NVIDIA's GPU operator runs the driver in a container, with its files elsewhere."""
+"""Label of nodes on which NVIDIA's GPU operator runs the driver in a container, with its files in another directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a workload cluster needs, or has."""
+    """A result of a check: a property that a workload cluster needs or has."""
 
     check: str
+    """Name of the check."""
     ok: bool
     says: str
+    """Observed state."""
     remedy: str
+    """Instruction; empty if there is nothing to do."""
 
 
 def check(context: Candidate = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
     """Whether a cluster can become a workload cluster, and what is missing: that of --context, and not the hub."""
-    findings = ask(hub(kubeconfig, context), _findings)
-    good = all(one.ok for one in findings)
+    findings = ask(hub(kubeconfig, context), _run_checks)
+    is_usable = all(finding.ok for finding in findings)
     if output.is_structured:
         structured("Check", findings, output)
     else:
-        rows = [(one.check, one.ok, one.says, one.remedy) for one in findings]
+        rows = [(finding.check, finding.ok, finding.says, finding.remedy) for finding in findings]
         console().print(table(("CHECK", "OK", "FOUND", "WHAT TO DO"), rows))
-    raise typer.Exit(Exit.YES if good else Exit.NO)
+    raise typer.Exit(Exit.YES if is_usable else Exit.NO)
 
 
-async def _findings(kube: Kube) -> Sequence[Finding]:
+async def _run_checks(kube: Kube) -> Sequence[Finding]:
+    """Run all checks on a cluster."""
     version = await kube.version()
-    found = [judged_version(version)]
+    findings = [judged_version(version)]
     if "ResourceSlice" not in await kube.serves(RESOURCE_SLICE.api_version):
         remedy = "switch on resource.k8s.io/v1 in its API server"
-        return [*found, Finding("device API", ok=False, says="resource.k8s.io/v1 is not served", remedy=remedy)]
-    pools, nodes = await _hardware(kube)
-    found.append(judged_devices(pools))
+        return [*findings, Finding("device API", ok=False, says="resource.k8s.io/v1 is not served", remedy=remedy)]
+    pools, nodes = await _discover_hardware(kube)
+    findings.append(judged_devices(pools))
     roots = [
-        one["metadata"]["name"] for one in nodes if section(one, "metadata", "labels").get(DRIVER_CONTAINER) == "true"
+        node["metadata"]["name"]
+        for node in nodes
+        if section(node, "metadata", "labels").get(DRIVER_CONTAINER) == "true"
     ]
     if roots:
         remedy = "write nvidiaDriverRoot: /run/nvidia/driver into a ServingStack of the cluster: docs/serving-stack.md"
-        found.append(Finding("driver root", ok=True, says=f"in a container on {listed(roots)}", remedy=remedy))
-    found += await _software(kube)
-    found.append(judged_services((await kube.list(SERVICE)).items))
+        findings.append(Finding("driver root", ok=True, says=f"in a container on {listed(roots)}", remedy=remedy))
+    findings += await _check_stack(kube)
+    findings.append(judged_services((await kube.list(SERVICE)).items))
     classes = (await kube.list(STORAGE_CLASS)).items
     remedy = "" if classes else "make one whose volumes several pods may write, where models are to have caches"
-    found.append(
+    findings.append(
         Finding("storage", ok=True, says=counted(len(classes), "storage class", "storage classes"), remedy=remedy)
     )
     allowed = await may(kube, "create", CLUSTER_ROLE, Key("", ""))
     remedy = "" if allowed else "have an administrator apply examples/access/with-helm.yaml there"
-    found.append(
+    findings.append(
         Finding("permission", ok=allowed, says="you may give access" if allowed else "you may not", remedy=remedy)
     )
-    return found
+    return findings
 
 
 def judged_version(version: str) -> Finding:
+    """Check the version of Kubernetes."""
     numbers = version.lstrip("v").split(".")[:2]
-    new = all(one.isdigit() for one in numbers) and tuple(map(int, numbers)) >= OLDEST
-    remedy = "" if new else f"upgrade it to {OLDEST[0]}.{OLDEST[1]} or later"
-    return Finding("Kubernetes", ok=new, says=version, remedy=remedy)
+    is_new_enough = all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= OLDEST
+    remedy = "" if is_new_enough else f"upgrade it to {OLDEST[0]}.{OLDEST[1]} or later"
+    return Finding("Kubernetes", ok=is_new_enough, says=version, remedy=remedy)
 
 
-async def _software(kube: Kube) -> Sequence[Finding]:
+async def _check_stack(kube: Kube) -> Sequence[Finding]:
+    """Check the components of the serving stack."""
     async with asyncio.TaskGroup() as group:
         definitions = group.create_task(kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True))
         classes = group.create_task(kube.list(DEVICE_CLASS, bare=True))
         deployments = group.create_task(kube.list(DEPLOYMENT))
-    there = (*definitions.result().items, *classes.result().items)
-    return [judged_part(one, there, deployments.result().items) for one in STACK]
+    existing = (*definitions.result().items, *classes.result().items)
+    return [judged_part(chart, existing, deployments.result().items) for chart in STACK]
 
 
 def judged_part(chart: StackChart, definitions: Sequence[Manifest], deployments: Sequence[Manifest]) -> Finding:
-    """What becomes of a part of the serving stack on a cluster, where the operator has a Helm."""
-    whose = holder(chart.marker, chart.release, definitions, deployments)
-    ask = f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster"
-    drop = f"uninstall it, or turn {chart.name} off in spec.stack of the InferenceCluster"
-    match whose:
+    """Describe what happens to a component of the serving stack on a cluster, if the operator has a Helm."""
+    installer = holder(chart.marker, chart.release, definitions, deployments)
+    hint_to_install = f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster"
+    hint_to_remove = f"uninstall it, or turn {chart.name} off in spec.stack of the InferenceCluster"
+    match installer:
         case None if chart.default:
             says, remedy = "is not there", "none: a ServingStack installs it"
         case None:
@@ -128,38 +136,53 @@ def judged_part(chart: StackChart, definitions: Sequence[Manifest], deployments:
         case "":
             says, remedy = "a ServingStack has installed it", ""
         case _ if chart.yields or not chart.default:
-            says, remedy = f"is there from {whose}: a ServingStack leaves it alone and installs none", ask
+            says, remedy = (
+                f"is there from {installer}: a ServingStack leaves it alone and installs none",
+                hint_to_install,
+            )
         case _:
-            says, remedy = f"is there from {whose}: the one that a ServingStack installs conflicts with it", drop
+            says, remedy = (
+                f"is there from {installer}: the one that a ServingStack installs conflicts with it",
+                hint_to_remove,
+            )
     return Finding(chart.name, ok=True, says=says, remedy=remedy)
 
 
 def judged_devices(pools: Sequence[Pool]) -> Finding:
-    said = "; ".join(f"{counted(len(one.nodes), 'node')} with {one.description}" for one in pools)
+    """Describe the devices that DRA drivers publish."""
+    description = "; ".join(f"{counted(len(pool.nodes), 'node')} with {pool.description}" for pool in pools)
     remedy = "" if pools else "none where a ServingStack installs the DRA driver; else install one"
-    return Finding("devices", ok=True, says=said or "no driver has published any", remedy=remedy)
+    return Finding("devices", ok=True, says=description or "no driver has published any", remedy=remedy)
 
 
 def judged_services(services: Sequence[Manifest]) -> Finding:
-    """Whether load balancers get addresses, as far as there are any."""
-    asking = [one for one in services if section(one, "spec").get("type") == "LoadBalancer"]
-    without = [one["metadata"]["name"] for one in asking if not entries(one, "status", "loadBalancer", "ingress")]
-    if without:
+    """Check that load balancers get addresses, as far as there are any."""
+    balancers = [service for service in services if section(service, "spec").get("type") == "LoadBalancer"]
+    pending = [
+        service["metadata"]["name"]
+        for service in balancers
+        if not entries(service, "status", "loadBalancer", "ingress")
+    ]
+    if pending:
         remedy = "install what gives addresses to load balancers, MetalLB for one"
-        return Finding("load balancers", ok=False, says=f"no address for {listed(without)}", remedy=remedy)
-    said = f"{len(asking)} with an address" if asking else "none yet, so that nobody knows"
+        return Finding("load balancers", ok=False, says=f"no address for {listed(pending)}", remedy=remedy)
+    summary = f"{len(balancers)} with an address" if balancers else "none yet, so that nobody knows"
     return Finding(
-        "load balancers", ok=True, says=said, remedy="" if asking else "make a Service of type LoadBalancer to see"
+        "load balancers",
+        ok=True,
+        says=summary,
+        remedy="" if balancers else "make a Service of type LoadBalancer to see",
     )
 
 
-async def _hardware(kube: Kube) -> tuple[tuple[Pool, ...], Sequence[Manifest]]:
+async def _discover_hardware(kube: Kube) -> tuple[tuple[Pool, ...], Sequence[Manifest]]:
+    """Return the discovered node pools, and the nodes."""
     async with asyncio.TaskGroup() as group:
         nodes = group.create_task(kube.list(NODE))
         slices = group.create_task(kube.list(RESOURCE_SLICE))
         classes = group.create_task(kube.list(DEVICE_CLASS))
-    known = [one["metadata"]["name"] for one in classes.result().items]
-    return discovered(nodes.result().items, slices.result().items, known), nodes.result().items
+    class_names = [device_class["metadata"]["name"] for device_class in classes.result().items]
+    return discovered(nodes.result().items, slices.result().items, class_names), nodes.result().items
 
 
 def register(
@@ -176,8 +199,8 @@ def register(
     output: Output = Format.TABLE,
 ) -> None:
     """Bring a cluster: label its nodes, and make its Secret, InferenceClasses and InferenceCluster on the hub."""
-    there, out = hub(kubeconfig, from_context), console()
-    pools, _ = ask(there, _hardware)
+    candidate, out = hub(kubeconfig, from_context), console()
+    pools, _ = ask(candidate, _discover_hardware)
     if not pools:
         raise No(
             f"no DRA driver has published devices on the cluster of {from_context}: install one, or write its "
@@ -188,23 +211,24 @@ def register(
         if output is Format.JSON:
             sys.stdout.write(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2) + "\n")
         else:
-            sys.stdout.write("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in objects))
+            sys.stdout.write("---\n".join(yaml.safe_dump(item, sort_keys=False) for item in objects))
         return
 
-    async def prepared(kube: Kube) -> str:
-        token, authority = await _credentials(kube, from_context)
+    async def prepare(kube: Kube) -> str:
+        """Label the nodes, and return a kubeconfig with a token of the operator's service account."""
+        token, authority = await _request_credentials(kube, from_context)
         for pool in pools:
             for node in pool.unlabelled:
-                labelled = {"name": node, "labels": {labels.POOL: pool.name}}
-                await kube.apply({"apiVersion": "v1", "kind": "Node", "metadata": labelled}, force=False)
-        access = replace(there.access, server=server or there.access.server, authority=authority, token=token)
+                metadata = {"name": node, "labels": {labels.POOL: pool.name}}
+                await kube.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata}, force=False)
+        access = replace(candidate.access, server=server or candidate.access.server, authority=authority, token=token)
         return write_kubeconfig(replace(access, certificate="", key="", token_file=None, verify=True))
 
-    text_ = ask(there, prepared)
-    ask(hub(kubeconfig, context), lambda kube: _written(kube, name, text_, objects))
+    new_kubeconfig = ask(candidate, prepare)
+    ask(hub(kubeconfig, context), lambda kube: _create_objects(kube, name, new_kubeconfig, objects))
     if output.is_structured:
-        joined = tuple(Joined(one.name, one.description, tuple(one.nodes)) for one in pools)
-        structured("Register", Registration(name, joined), output)
+        joined_pools = tuple(Joined(item.name, item.description, tuple(item.nodes)) for item in pools)
+        structured("Register", Registration(name, joined_pools), output)
         return
     for pool in pools:
         out.print(text(f"pool {pool.name}: {counted(len(pool.nodes), 'node')} with {pool.description}"))
@@ -213,7 +237,7 @@ def register(
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A pool of nodes that came with a cluster."""
+    """A pool of nodes of a registered cluster."""
 
     pool: str
     description: str
@@ -222,14 +246,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The document of a cluster that was registered."""
+    """The result of the command, as a document."""
 
     cluster: str
     pools: tuple[Joined, ...]
 
 
 def manifests(name: str, pools: Sequence[Pool]) -> Sequence[Manifest]:
-    """The classes, and the cluster that names them."""
+    """Return the InferenceClasses, and the InferenceCluster that references them."""
     existing = {"secretRef": {"name": f"{name}-kubeconfig"}, "credentialRenewal": "TokenRequest"}
     cluster: dict[str, Any] = {
         "apiVersion": InferenceCluster.definition.api_version,
@@ -237,14 +261,17 @@ def manifests(name: str, pools: Sequence[Pool]) -> Sequence[Manifest]:
         "metadata": {"name": name},
         "spec": {
             "cluster": {"source": "Existing", "existing": existing},
-            "nodePools": [one.in_cluster() for one in pools],
+            "nodePools": [pool.in_cluster() for pool in pools],
         },
     }
-    return (*(one.inference_class() for one in pools), cluster)
+    return (*(pool.inference_class() for pool in pools), cluster)
 
 
-async def _credentials(kube: Kube, context: str) -> tuple[str, str]:
-    """A token of the operator's account there, and who signs the API server's certificate."""
+async def _request_credentials(kube: Kube, context: str) -> tuple[str, str]:
+    """Return a token of the operator's service account, and the API server's CA certificate.
+
+    Raise No without an account.
+    """
     try:
         token = await kube.request_token(ACCOUNT, TOKEN_SECONDS)
         bundle = await kube.get(CONFIG_MAP, Key(ACCOUNT.namespace, "kube-root-ca.crt"))
@@ -256,8 +283,8 @@ async def _credentials(kube: Kube, context: str) -> tuple[str, str]:
     return token, str(section(bundle, "data").get("ca.crt") or "")
 
 
-async def _written(kube: Kube, name: str, kubeconfig: str, objects: Sequence[Manifest]) -> None:
-    """The Secret first; classes that are there already are left as they are."""
+async def _create_objects(kube: Kube, name: str, kubeconfig: str, objects: Sequence[Manifest]) -> None:
+    """Create the Secret, then the classes and the cluster. Existing classes are left unchanged."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -267,9 +294,9 @@ async def _written(kube: Kube, name: str, kubeconfig: str, objects: Sequence[Man
     if await kube.find(of(InferenceCluster), Key("", name)) is not None:
         raise No(f"there is an InferenceCluster {name} already: delete it, or choose another name")
     await kube.apply(secret)
-    for one in objects:
+    for manifest in objects:
         try:
-            await kube.create(one)
+            await kube.create(manifest)
         except AlreadyExists:
-            if one["kind"] != InferenceClass.definition.kind:
+            if manifest["kind"] != InferenceClass.definition.kind:
                 raise

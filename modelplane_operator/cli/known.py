@@ -1,4 +1,4 @@
-"""Names of objects that the hub has."""
+"""Look up names of objects on the hub for shell completion."""
 
 from __future__ import annotations
 
@@ -15,22 +15,29 @@ from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.kubeconfig import HubTarget, target
 
 NAMES: Final = re.compile("[-a-z0-9./]+")
-"""Of objects that an API server has: some shells evaluate what is completed, and not every server is a friend's."""
+"""Pattern of names that an API server can have. Some shells evaluate completions, and a server may be hostile."""
 
 
 def names(kind: Kind, given: Mapping[str, Any], incomplete: str) -> Sequence[str]:
-    """Those that begin so; none where the hub that the options name cannot be asked."""
+    """Return the names with this prefix; none if the hub chosen by the options cannot be read."""
     try:
-        found = target(Path(given["kubeconfig"]) if given.get("kubeconfig") else None, given.get("context"))
-        return ask(found, lambda kube: _listed(kube, kind, given, found, incomplete))
+        hub_target = target(Path(given["kubeconfig"]) if given.get("kubeconfig") else None, given.get("context"))
+        return ask(hub_target, lambda kube: _list_names(kube, kind, given, hub_target, incomplete))
     except (ClientError, OSError, BaseExceptionGroup):
         return ()
 
 
-async def _listed(kube: Kube, kind: Kind, given: Mapping[str, Any], found: HubTarget, incomplete: str) -> Sequence[str]:
-    before, slash, _ = incomplete.partition("/")
+async def _list_names(
+    kube: Kube, kind: Kind, options: Mapping[str, Any], hub_target: HubTarget, incomplete: str
+) -> Sequence[str]:
+    """List the names of a kind, with the namespace if the prefix has one."""
+    prefix, slash, _ = incomplete.partition("/")
     namespaced = of(kind).namespaced
-    namespace = (before if slash else given.get("namespace") or found.namespace) if namespaced else ""
-    known = (await kube.list(of(kind), namespace=namespace, bare=True)).items
-    shown = (f"{before}/{one['metadata']['name']}" if slash else one["metadata"]["name"] for one in known)
-    return sorted(one for one in shown if one.startswith(incomplete) and NAMES.fullmatch(one))
+    namespace = (prefix if slash else options.get("namespace") or hub_target.namespace) if namespaced else ""
+    objects = (await kube.list(of(kind), namespace=namespace, bare=True)).items
+    candidates = (
+        f"{prefix}/{candidate['metadata']['name']}" if slash else candidate["metadata"]["name"] for candidate in objects
+    )
+    return sorted(
+        candidate for candidate in candidates if candidate.startswith(incomplete) and NAMES.fullmatch(candidate)
+    )

@@ -1,4 +1,4 @@
-"""The address of a model, and an answer from it."""
+"""Commands that use a model: its address, and a prompt to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def url(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """The address under which a model answers, and the routes of its API that it does not carry."""
-    service = _service(name, namespace, context, kubeconfig)
+    service = _find_service(name, namespace, context, kubeconfig)
     sys.stdout.write(f"{legible(service.address)}\n")
     for route in service.routes:
         if routes or route.message:
@@ -51,51 +51,62 @@ def ask_model(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """One answer of a model, as it comes, and how long it took."""
-    address, began = _service(name, namespace, context, kubeconfig).address, time.monotonic()
+    address, started = _find_service(name, namespace, context, kubeconfig).address, time.monotonic()
     out = console()
 
     def on_text(piece: str) -> None:
         out.print(text(piece) if piece.strip() else legible(piece), end="", soft_wrap=True)
         sys.stdout.flush()
 
-    spoken: ChatAnswer = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
+    result: ChatAnswer = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
     out.print("")
-    first = f"first token after {spoken.first - began:.2f} s, " if spoken.first is not None else ""
-    sys.stderr.write(f"{legible(spoken.model)}: {first}all {spoken.pieces} pieces after {spoken.last - began:.2f} s\n")
+    first = f"first token after {result.first - started:.2f} s, " if result.first is not None else ""
+    sys.stderr.write(
+        f"{legible(result.model)}: {first}all {result.pieces} pieces after {result.last - started:.2f} s\n"
+    )
 
 
 @dataclass(frozen=True)
 class _Service:
+    """A service's address and the routes of its API."""
+
     address: str
     routes: Sequence[APIRoute]
 
 
-def _service(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> _Service:
+def _find_service(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> _Service:
+    """Return the service of a name, or the first one with an address that routes to the deployment.
+
+    Raise No without one.
+    """
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
-    async def question(kube: Kube) -> _Found:
+    async def question(kube: Kube) -> _Match:
+        """Find the services of a name, or the ones that route to the deployment of that name."""
         services = await objects(kube, ModelService, key.namespace)
-        exact = [one for one in services if one.key == key]
+        exact = [item for item in services if item.key == key]
         if exact or await kube.find(of(ModelDeployment), key) is None:
-            return _Found(exact, exists=bool(exact))
-        seen = await snapshot(kube)
-        led = {route.name for route in answer(seen.deployment[key], services, seen).routes}
-        return _Found([one for one in services if one.key.name in led], exists=True)
+            return _Match(exact, exists=bool(exact))
+        fleet = await snapshot(kube)
+        routed = {route.name for route in answer(fleet.deployment[key], services, fleet).routes}
+        return _Match([item for item in services if item.key.name in routed], exists=True)
 
-    found = ask(target, question)
-    for service in found.services:
+    match = ask(target, question)
+    for service in match.services:
         if service.status and service.status.address:
             return _Service(service.status.address, service.status.routes)
-    if not found.exists:
+    if not match.exists:
         raise No(f"there is no ModelService and no ModelDeployment {key}: kubectl get ms,md -n {key.namespace}")
-    if not found.services:
+    if not match.services:
         raise No(f"no ModelService leads to {key}: write one that selects modelplane.ai/deployment={key.name}")
-    state = ready(found.services[0].conditions)
-    raise No(f"ModelService {found.services[0].key} has no address yet: {(state and state.message) or 'wait a moment'}")
+    state = ready(match.services[0].conditions)
+    raise No(f"ModelService {match.services[0].key} has no address yet: {(state and state.message) or 'wait a moment'}")
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Match:
+    """The services of a name, and whether it exists at all."""
+
     services: Sequence[ModelService]
     exists: bool

@@ -1,4 +1,4 @@
-"""The options that all commands have, named as kubectl names them."""
+"""Options that the commands share, with kubectl's names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ EVERY_SECONDS = 2.0
 
 
 def repeated(show: Callable[[], None], *, watch: bool) -> None:
-    """Once, or until somebody ends it; on a terminal each answer takes the place of the one before."""
+    """Run a function once, or every two seconds until it is interrupted.
+
+    On a terminal each output replaces the last one.
+    """
     while watch:
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J")
@@ -59,6 +62,6 @@ def hub(kubeconfig: Path | None, context: str | None) -> HubTarget:
 
 
 def place(name: str, namespace: str | None, found: HubTarget) -> tuple[str, str]:
-    """Namespace and name; NAMESPACE/NAME says both."""
-    before, slash, after = name.partition("/")
-    return (before, after) if slash else (namespace or found.namespace, name)
+    """Return the namespace and the name. `NAMESPACE/NAME` contains both."""
+    first, slash, second = name.partition("/")
+    return (first, second) if slash else (namespace or found.namespace, name)

@@ -1,4 +1,4 @@
-"""How answers look: tables for people, JSON and YAML for programs, and exit codes for both."""
+"""Format answers: tables for people, JSON and YAML for programs, and exit codes."""
 
 from __future__ import annotations
 
@@ -23,32 +23,36 @@ NO_CLUSTERS = "there is no InferenceCluster: docs/clusters.md says how one is re
 
 
 class Exit(IntEnum):
+    """Exit codes of the command."""
+
     YES = 0
     ERROR = 1
     USAGE = 2
     NO = 3
-    """The answer is no: a model is not ready, a plan leaves a replica without a place."""
+    """Negative answer: a model is not ready, or a plan leaves a replica without a place."""
     OUT_OF_REACH = 4
-    """The hub does not answer, or does not let the user read what the answer takes."""
+    """The hub does not respond, or the user must not read it."""
 
 
-class No(Exception):  # noqa: N818 - it is an answer
-    """The answer is no; the message says what to do."""
+class No(Exception):  # noqa: N818 - an answer, not an error
+    """The answer is no. The message says what to do."""
 
 
 class FailedError(Exception):
-    """There is no answer; the message says why, and what to do."""
+    """There is no answer. The message gives the reason and what to do."""
 
     code = Exit.ERROR
 
 
 class OutOfReachError(FailedError):
-    """A cluster cannot be asked from here; the message says what to do instead."""
+    """A cluster cannot be reached from here. The message says what to do instead."""
 
     code = Exit.OUT_OF_REACH
 
 
 class Format(StrEnum):
+    """Formats of the output."""
+
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
@@ -56,33 +60,33 @@ class Format(StrEnum):
 
     @property
     def is_structured(self) -> bool:
-        """Whether a program reads it."""
+        """True if the output is for programs."""
         return self in {Format.JSON, Format.YAML}
 
 
 def console() -> Console:
-    """As wide as the terminal, coloured on one alone; into a pipe lines are never broken."""
+    """Return a console as wide as the terminal, with colours on terminals only. Lines in pipes are never wrapped."""
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
 
 
 def structured(kind: str, value: Any, form: Format) -> None:
-    """A dataclass, or several, for programs."""
-    told = document(kind, value)
+    """Print a dataclass, or several, for programs."""
+    content = document(kind, value)
     if form is Format.JSON:
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
     else:
-        sys.stdout.write(yaml.safe_dump(told, sort_keys=False, allow_unicode=True))
+        sys.stdout.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Columns as kubectl's, the last of which takes what room there is."""
-    found = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    """Return a table with kubectl's columns. The last column takes the remaining width."""
+    result = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for column in columns[:-1]:
-        found.add_column(column, no_wrap=True)
-    found.add_column(columns[-1], overflow="fold")
+        result.add_column(column, no_wrap=True)
+    result.add_column(columns[-1], overflow="fold")
     for row in rows:
-        found.add_row(*(text(one) for one in row))
-    return found
+        result.add_row(*(text(cell) for cell in row))
+    return result
 
 
 def shown(
@@ -94,7 +98,7 @@ def shown(
     *,
     nothing: str,
 ) -> None:
-    """Several of something: for programs, or in a table. Where there are none that is a no, with what to do."""
+    """Print several items, for programs or as a table. Raise No, with what to do, if there are none."""
     if form.is_structured:
         structured(kind, found, form)
     elif found:
@@ -104,7 +108,7 @@ def shown(
 
 
 def text(value: object) -> str:
-    """As it may be printed: others choose names and messages."""
+    """Return a value as printable text. Names and messages come from others, so control characters are escaped."""
     match value:
         case None | "":
             return "-"
@@ -117,14 +121,14 @@ def text(value: object) -> str:
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """As kubectl counts: the largest unit, and the next one where that is small."""
+    """Return the age as kubectl does: in the largest unit, with the next one if that number is small."""
     if since is None:
         return ""
     seconds = max(int((now - since).total_seconds()), 0)
-    for unit, length, below in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
+    for unit, length, smaller_length in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
         if seconds >= length:
-            count, rest = divmod(seconds, length)
-            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
-            more = f"{rest // below}{smaller}" if count < 8 and rest >= below else ""
-            return f"{count}{unit}{more}"
+            count, remainder = divmod(seconds, length)
+            smaller_unit = {"d": "h", "h": "m", "m": "s"}[unit]
+            suffix = f"{remainder // smaller_length}{smaller_unit}" if count < 8 and remainder >= smaller_length else ""
+            return f"{count}{unit}{suffix}"
     return f"{seconds}s"

@@ -1,4 +1,4 @@
-"""For whoever runs the fleet: its clusters."""
+"""Commands for platform teams: the clusters of the fleet."""
 
 from __future__ import annotations
 
@@ -21,13 +21,32 @@ def fleet(
     repeated(lambda: _show_fleet(clusters(ask(target, snapshot)), output), watch=watch)
 
 
-def _show_fleet(found: Sequence[ClusterSummary], output: Format) -> None:
-    wide = output is Format.WIDE
-    columns = ("CLUSTER", "READY", "SOURCE", "REPLICAS", "NODES USED", "POOLS", *(("TAINTS",) if wide else ()), "NOTE")
-    shown("Fleet", found, output, columns, lambda one: _row(one, wide=wide), nothing=NO_CLUSTERS)
+def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:
+    """Print a table of the clusters."""
+    is_wide = output is Format.WIDE
+    columns = (
+        "CLUSTER",
+        "READY",
+        "SOURCE",
+        "REPLICAS",
+        "NODES USED",
+        "POOLS",
+        *(("TAINTS",) if is_wide else ()),
+        "NOTE",
+    )
+    shown("Fleet", summaries, output, columns, lambda cluster: _row(cluster, wide=is_wide), nothing=NO_CLUSTERS)
 
 
-def _row(one: ClusterSummary, *, wide: bool) -> Sequence[object]:
-    pools = ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in one.pools)
-    last = (one.taints, one.note) if wide else (one.note or one.taints,)
-    return (one.name, one.ready, one.source, one.replicas, f"{one.used}/{one.nodes}", pools, *last)
+def _row(cluster: ClusterSummary, *, wide: bool) -> Sequence[object]:
+    """Return the table row of a cluster."""
+    pools = ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in cluster.pools)
+    last = (cluster.taints, cluster.note) if wide else (cluster.note or cluster.taints,)
+    return (
+        cluster.name,
+        cluster.ready,
+        cluster.source,
+        cluster.replicas,
+        f"{cluster.used}/{cluster.nodes}",
+        pools,
+        *last,
+    )

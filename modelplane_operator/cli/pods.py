@@ -1,4 +1,4 @@
-"""For whoever runs models: what belongs to one, down to its pods, what happened to it, and what its engines log."""
+"""Commands for model owners: a model's replicas and pods, its Events, and the logs of its engines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Branch:
     replica: ReplicaState
     pods: tuple[PodState, ...]
     note: str
-    """Why its pods are not seen."""
+    """Reason why its pods cannot be read."""
 
 
 def tree(
@@ -54,48 +54,64 @@ def tree(
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
-    async def read(kube: Kube) -> Why:
+    async def read_hub(kube: Kube) -> Why:
         services = await objects(kube, ModelService, key.namespace)
         return answer(await deployment_of(kube, key), services, await snapshot(kube))
 
-    async def asked(kube: Kube) -> Why:
+    async def ask_operator(kube: Kube) -> Why:
         return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
-    async def question(kube: Kube) -> tuple[Why, Sequence[Branch]]:
-        found = await either(kube, read, asked)
-        by_name = {one.metadata.name: one for one in await objects(kube, ModelReplica, key.namespace)}
-        there = [one for one in found.replicas if one.name in by_name]
-        pairs = zip(there, await asyncio.gather(*(pods_of(kube, by_name[one.name]) for one in there)), strict=True)
-        return found, [Branch(one, *((), it) if isinstance(it, str) else (tuple(it), "")) for one, it in pairs]
+    async def read_all(kube: Kube) -> tuple[Why, Sequence[Branch]]:
+        """Read the explanation of a model, and the pods of its replicas from their clusters."""
+        explanation = await either(kube, read_hub, ask_operator)
+        by_name = {
+            replica_state.metadata.name: replica_state
+            for replica_state in await objects(kube, ModelReplica, key.namespace)
+        }
+        existing = [replica_state for replica_state in explanation.replicas if replica_state.name in by_name]
+        pairs = zip(
+            existing,
+            await asyncio.gather(*(pods_of(kube, by_name[replica_state.name]) for replica_state in existing)),
+            strict=True,
+        )
+        return explanation, [
+            Branch(replica_state, *((), pods_or_note) if isinstance(pods_or_note, str) else (tuple(pods_or_note), ""))
+            for replica_state, pods_or_note in pairs
+        ]
 
     def show() -> None:
-        found, branches = ask(target, question)
+        explanation, branches = ask(target, read_all)
         if output.is_structured:
             structured("Tree", branches, output)
         else:
-            console().print(_drawn(found, branches, datetime.now(UTC)))
+            console().print(_draw(explanation, branches, datetime.now(UTC)))
 
     repeated(show, watch=watch)
 
 
-def _drawn(found: Why, branches: Sequence[Branch], now: datetime) -> Tree:
-    state = "Ready" if found.ready else found.reason
-    root = Tree(f"[bold]ModelDeployment {text(f'{found.namespace}/{found.name}')}[/]  {text(state)}")
+def _draw(explanation: Why, branches: Sequence[Branch], now: datetime) -> Tree:
+    """Return the tree of a deployment, its replicas and their pods."""
+    state = "Ready" if explanation.ready else explanation.reason
+    root = Tree(f"[bold]ModelDeployment {text(f'{explanation.namespace}/{explanation.name}')}[/]  {text(state)}")
     for branch in branches:
-        one = branch.replica
-        where = f"on {one.cluster}/{one.pool}"
-        said = "Ready" if one.ready else one.says
-        node = root.add(f"ModelReplica {text(one.name)} {text(where)}  {text(said)}  {age(one.since, now)}")
+        replica = branch.replica
+        location = f"on {replica.cluster}/{replica.pool}"
+        state_text = "Ready" if replica.ready else replica.says
+        node = root.add(
+            f"ModelReplica {text(replica.name)} {text(location)}  {text(state_text)}  {age(replica.since, now)}"
+        )
         for pod in branch.pods:
-            words = (
+            description = (
                 f"Pod {pod.name}, engine {pod.engine}, node {pod.node or '-'}  {'Ready' if pod.ready else pod.phase}"
             )
-            node.add(text(f"{words}, restarted {pod.restarts} times" if pod.restarts else words))
+            node.add(text(f"{description}, restarted {pod.restarts} times" if pod.restarts else description))
         if branch.note:
             node.add(text(f"pods are not seen: {branch.note}"))
-    if found.waiting:
-        root.add(text(f"{found.waiting} without a place: modelplane why {found.namespace}/{found.name}"))
-    for route in found.routes:
+    if explanation.waiting:
+        root.add(
+            text(f"{explanation.waiting} without a place: modelplane why {explanation.namespace}/{explanation.name}")
+        )
+    for route in explanation.routes:
         root.add(f"ModelService {text(route.name)} {text(route.url)}  {text('Ready' if route.ready else route.says)}")
     return root
 
@@ -128,39 +144,45 @@ def events(
         replicas = await objects(kube, ModelReplica, key.namespace)
         services = await objects(kube, ModelService, key.namespace)
         endpoints = await objects(kube, ModelEndpoint, key.namespace)
-        seen = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
-        mine = {one.metadata.name for one in seen.owned.get(key, ())}
-        routes = {one.name for one in answer(deployment, services, seen).routes}
-        about = {("ModelDeployment", key.name), *(("ModelReplica", one) for one in mine)}
-        about |= {("ModelService", one) for one in routes}
-        about |= {("ModelEndpoint", one.key.name) for one in endpoints if one.key.name in mine}
-        found = (await kube.list(EVENT, namespace=key.namespace)).items
-        return tuple(sorted((_happening(one) for one in found if _about(one) in about), key=lambda one: one.last))
+        fleet = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
+        own = {item.metadata.name for item in fleet.owned.get(key, ())}
+        routes = {item.name for item in answer(deployment, services, fleet).routes}
+        involved = {("ModelDeployment", key.name), *(("ModelReplica", item) for item in own)}
+        involved |= {("ModelService", item) for item in routes}
+        involved |= {("ModelEndpoint", item.key.name) for item in endpoints if item.key.name in own}
+        happenings = (await kube.list(EVENT, namespace=key.namespace)).items
+        return tuple(
+            sorted(
+                (_to_happening(item) for item in happenings if _read_involved(item) in involved),
+                key=lambda item: item.last,
+            )
+        )
 
-    found = ask(target, question)
+    happenings = ask(target, question)
     if output.is_structured:
-        structured("Events", found, output)
-    elif not found:
+        structured("Events", happenings, output)
+    elif not happenings:
         console().print(
             f"Nothing was told of {key} lately: an API server keeps Events for an hour. See modelplane why."
         )
     else:
-        rows = [(one.last, one.type, one.reason, one.object, one.count, one.message) for one in found]
+        rows = [(item.last, item.type, item.reason, item.object, item.count, item.message) for item in happenings]
         console().print(table(("LAST SEEN", "TYPE", "REASON", "OBJECT", "COUNT", "MESSAGE"), rows))
 
 
-def _about(event: Manifest) -> tuple[str, str]:
+def _read_involved(event: Manifest) -> tuple[str, str]:
     involved = section(event, "involvedObject")
     return str(involved.get("kind")), str(involved.get("name"))
 
 
-def _happening(event: Manifest) -> Happening:
+def _to_happening(event: Manifest) -> Happening:
+    """Convert an Event."""
     last = event.get("lastTimestamp") or event.get("eventTime") or section(event, "metadata").get("creationTimestamp")
     return Happening(
         last=str(last or ""),
         type=str(event.get("type") or ""),
         reason=str(event.get("reason") or ""),
-        object="/".join(_about(event)),
+        object="/".join(_read_involved(event)),
         count=int(event.get("count") or 1),
         message=str(event.get("message") or ""),
     )
@@ -173,7 +195,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a log, and whose."""
+    """A line of a log, with its pod."""
 
     replica: str
     cluster: str
@@ -201,48 +223,65 @@ def logs(
     key = Key(*place(name, namespace, target))
 
     async def question(kube: Kube) -> None:
+        """Find the model's replicas, and print the logs of each in parallel."""
         deployment = await deployment_of(kube, key)
         replicas = await objects(kube, ModelReplica, key.namespace)
-        seen = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
-        mine = [one for one in seen.owned.get(key, ()) if replica in {None, one.metadata.name, one.spec.cluster_name}]
-        if not mine:
+        fleet = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
+        selected = [
+            item for item in fleet.owned.get(key, ()) if replica in {None, item.metadata.name, item.spec.cluster_name}
+        ]
+        if not selected:
             raise No(
                 f"{key} has no replica{f' {replica}' if replica else ''}: modelplane why {key} says what it waits for"
             )
         async with asyncio.TaskGroup() as group:
-            for one in mine:
+            for item in selected:
                 group.create_task(
-                    _copy(kube, one, engine, output, prefix=len(mine) > 1, follow=follow, previous=previous, tail=tail)
+                    _print_logs(
+                        kube,
+                        item,
+                        engine,
+                        output,
+                        prefix=len(selected) > 1,
+                        follow=follow,
+                        previous=previous,
+                        tail=tail,
+                    )
                 )
 
     ask(target, question)
 
 
-async def _copy(
-    hub_: Kube, replica: ModelReplica, engine: str | None, output: LogFormat, *, prefix: bool, **how: Any
+async def _print_logs(
+    hub_: Kube, replica: ModelReplica, engine: str | None, output: LogFormat, *, prefix: bool, **log_options: Any
 ) -> None:
-    """Print what the pods of a replica log, each line after its pod's name where there are several."""
+    """Print the logs of a replica's pods. If there are several pods, each line begins with the pod's name."""
     async with reached(hub_, replica.spec.cluster_name) as cluster:
-        found = [one for one in await pods(cluster, replica) if engine in {None, one.engine}]
-        if not found:
+        pod_states = [pod_state for pod_state in await pods(cluster, replica) if engine in {None, pod_state.engine}]
+        if not pod_states:
             raise No(
                 f"{replica.key} has no pods{f' of engine {engine}' if engine else ''} on {replica.spec.cluster_name}"
             )
         namespace = names.remote_namespace(replica.key.namespace)
-        many = prefix or len(found) > 1
+        with_prefix = prefix or len(pod_states) > 1
 
         async def one_pod(pod: PodState) -> None:
-            async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **how)) as lines:
+            """Print the lines of one pod's log."""
+            async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **log_options)) as lines:
                 async for line in lines:
-                    said = bytes(line).decode(errors="replace")
-                    if sys.stdout.isatty():  # prompts of whomever are among it; a file has it as it is
-                        said = legible(said)
+                    content = bytes(line).decode(errors="replace")
+                    if (
+                        sys.stdout.isatty()
+                    ):  # other users' prompts may contain control characters; a file gets them unchanged
+                        content = legible(content)
                     if output is LogFormat.JSON:
-                        told = Line(replica.metadata.name, replica.spec.cluster_name, pod.name, pod.engine, said)
-                        said = json.dumps(document("Line", told))
-                    sys.stdout.write(f"{pod.name}: {said}\n" if many and output is LogFormat.TEXT else f"{said}\n")
+                        log_line = Line(replica.metadata.name, replica.spec.cluster_name, pod.name, pod.engine, content)
+                        content = json.dumps(document("Line", log_line))
+                    sys.stdout.write(
+                        f"{pod.name}: {content}\n" if with_prefix and output is LogFormat.TEXT else f"{content}\n"
+                    )
                     sys.stdout.flush()
 
         async with asyncio.TaskGroup() as group:
-            for pod in found:
+            for pod in pod_states:
                 group.create_task(one_pod(pod))

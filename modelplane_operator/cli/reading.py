@@ -1,6 +1,6 @@
-"""The same answers without an operator that gives them: by reading the hub, and asking the scheduler here.
+"""Compute the answers without the operator: read the hub, and run the scheduler locally.
 
-Who may not read the hub has them from the operator after all, which then has as long as it takes.
+Users who must not read the hub get the answers from the operator after all, with as much time as it needs.
 """
 
 from __future__ import annotations
@@ -27,92 +27,98 @@ from modelplane_operator.cli.kubeconfig import HubTarget
 
 
 def why(target: HubTarget, key: Key, *, with_clusters: bool) -> Why:
-    async def read(kube: Kube) -> Why:
+    async def read_hub(kube: Kube) -> Why:
+        """Explain the state of a model."""
         deployment = await deployment_of(kube, key)
-        services, seen = await objects(kube, ModelService, key.namespace), await snapshot(kube)
-        return answer(deployment, services, seen, with_clusters=with_clusters)
+        services, fleet = await objects(kube, ModelService, key.namespace), await snapshot(kube)
+        return answer(deployment, services, fleet, with_clusters=with_clusters)
 
-    async def asked(kube: Kube) -> Why:
+    async def ask_operator(kube: Kube) -> Why:
         return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
-    return ask(target, lambda kube: either(kube, read, asked))
+    return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
 def hardware(target: HubTarget, namespace: str) -> Sequence[Hardware]:
-    async def read(kube: Kube) -> Sequence[Hardware]:
+    async def read_hub(kube: Kube) -> Sequence[Hardware]:
+        """List the devices of the fleet."""
         return of_fleet.hardware(await snapshot(kube))
 
-    async def asked(kube: Kube) -> Sequence[Hardware]:
+    async def ask_operator(kube: Kube) -> Sequence[Hardware]:
         return read_answer(AllHardware, await told(kube, namespace, ask="Hardware")).items
 
-    return ask(target, lambda kube: either(kube, read, asked))
+    return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
 def moved(target: HubTarget, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
-    """What becomes of the replicas of a cluster that goes, or is drained."""
+    """Return what happens to the replicas of a cluster that is removed or drained."""
     cluster = without_ or drain or ""
 
-    async def read(kube: Kube) -> Outcomes:
-        before = await snapshot(kube)
-        _there(cluster, before)
-        after = without(before, cluster) if without_ else drained(before, cluster)
-        return Outcomes(forecast(before, after, clusters=frozenset((cluster,))))
+    async def read_hub(kube: Kube) -> Outcomes:
+        current = await snapshot(kube)
+        _require_cluster(cluster, current)
+        after = without(current, cluster) if without_ else drained(current, cluster)
+        return Outcomes(forecast(current, after, clusters=frozenset((cluster,))))
 
-    async def asked(kube: Kube) -> Outcomes:
+    async def ask_operator(kube: Kube) -> Outcomes:
         return read_answer(Outcomes, await told(kube, namespace, ask="Plan", without=without_, drain=drain))
 
-    return ask(target, lambda kube: either(kube, read, asked))
+    return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
 def planned(
     target: HubTarget, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
 ) -> Outcomes:
-    """Of the deployments of a file, or of one that is there with so many replicas."""
+    """Return the outcomes for the deployments of a file, or for an existing one with another number of replicas."""
 
-    async def read(kube: Kube) -> Outcomes:
-        before = await snapshot(kube)
-        wanted = documents or [_scaled(where, before, replicas or 0)]
-        deployments = [one for one in wanted if isinstance(one, ModelDeployment)]
-        after = edited(before, deployments, (one for one in wanted if isinstance(one, ModelCache)))
-        return Outcomes(forecast(before, after, asked=[one.key for one in deployments]))
+    async def read_hub(kube: Kube) -> Outcomes:
+        current = await snapshot(kube)
+        changed = documents or [_scale(where, current, replicas or 0)]
+        deployments = [document for document in changed if isinstance(document, ModelDeployment)]
+        after = edited(current, deployments, (document for document in changed if isinstance(document, ModelCache)))
+        return Outcomes(forecast(current, after, asked=[document.key for document in deployments]))
 
-    async def asked(kube: Kube) -> Outcomes:
+    async def ask_operator(kube: Kube) -> Outcomes:
         if not documents:
-            said = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
-            return read_answer(Outcomes, said)
-        found = list[DeploymentOutcome]()
-        for one in documents:
-            if isinstance(one, ModelDeployment):  # each for itself: what is asked for is not there to be counted on
-                said = await told(
-                    kube, one.key.namespace, ask="Plan", manifest=json.dumps(one.to_manifest(), default=str)
+            response = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
+            return read_answer(Outcomes, response)
+        outcomes = list[DeploymentOutcome]()
+        for document in documents:
+            if isinstance(
+                document, ModelDeployment
+            ):  # one by one: the operator does not count on deployments that do not exist yet
+                response = await told(
+                    kube, document.key.namespace, ask="Plan", manifest=json.dumps(document.to_manifest(), default=str)
                 )
-                found += read_answer(Outcomes, said).items
-        return Outcomes(tuple(found))
+                outcomes += read_answer(Outcomes, response).items
+        return Outcomes(tuple(outcomes))
 
-    return ask(target, lambda kube: either(kube, read, asked))
-
-
-def _there(cluster: str, seen: Snapshot) -> None:
-    if cluster not in seen.cluster:
-        known = ", ".join(sorted(seen.cluster)) or "none"
-        raise typer.BadParameter(f"there is no InferenceCluster {cluster}; there are: {known}")
+    return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
-def _scaled(key: Key, seen: Snapshot, replicas: int) -> ModelDeployment:
-    if key not in seen.deployment:
+def _require_cluster(cluster: str, fleet: Snapshot) -> None:
+    """Raise BadParameter if the cluster does not exist."""
+    if cluster not in fleet.cluster:
+        names = ", ".join(sorted(fleet.cluster)) or "none"
+        raise typer.BadParameter(f"there is no InferenceCluster {cluster}; there are: {names}")
+
+
+def _scale(key: Key, fleet: Snapshot, replicas: int) -> ModelDeployment:
+    """Return a deployment with another number of replicas. Raise BadParameter if it does not exist."""
+    if key not in fleet.deployment:
         raise typer.BadParameter(f"there is no ModelDeployment {key}")
-    return scaled(seen.deployment[key], replicas)
+    return scaled(fleet.deployment[key], replicas)
 
 
 def parsed(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence[ModelDeployment | ModelCache]:
-    """Each as its kind; raises BadParameter."""
-    kinds: dict[str, Any] = {one.definition.kind: one for one in (ModelDeployment, ModelCache)}
-    found: list[Any] = []
+    """Parse each document as its kind. Raise BadParameter."""
+    kinds: dict[str, Any] = {model.definition.kind: model for model in (ModelDeployment, ModelCache)}
+    models: list[Any] = []
     for document in documents:
         try:
-            found.append(kinds[document["kind"]].parse(document))
+            models.append(kinds[document["kind"]].parse(document))
         except (ValidationError, ValueError) as error:
             raise typer.BadParameter(f"{file}: {document['metadata'].get('name')}: {error}") from None
-    if not any(isinstance(one, ModelDeployment) for one in found):
+    if not any(isinstance(model, ModelDeployment) for model in models):
         raise typer.BadParameter(f"{file} has no ModelDeployment")
-    return found
+    return models

@@ -1,7 +1,8 @@
-"""Which texts of an object a bundle tells: those that an allow-list names, and of all others only that they are there.
+"""Define the texts of objects that a bundle contains: those on an allow-list. Of all others only the presence is
+shown.
 
-Of our kinds the definitions are the list: what is one of few words, a name, a version or an amount cannot hold much of
-a secret. What people write as they like can: arguments, values, labels, annotations, URLs, headers.
+For the operator's kinds, the CRDs define the list: an enum, a name, a version or a quantity cannot hold much of a
+secret. Free text can: arguments, values, labels, annotations, URLs and headers.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from modelplane_operator.api import KINDS, bounds, crd, labels
 from modelplane_operator.routing.endpoint.backend_url import Backend, read_url
 
 HIDDEN: Final = "(left out)"
-SHORT: Final = 16  # characters of a text with a pattern: amounts and the like
+SHORT: Final = 16  # maximum length of a text with a pattern, such as a quantity
 NAMES: Final = frozenset({bounds.SUBDOMAIN, bounds.LABEL_TEXT, bounds.PLACE, VERSION_PATTERN})
 FIELDS: Final = frozenset({"apiVersion", "cel", "driver", "image", "kind", "name", "namespace", "revision", "type"})
-"""Fields of our kinds that are told although they are texts without such a pattern."""
+"""Fields of the operator's kinds that are included although they have no such pattern."""
 METADATA: Final = (
     *("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers"),
     *("ownerReferences.apiVersion", "ownerReferences.kind", "ownerReferences.name", "ownerReferences.uid"),
@@ -42,70 +43,74 @@ POD: Final = (
     *("status.containerStatuses.name", "status.containerStatuses.image", "status.containerStatuses.imageID"),
     *(f"status.containerStatuses.{when}.{one}" for when in ("state", "lastState") for one in _STATES),
 )
-_OURS: Final = tuple(f"metadata.{kind}.{labels.PREFIX}" for kind in ("labels", "annotations"))
+_OWN_PREFIXES: Final = tuple(f"metadata.{kind}.{labels.PREFIX}" for kind in ("labels", "annotations"))
 _FLAG: Final = re.compile(r"--[a-z][-a-z0-9]*(?==|$)")
 
 
 def fields_of(kind: str) -> frozenset[str]:
-    """Return the paths of the texts of a kind that are told."""
-    of_metadata = {"apiVersion", "kind", *(f"metadata.{one}" for one in METADATA)}
+    """Return the paths of the texts of a kind that are included."""
+    of_metadata = {"apiVersion", "kind", *(f"metadata.{item}" for item in METADATA)}
     if kind in _OTHERS:
         return frozenset({*of_metadata, *_OTHERS[kind]})
-    (schema,) = (crd.schema(one)["properties"] for one in KINDS if one.definition.kind == kind)
-    spec, status = _texts(section(schema, "spec"), "spec"), _texts(section(schema, "status"), "status", every=True)
+    (schema,) = (crd.schema(item)["properties"] for item in KINDS if item.definition.kind == kind)
+    spec, status = (
+        _text_paths(section(schema, "spec"), "spec"),
+        _text_paths(section(schema, "status"), "status", every=True),
+    )
     return frozenset({*of_metadata, *spec, *status})
 
 
 _OTHERS: Final = {"Event": EVENT, "Pod": POD}
 
 
-def _texts(schema: Section, path: str, *, every: bool = False) -> Iterator[str]:
-    """Yield the paths of texts that cannot hold much, or, of what the operator writes, of every one; none of maps."""
+def _text_paths(schema: Section, path: str, *, every: bool = False) -> Iterator[str]:
+    """Yield the paths of texts that cannot hold much, or of all texts if the operator writes them; none within maps."""
     match schema.get("type"):
         case "object":
-            for name, one in section(schema, "properties").items():
-                yield from _texts(cast(Section, one), f"{path}.{name}", every=every)
+            for name, item in section(schema, "properties").items():
+                yield from _text_paths(cast(Section, item), f"{path}.{name}", every=every)
         case "array":
-            yield from _texts(section(schema, "items"), path, every=every)
+            yield from _text_paths(section(schema, "items"), path, every=every)
         case "string":
             last, pattern = path.rpartition(".")[2], schema.get("pattern")
-            short = pattern is not None and schema.get("maxLength", SHORT + 1) <= SHORT
-            of_words = "enum" in schema or schema.get("format") == "date-time"
-            if every or of_words or short or pattern in NAMES or last in FIELDS:
+            is_short = pattern is not None and schema.get("maxLength", SHORT + 1) <= SHORT
+            is_enumerated = "enum" in schema or schema.get("format") == "date-time"
+            if every or is_enumerated or is_short or pattern in NAMES or last in FIELDS:
                 yield path
         case _:
             pass
 
 
 def told(manifest: Manifest, fields: Collection[str], clean: Callable[[str], str]) -> Manifest:
-    """Return the object with the texts at these paths, and of others that they are there.
+    """Return the object with the texts at these paths; others are replaced by a placeholder.
 
-    `clean` takes out of what is told what is a credential by its form.
+    `clean` removes anything that looks like a credential from the included texts.
     """
 
-    def one(value: Any, path: str) -> Any:
+    def convert(value: Any, path: str) -> Any:
+        """Convert a value at a path."""
         match value:
             case dict():
-                below = cast(Manifest, value).items()
-                return {name: one(each, f"{path}.{name}" if path else str(name)) for name, each in below}
+                items = cast(Manifest, value).items()
+                return {name: convert(item, f"{path}.{name}" if path else str(name)) for name, item in items}
             case list() if path.rpartition(".")[2] in {"args", "command"}:
-                return [_flag(str(each)) for each in cast(list[object], value)]
+                return [_flag(str(item)) for item in cast(list[object], value)]
             case list():
-                return [one(each, path) for each in cast(list[object], value)]
-            case str() if path in fields or path.startswith(_OURS):
+                return [convert(item, path) for item in cast(list[object], value)]
+            case str() if path in fields or path.startswith(_OWN_PREFIXES):
                 return clean(value)
-            case str() if path.endswith(".url") and isinstance(place := read_url(value), Backend):
-                return f"{place}/{HIDDEN}"
+            case str() if path.endswith(".url") and isinstance(url := read_url(value), Backend):
+                return f"{url}/{HIDDEN}"
             case str():
                 return HIDDEN
             case _:
                 return value
 
-    kept = {name: each for name, each in section(manifest, "metadata").items() if name != "managedFields"}
-    return one({**manifest, "metadata": kept}, "")
+    metadata = {name: item for name, item in section(manifest, "metadata").items() if name != "managedFields"}
+    return convert({**manifest, "metadata": metadata}, "")
 
 
 def _flag(argument: str) -> str:
-    """Return the name of a flag, without its value; nothing of another argument."""
-    found = _FLAG.match(argument)
-    return HIDDEN if found is None else found[0] if found.end() == len(argument) else f"{found[0]}={HIDDEN}"
+    """Return the name of a flag without its value, and the placeholder for other arguments."""
+    match = _FLAG.match(argument)
+    return HIDDEN if match is None else match[0] if match.end() == len(argument) else f"{match[0]}={HIDDEN}"

@@ -1,4 +1,4 @@
-"""Who uses how much of the fleet: `top models` and `top clusters`."""
+"""Commands that show who uses how much of the fleet: `top models` and `top clusters`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ top = typer.Typer(
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """What the replicas of one model take."""
+    """Nodes and replicas of one model."""
 
     namespace: str
     name: str
@@ -49,13 +49,13 @@ def models(
         return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:
-        found = used(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
+        uses = used(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
         shown(
             "TopModels",
-            found,
+            uses,
             output,
             ("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"),
-            lambda one: (one.namespace, one.name, f"{one.ready}/{one.desired}", one.nodes, one.clusters),
+            lambda item: (item.namespace, item.name, f"{item.ready}/{item.desired}", item.nodes, item.clusters),
             nothing="there is no ModelDeployment: docs/install.md says how one is made",
         )
 
@@ -63,12 +63,14 @@ def models(
 
 
 def used(seen: Snapshot) -> Sequence[ModelUse]:
-    """The most nodes first."""
-    found = (
-        ModelUse(one.namespace, one.name, one.running, one.replicas, one.desired, one.nodes, len(one.clusters))
-        for one in states(seen)
+    """Return the use of each model, the most nodes first."""
+    uses = (
+        ModelUse(
+            state.namespace, state.name, state.running, state.replicas, state.desired, state.nodes, len(state.clusters)
+        )
+        for state in states(seen)
     )
-    return sorted(found, key=lambda one: (-one.nodes, one.namespace, one.name))
+    return sorted(uses, key=lambda state: (-state.nodes, state.namespace, state.name))
 
 
 @top.command("clusters")
@@ -82,13 +84,15 @@ def clusters(
     target = hub(kubeconfig, context)
 
     def show() -> None:
-        found = sorted(clusters_of(ask(target, snapshot)), key=lambda one: (-one.used / max(one.nodes, 1), one.name))
+        summaries = sorted(
+            clusters_of(ask(target, snapshot)), key=lambda item: (-item.used / max(item.nodes, 1), item.name)
+        )
         shown(
             "TopClusters",
-            found,
+            summaries,
             output,
             ("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"),
-            lambda one: (one.name, one.used, one.nodes, f"{100 * one.used // max(one.nodes, 1)}%", one.replicas),
+            lambda item: (item.name, item.used, item.nodes, f"{100 * item.used // max(item.nodes, 1)}%", item.replicas),
             nothing=NO_CLUSTERS,
         )
 

@@ -1,5 +1,4 @@
-"""What the command reads of workload clusters: with the kubeconfig that the operator has, where the hub lets the user
-read its Secret."""
+"""Read workload clusters with the operator's kubeconfig, if the user may read its Secret on the hub."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from modelplane_operator.cli.output import OutOfReachError
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One pod of a replica."""
+    """A pod of a replica."""
 
     name: str
     engine: str
@@ -32,15 +31,15 @@ class PodState:
 
 @asynccontextmanager
 async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
-    """A client of a workload cluster; raises OutOfReachError and ClientError."""
+    """Connect to a workload cluster. Raise OutOfReachError or ClientError."""
     try:
-        found = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
+        inference_cluster = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
     except Forbidden:
         raise OutOfReachError(
             f"you may not read InferenceCluster {cluster}, on which it runs: have the platform team look; what a "
             "container said as it ended is in modelplane why"
         ) from None
-    existing = found.spec.cluster.existing
+    existing = inference_cluster.spec.cluster.existing
     if existing is None or existing.secret_ref is None:
         raise OutOfReachError(
             f"the credentials of cluster {cluster} are made anew each time by the operator: ask its cloud for some of "
@@ -65,30 +64,31 @@ async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
 
 
 async def pods(cluster: Kube, replica: ModelReplica) -> Sequence[PodState]:
-    """The pods of a replica's engines."""
-    engines = {names.workload(replica.metadata.name, one.name): one.name for one in replica.spec.engines}
+    """Return the pods of a replica's engines."""
+    engines = {names.workload(replica.metadata.name, item.name): item.name for item in replica.spec.engines}
     selector = f"{labels.WORKLOAD} in ({','.join(sorted(engines))})"
     listing = await cluster.list(POD, namespace=names.remote_namespace(replica.key.namespace), selector=selector)
-    found = (_state(pod, engines[labels_of(pod)[labels.WORKLOAD]]) for pod in listing.items)
-    return sorted(found, key=lambda one: (one.engine, one.name))
+    states = (_to_state(pod, engines[labels_of(pod)[labels.WORKLOAD]]) for pod in listing.items)
+    return sorted(states, key=lambda item: (item.engine, item.name))
 
 
-def _state(pod: Manifest, engine: str) -> PodState:
-    told, spec = entries(pod, "status", "containerStatuses"), section(pod, "spec")
-    waiting = (section(one, "state", "waiting").get("reason") for one in told)
+def _to_state(pod: Manifest, engine: str) -> PodState:
+    """Return the state of a pod."""
+    statuses, spec = entries(pod, "status", "containerStatuses"), section(pod, "spec")
+    waiting = (section(status, "state", "waiting").get("reason") for status in statuses)
     return PodState(
         name=pod["metadata"]["name"],
         engine=engine,
         node=spec.get("nodeName") or "",
         phase=next(filter(None, waiting), None) or section(pod, "status").get("phase") or "",
-        ready=bool(told) and all(one.get("ready") for one in told),
-        restarts=sum(one.get("restartCount") or 0 for one in told),
-        containers=tuple(one["name"] for one in entries(spec, "containers")),
+        ready=bool(statuses) and all(status.get("ready") for status in statuses),
+        restarts=sum(status.get("restartCount") or 0 for status in statuses),
+        containers=tuple(status["name"] for status in entries(spec, "containers")),
     )
 
 
 async def pods_of(hub: Kube, replica: ModelReplica) -> Sequence[PodState] | str:
-    """The pods, or why they are not seen."""
+    """Return the pods, or the reason why they cannot be read."""
     try:
         async with reached(hub, replica.spec.cluster_name) as cluster:
             return await pods(cluster, replica)

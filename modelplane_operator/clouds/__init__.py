@@ -1,1 +1,1 @@
-"""Clusters on clouds: what is the same for all of them, and a folder for each cloud."""
+"""Clusters on clouds: the parts that all clouds share, and a folder for each cloud."""

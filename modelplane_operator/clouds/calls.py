@@ -1,4 +1,4 @@
-"""How each step is done that is a call to a cloud, and what is remembered of it."""
+"""Carry out the steps that are calls to a cloud, and record their outcomes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,37 @@ FORGOTTEN: Final = 4096  # outcomes of one owner: some hundred resources, each w
 
 @dataclass(slots=True)
 class Journal:
-    """What became of this process's calls, by owner: what they did is to be seen, and what refused them is here."""
+    """Outcomes of this process's calls, by owner.
+
+    Effects are observed on the cloud; only errors need to be remembered.
+    """
 
     _outcomes: dict[str, dict[Call, Outcome]] = field(default_factory=dict[str, dict[Call, Outcome]])
+    """Outcomes by the owner's uid, then by call."""
 
     def of(self, uid: str) -> Mapping[Call, Outcome]:
+        """Return the latest outcomes of an owner's calls."""
         return self._outcomes.get(uid, {})
 
     def note(self, step: CloudStep, now: datetime, *, made: str = "", error: ApiError | None = None) -> None:
-        of_owner = self._outcomes.setdefault(step.owner.uid, {})
+        """Record the outcome of a step. Consecutive failures of the same request are counted for the backoff."""
+        outcomes = self._outcomes.setdefault(step.owner.uid, {})
         call = call_of(step)
-        before = of_owner.get(call)
-        again = before is not None and before.error is not None and _alike(before.subject, step.subject)
-        failures = (before.failures if before and again else 0) + 1 if error else 0
-        if len(of_owner) >= FORGOTTEN:
-            of_owner.clear()
-        of_owner[call] = Outcome(step.subject, now, error, failures, made)
+        previous = outcomes.get(call)
+        is_repeated = (
+            previous is not None and previous.error is not None and _is_same_request(previous.subject, step.subject)
+        )
+        failures = (previous.failures if previous and is_repeated else 0) + 1 if error else 0
+        if len(outcomes) >= FORGOTTEN:
+            outcomes.clear()
+        outcomes[call] = Outcome(step.subject, now, error, failures, made)
 
     def forget(self, uid: str) -> None:
         self._outcomes.pop(uid, None)
 
 
 def call_of(step: CloudStep) -> Call:
+    """Return the journal's key of a step."""
     match step:
         case CreateResource():
             return "create", step.wanted.key
@@ -51,21 +60,24 @@ def call_of(step: CloudStep) -> Call:
             assert_never(step)
 
 
-def _alike(one: str, other: str) -> bool:
-    """Whether they ask for the same: announcements differ each time, and are of one thing."""
-    return one == other or ("/" in one and "/" in other)
+def _is_same_request(first: str, second: str) -> bool:
+    """True if two calls request the same. An announced attempt has a new id each time, but is the same request."""
+    return first == second or ("/" in first and "/" in second)
 
 
 async def carry_out(cloud: Cloud, step: CloudStep) -> str:
-    """Do it; answers the id of what was made. What is to be deleted and is gone is done. Raises ApiError."""
+    """Make the call and return the id of a created resource, or an empty string. Raise ApiError.
+
+    A resource that is already gone counts as deleted.
+    """
     match step:
-        case CreateResource(owner=owner, wanted=wanted, token=token):
-            return await cloud.create(owner, wanted, token)
-        case UpdateResource(owner=owner, wanted=wanted, found=found, changed=changed):
-            await cloud.update(owner, wanted, found, changed)
-        case DeleteResource(found=found):
+        case CreateResource(owner=owner, wanted=desired, token=token):
+            return await cloud.create(owner, desired, token)
+        case UpdateResource(owner=owner, wanted=desired, found=existing, changed=changed):
+            await cloud.update(owner, desired, existing, changed)
+        case DeleteResource(found=existing):
             try:
-                await cloud.delete(found)
+                await cloud.delete(existing)
             except NotFound:
                 return ""
         case _:
@@ -75,17 +87,18 @@ async def carry_out(cloud: Cloud, step: CloudStep) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CloudExecutor:
-    """Makes a call and remembers what became of it. A refusal is no failure of the reconcile: the next plan tells it.
+    """Executor of calls to clouds. It records an error in the journal instead of failing the reconcile.
 
-    Else a pool for which there is no capacity would hold up all that goes well beside it.
+    The next plan reports the error. Otherwise a pool for which there is no capacity would stop all other calls.
     """
 
     cloud: Callable[[Account], Cloud]
-    """Raises ClientError when there is no way to it."""
+    """Client of an account. Raises ClientError when there is none."""
     journal: Journal
     now: Callable[[], datetime]
 
     async def begin(self, step: CloudStep, turn: Turn) -> None:
+        """Make the call of a step and record its outcome. Raise ClientError if there is no access to the cloud."""
         cloud = self.cloud(step.account)
         turn.may_write()
         try:
@@ -95,4 +108,5 @@ class CloudExecutor:
 
 
 def by(cloud: Callable[[Account], Cloud], journal: Journal, now: Callable[[], datetime]) -> Executors:
+    """Return an executor for each type of cloud step."""
     return dict.fromkeys(get_args(CloudStep), CloudExecutor(cloud, journal, now))

@@ -1,7 +1,7 @@
-"""What the operator asks of any cloud: to tell what is there, and to make, change or delete one resource.
+"""The interface of a cloud: list resources, and create, update or delete one of them.
 
-Every method raises `ApiError`, by the same classes whatever the cloud: `Unreachable` and `ServerFault` when nobody can
-tell whether a call had its effect; all others when it had none.
+Every method raises `ApiError`, with the same classes on every cloud. `Unreachable` and `ServerFault` mean that the call
+may have had its effect; all other errors mean that it had none.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from modelplane_operator.clouds.resources import Found, Inventory, Owner, Wanted
 
 
 class Cloud(Protocol):
-    """One account of one cloud in one region."""
+    """An account of a cloud in one region."""
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
-        """All resources of these kinds that are an owner's or have a name of its: a stranger's too, but told apart.
+        """List the resources of these kinds that carry the owner's tag or have one of its names.
 
-        What cannot be listed is told as such, and nothing is taken for absent that could not be.
+        Resources of other owners with such a name are included and can be told apart. A kind that cannot be listed is
+        reported in `Inventory.unseen`, never as empty.
         """
         ...
 
     async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
-        """Begin to make a resource, with the owner's tags from the first moment; answers its id.
+        """Start to create a resource, tagged with its owner from the first moment, and return its id.
 
-        A repeated call with the same token makes no second one, where the cloud knows tokens or the name is unique.
+        A repeated call with the same token creates no second resource, where the cloud supports tokens or the name is
+        unique.
         """
         ...
 
     async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
-        """Begin to bring one of the changed parameters in line, and those that the same request changes."""
+        """Start to update one of the changed parameters, together with those that the same request sets."""
         ...
 
     async def delete(self, found: Found) -> None:
-        """Begin to take away what was seen; raises NotFound when it is gone already."""
+        """Start to delete an observed resource. Raise NotFound when it is already gone."""
         ...

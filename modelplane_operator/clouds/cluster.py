@@ -1,6 +1,6 @@
-"""One cluster on a cloud, whichever that is: what is said of it, and when its object may go.
+"""Plan a cluster on any cloud: its status, and when its finalizer may be removed.
 
-It goes by what is seen on the cloud and not by what the spec says, so that nothing that is wrong with a spec keeps it.
+Deletion goes by the resources observed on the cloud and not by the spec, so that an invalid spec never blocks it.
 """
 
 from __future__ import annotations
@@ -29,32 +29,35 @@ from modelplane_operator.clouds.decide import AT_REST, LAG, REQUEUE_SOON, Situat
 from modelplane_operator.clouds.preflight import PreflightResult
 from modelplane_operator.clouds.resources import Account, Call, Inventory, Kind, Offer, Outcome, Owner, Wanted
 
-UNTIL_MENDED = 60.0  # seconds until it is tried again what somebody has to mend elsewhere
+UNTIL_MENDED = 60.0  # seconds until a retry of something that a person has to fix elsewhere
 
 ClusterT = TypeVar("ClusterT", bound=Resource[Any, Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Observed(Generic[ClusterT]):
-    """A cluster, and what was seen of it on its cloud."""
+    """A cluster object, and the resources observed on its cloud."""
 
     cluster: ClusterT
     _: KW_ONLY
     seen: Inventory | None = None
-    """None while the account is not known, and when there is no way to it."""
+    """Observed resources; None while the account is unknown or cannot be used."""
     error: ClientError | None = None
-    """Why there is none."""
+    """Reason why nothing could be observed."""
     journal: Mapping[Call, Outcome] = field(default_factory=dict[Call, Outcome])
+    """Outcomes of the calls that this process made for the cluster."""
     process: str
+    """Random id of this process."""
     now: datetime
+    """Time of the observation."""
     offer: Offer | None = None
-    """What the cloud says before a pool is made; None when nobody asked."""
+    """Capacity and quotas that the cloud reported before pools are created; None when they were not queried."""
     missing: bool = False
-    """Whether there are no credentials where they are looked for."""
+    """True if the credentials do not exist where the spec names them."""
     held: str = ""
-    """The InferenceCluster that has it and is not being deleted: models may run there."""
+    """InferenceCluster that still uses the cluster, so that models may run there; empty if none."""
     lag: timedelta = LAG
-    """How long the cloud may take to show what was made."""
+    """Time that the cloud may take to list a new resource."""
 
     @property
     def terminating(self) -> bool:
@@ -63,34 +66,39 @@ class Observed(Generic[ClusterT]):
 
 @dataclass(frozen=True, slots=True)
 class Clouds:
-    """What is different about the clusters of one cloud."""
+    """The properties in which the clusters of one cloud differ from those of others."""
 
     status: type[CloudStatus]
+    """Type of the status of this cloud's clusters."""
     kinds: Mapping[str, Kind]
+    """Properties of the kinds of resources."""
     parts: Parts
+    """Kinds of the components of a cluster."""
     let_in_by: str
-    """The kind of what has to be there before the operator is let in to the cluster."""
+    """Kind of the resource that must exist before the operator has access to the cluster."""
     files: str
-    """The key of what storage for model caches needs."""
+    """Key of the last resource that storage for model caches needs."""
     storage_class: str
+    """Name of the storage class for model caches."""
     free: frozenset[str] = frozenset()
-    """The kinds that nobody pays for, and that may have to be there before anything can be asked."""
+    """Kinds that cost nothing, and that may have to exist before the preflight checks can run."""
 
 
 def owner_of(cluster: Resource[Any, Any]) -> Owner:
+    """Return the owner that a cluster's resources carry as a tag."""
     return Owner(cluster.metadata.uid or "", cluster.metadata.name)
 
 
 def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
-    """What is decided whatever there is on the cloud; None where that has to be seen."""
+    """Return the plan that needs no observation of the cloud, or None where the cloud has to be observed."""
     cluster = seen.cluster
     if seen.terminating and labels.FINALIZER not in cluster.metadata.finalizers:
-        return Plan()  # nothing was ever made
+        return Plan()  # nothing was ever created
     if seen.terminating and cluster.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
     if seen.terminating and seen.held:
-        return _held(of, seen)
-    return _no_way(of, seen, seen.error) if seen.error is not None else None
+        return _plan_used_cluster(of, seen)
+    return _plan_without_access(of, seen, seen.error) if seen.error is not None else None
 
 
 def towards(
@@ -101,12 +109,14 @@ def towards(
     before: PreflightResult | None = None,
     **facts: Any,
 ) -> Plan:
-    """The next calls. `before`: what the cloud says of what is not made yet. `facts`: what the status of this cloud's
-    clusters says beside what all say."""
+    """Return the next calls and the new status.
+
+    `before` is the result of the preflight checks. `facts` are status fields that only this cloud's clusters have.
+    """
     if seen.seen is None:
         return Plan(requeue_after=REQUEUE_SOON)
     last: CloudStatus | None = seen.cluster.status
-    before = replace(before or PreflightResult(), begun=_has_begun(of, seen, seen.seen))
+    before = replace(before or PreflightResult(), begun=_is_started(of, seen, seen.seen))
     decision = decide(
         Situation(
             account,
@@ -124,83 +134,92 @@ def towards(
             hold=AT_REST if before.against else None,
         )
     )
-    is_gone = seen.terminating and decision.gone
+    is_deleted = seen.terminating and decision.gone
     since = (last.gone_since if last else None) or seen.now
-    if is_gone and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
+    if is_deleted and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
         return Plan((LET_GO,))
     status = of.status(
         endpoint=_endpoint(of, seen.seen, decision.records, last),
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
-        resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
-        gone_since=since if is_gone else None,
+        resources=decision.records[:MOST_RESOURCES],  # workloads may leave hundreds of resources behind
+        gone_since=since if is_deleted else None,
         conditions=tuple(
             judged(decision, of.parts, seen.now, before, seen.cluster.conditions, terminating=seen.terminating)
         ),
         **facts,
     )
-    left = (since + seen.lag - seen.now).total_seconds()
-    return Plan(decision.steps, status, requeue_after=max(left, REQUEUE_SOON) if is_gone else decision.requeue_after)
+    remaining = (since + seen.lag - seen.now).total_seconds()
+    return Plan(
+        decision.steps, status, requeue_after=max(remaining, REQUEUE_SOON) if is_deleted else decision.requeue_after
+    )
 
 
-def _has_begun(of: Clouds, seen: Observed[Any], found: Inventory) -> bool:
-    """Whether something that is paid for was made, or may have been."""
-    records: Sequence[CloudResource] = seen.cluster.status.resources if seen.cluster.status else ()
-    mine = [one.kind for one in found.found if one.owner == seen.cluster.metadata.uid]
-    tried = [one.kind for one in records if one.id or one.attempt]
-    return bool({*mine, *tried, *found.unseen} - of.free)
+def _is_started(of: Clouds, observed: Observed[Any], inventory: Inventory) -> bool:
+    """True if a resource that costs money was created, or may have been."""
+    records: Sequence[CloudResource] = observed.cluster.status.resources if observed.cluster.status else ()
+    own_kinds = [item.kind for item in inventory.found if item.owner == observed.cluster.metadata.uid]
+    attempted_kinds = [item.kind for item in records if item.id or item.attempt]
+    return bool({*own_kinds, *attempted_kinds, *inventory.unseen} - of.free)
 
 
 def keep(of: Clouds, seen: Observed[Any], **facts: Any) -> Plan:
-    """What was found out is written down before anything follows from it."""
-    known = seen.cluster.status or of.status(
+    """Store discovered values in the status before any step depends on them."""
+    status = seen.cluster.status or of.status(
         conditions=(Ready.CREATING.condition(seen.now, message="nothing is made yet"),)
     )
-    return Plan(status=known.model_copy(update=facts), requeue_after=0.0)
+    return Plan(status=status.model_copy(update=facts), requeue_after=0.0)
 
 
 def refused(of: Clouds, seen: Observed[Any], reason: ConditionType, words: str) -> Plan:
-    """Nothing is changed until somebody mends it; what was known stays."""
-    told = reason.condition(seen.now, message=words)
-    ready = not_ready(seen.cluster.definition.kind, told)
+    """Report a problem that a person has to fix. No resource changes, and the rest of the status is kept."""
+    condition = reason.condition(seen.now, message=words)
+    ready = not_ready(seen.cluster.definition.kind, condition)
     if seen.terminating:
         ready = Ready.DELETING.condition(seen.now, message=words)
-    known = seen.cluster.status or of.status()
-    return Plan(status=known.model_copy(update={"conditions": (told, ready)}), requeue_after=UNTIL_MENDED)
+    status = seen.cluster.status or of.status()
+    return Plan(status=status.model_copy(update={"conditions": (condition, ready)}), requeue_after=UNTIL_MENDED)
 
 
 def _endpoint(
-    of: Clouds, seen: Inventory, records: Sequence[CloudResource], last: CloudStatus | None
+    of: Clouds, observed: Inventory, records: Sequence[CloudResource], last: CloudStatus | None
 ) -> CloudEndpoint | None:
-    """Where its API server is, once we are let in; what was known stays while it is not told, and goes with it."""
-    known = last.endpoint if last else None
-    if known is None and not any(one.kind == of.let_in_by and one.state == "Ready" for one in records):
+    """Return the address of the API server once the operator has access to the cluster.
+
+    The last known address is kept while the cloud does not report it, and dropped with the cluster.
+    """
+    previous = last.endpoint if last else None
+    if previous is None and not any(item.kind == of.let_in_by and item.state == "Ready" for item in records):
         return None
-    plane = of.parts.control_plane
-    for one in seen.found:
-        if one.kind == plane and {"endpoint", "authority"} <= one.outputs.keys():
-            return CloudEndpoint(server=one.outputs["endpoint"], authority=one.outputs["authority"], cluster=one.id)
-    record = next((one for one in records if one.kind == plane), None)
-    is_gone = record is None or record.state in ("Pending", "Creating")
-    return None if is_gone else known
+    control_plane = of.parts.control_plane
+    for item in observed.found:
+        if item.kind == control_plane and {"endpoint", "authority"} <= item.outputs.keys():
+            return CloudEndpoint(server=item.outputs["endpoint"], authority=item.outputs["authority"], cluster=item.id)
+    record = next((item for item in records if item.kind == control_plane), None)
+    is_deleted = record is None or record.state in ("Pending", "Creating")
+    return None if is_deleted else previous
 
 
 def _has_files(of: Clouds, records: Sequence[CloudResource]) -> bool:
-    return any(one.key == of.files and one.state == "Ready" for one in records)
+    return any(record.key == of.files and record.state == "Ready" for record in records)
 
 
-def _held(of: Clouds, seen: Observed[Any]) -> Plan:
-    """Nobody deletes a cluster from under its models; what is there stays as it is until its owner goes."""
-    words = f"it stays until {seen.held} lets it go: delete that instead, which moves its models away first"
-    known = seen.cluster.status or of.status()
-    told = Ready.DELETING.condition(seen.now, message=words)
-    return Plan(status=known.model_copy(update={"conditions": (told,)}))
+def _plan_used_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
+    """Keep a cluster while its InferenceCluster still uses it.
+
+    Deleting it would take the nodes from under running models.
+    """
+    message = f"it stays until {observed.held} lets it go: delete that instead, which moves its models away first"
+    status = observed.cluster.status or of.status()
+    condition = Ready.DELETING.condition(observed.now, message=message)
+    return Plan(status=status.model_copy(update={"conditions": (condition,)}))
 
 
-def _no_way(of: Clouds, seen: Observed[Any], error: ClientError) -> Plan:
+def _plan_without_access(of: Clouds, observed: Observed[Any], error: ClientError) -> Plan:
+    """Return a plan without access to the cloud: a condition for problems with credentials, a retry for others."""
     if isinstance(error, KubeconfigError):
-        return refused(of, seen, CredentialsValid.NO_SDK, str(error))
-    if seen.missing:
-        return refused(of, seen, CredentialsValid.NOT_FOUND, str(error))
+        return refused(of, observed, CredentialsValid.NO_SDK, str(error))
+    if observed.missing:
+        return refused(of, observed, CredentialsValid.NOT_FOUND, str(error))
     if isinstance(error, Unauthorized | Forbidden):
-        return refused(of, seen, CredentialsValid.NOT_ACCEPTED, str(error))
+        return refused(of, observed, CredentialsValid.NOT_ACCEPTED, str(error))
     return Plan(failure=error)

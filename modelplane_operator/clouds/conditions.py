@@ -1,4 +1,4 @@
-"""What is said of a cluster on a cloud: from how each of its resources stands, the same for every cloud."""
+"""Derive the conditions of a cluster on any cloud from the states of its resources."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ from modelplane_operator.clouds.preflight import PreflightResult
 
 NOTHING = "nothing is made:"
 WORKS = frozenset({"Ready", "Updating"})
+"""States in which a resource can be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Which kinds are which part of a cluster, on one cloud."""
+    """The kinds of resources that make up each component of a cluster on one cloud."""
 
     network: frozenset[str]
+    """Kinds of the network."""
     control_plane: str
+    """Kind of the control plane."""
     pools: str
+    """Kind of the node pools."""
 
 
 def judged(
@@ -44,107 +48,118 @@ def judged(
     *,
     terminating: bool,
 ) -> Iterator[Condition]:
-    """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
+    """Yield every condition of a cluster, Ready last. `before` is the result of the preflight checks."""
     records = decision.records
-    wanted = [one for one in records if one.key not in decision.leaving]
-    network, pools = _lacking(wanted, parts.network), _lacking(wanted, frozenset({parts.pools}))
-    yield _credentials(decision, now)
+    desired = [record for record in records if record.key not in decision.leaving]
+    network, pools = _select_unavailable(desired, parts.network), _select_unavailable(desired, frozenset({parts.pools}))
+    yield _derive_credentials(decision, now)
     if not terminating:
-        yield from _quota(before, last, now, all_there=not pools)
-    yield _capacity(decision, before, now)
-    plane = next((one for one in records if one.kind == parts.control_plane), None)
+        yield from _derive_quota(before, last, now, all_there=not pools)
+    yield _derive_capacity(decision, before, now)
+    control_plane = next((record for record in records if record.kind == parts.control_plane), None)
     if not terminating:
-        yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_named(network))
-        yield _control_plane(plane, now)
-        yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_named(pools))
-    yield _stalled(decision, before, now)
-    yield _deleting(records, now) if terminating else _ready(wanted, before, now)
+        yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_describe(network))
+        yield _derive_control_plane(control_plane, now)
+        yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_describe(pools))
+    yield _derive_stalled(decision, before, now)
+    yield _derive_deleting(records, now) if terminating else _derive_ready(desired, before, now)
 
 
-def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
-    return [one for one in records if one.kind in kinds and one.state not in WORKS]
+def _select_unavailable(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
+    """Return the resources of these kinds that cannot be used yet."""
+    return [record for record in records if record.kind in kinds and record.state not in WORKS]
 
 
-def _credentials(decision: CloudDecision, now: datetime) -> Condition:
-    refused = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
-    if refused:
-        words = f"a call was refused: {listed(sorted({str(one) for one in refused}))}"
-        return CredentialsValid.NOT_ACCEPTED.condition(now, message=words)
+def _derive_credentials(decision: CloudDecision, now: datetime) -> Condition:
+    rejections = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
+    if rejections:
+        message = f"a call was refused: {listed(sorted({str(rejection) for rejection in rejections}))}"
+        return CredentialsValid.NOT_ACCEPTED.condition(now, message=message)
     return CredentialsValid.ACCEPTED.condition(now)
 
 
-def _quota(
-    before: PreflightResult, last: Iterable[Condition], now: datetime, *, all_there: bool
+def _derive_quota(
+    preflight: PreflightResult, last: Iterable[Condition], now: datetime, *, all_there: bool
 ) -> Iterator[Condition]:
-    """What was told stays while it is not asked for again, and until all is there all the same."""
-    known = next((one for one in last if one.type == QuotaAvailable.__name__), None)
-    if before.short:
-        yield QuotaAvailable.INSUFFICIENT.condition(now, message=listed(before.short))
-    elif before.unasked:
-        words = f"a question was refused: {listed(before.unasked)}"
-        yield QuotaAvailable.NOT_ASKED.condition(now, message=words)
-    elif before.tight:
-        yield QuotaAvailable.LIMITED.condition(now, message=listed(before.tight))
-    elif before.asked or (all_there and (known is None or known.status != "True")):
+    """Yield the quota condition.
+
+    The last one is kept while quotas are not queried again, at most until all pools exist.
+    """
+    previous = next((item for item in last if item.type == QuotaAvailable.__name__), None)
+    if preflight.short:
+        yield QuotaAvailable.INSUFFICIENT.condition(now, message=listed(preflight.short))
+    elif preflight.unasked:
+        message = f"a question was refused: {listed(preflight.unasked)}"
+        yield QuotaAvailable.NOT_ASKED.condition(now, message=message)
+    elif preflight.tight:
+        yield QuotaAvailable.LIMITED.condition(now, message=listed(preflight.tight))
+    elif preflight.asked or (all_there and (previous is None or previous.status != "True")):
         yield QuotaAvailable.SUFFICIENT.condition(now)
-    elif known is not None:
-        yield known
+    elif previous is not None:
+        yield previous
 
 
-def _capacity(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:
-    if before.absent:
-        return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(before.absent))
+def _derive_capacity(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
+    """Return the capacity condition: machines that are not offered, then pools that found no capacity."""
+    if preflight.absent:
+        return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(preflight.absent))
     short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
-    failed = [f"{one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
+    failed = [f"{item.key}: {item.message}" for item in decision.records if item.state == "Failed" and item.message]
     if short or failed:
         return CapacityAvailable.EXHAUSTED.condition(now, message=f"resource {listed(sorted({*short, *failed}))}")
     return CapacityAvailable.SUFFICIENT.condition(now)
 
 
-def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
+def _derive_control_plane(record: CloudResource | None, now: datetime) -> Condition:
+    """Return the condition of the control plane."""
     if record is None or record.state not in WORKS:
-        return ControlPlaneReady.CREATING.condition(now, message=_named([record] if record else []))
+        return ControlPlaneReady.CREATING.condition(now, message=_describe([record] if record else []))
     if record.state == "Updating":
         return ControlPlaneReady.UPDATING.condition(now, message=record.message or "")
-    return ControlPlaneReady.AVAILABLE.condition(now, message=_named([record]) if record.message else "")
+    return ControlPlaneReady.AVAILABLE.condition(now, message=_describe([record]) if record.message else "")
 
 
-def _stalled(decision: CloudDecision, before: PreflightResult, now: datetime) -> Condition:
-    """What takes long by itself, what is refused for good, and what would be."""
-    if before.against:
-        return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(before.against)}")
-    refused = [
+def _derive_stalled(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
+    """Return the Stalled condition: failed preflight checks, resources that take too long, and permanent errors."""
+    if preflight.against:
+        return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(preflight.against)}")
+    rejected = [
         record for record, error in decision.troubles if isinstance(error, Invalid | Forbidden) or not error.retry
     ]
-    held = {one.key: one for one in (*decision.stalled, *refused)}
-    if not held:
+    stalled = {entry.key: entry for entry in (*decision.stalled, *rejected)}
+    if not stalled:
         return Stalled.PROGRESSING.condition(now)
-    return Stalled.STALLED.condition(now, message=_named(held.values()))
+    return Stalled.STALLED.condition(now, message=_describe(stalled.values()))
 
 
-def _ready(records: Sequence[CloudResource], before: PreflightResult, now: datetime) -> Condition:
-    if before.holds:
-        return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(before.against) or before.later}")
-    lacking = [one for one in records if one.state not in WORKS]
-    if lacking:
-        there = f"{len(records) - len(lacking)} of {counted(len(records), 'resource')}"
-        words = f"{there} {'is' if len(records) == 1 else 'are'} there; {_named(_first(lacking))}"
-        return Ready.CREATING.condition(now, message=words)
+def _derive_ready(records: Sequence[CloudResource], preflight: PreflightResult, now: datetime) -> Condition:
+    """Return Ready, with the resources that are still missing."""
+    if preflight.holds:
+        return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(preflight.against) or preflight.later}")
+    missing = [record for record in records if record.state not in WORKS]
+    if missing:
+        progress = f"{len(records) - len(missing)} of {counted(len(records), 'resource')}"
+        message = f"{progress} {'is' if len(records) == 1 else 'are'} there; {_describe(_select_blocking(missing))}"
+        return Ready.CREATING.condition(now, message=message)
     return Ready.AVAILABLE.condition(now)
 
 
-def _deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
+def _derive_deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
+    """Return Ready for a cluster that is being deleted, with the resources that remain."""
     if not records:
         return Ready.DELETING.condition(now, message="nothing is left that is seen")
-    left = f"{counted(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
-    return Ready.DELETING.condition(now, message=f"{left}; {_named(_first(records))}")
+    remaining = f"{counted(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
+    return Ready.DELETING.condition(now, message=f"{remaining}; {_describe(_select_blocking(records))}")
 
 
-def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
-    """Those that others wait for."""
-    return [one for one in records if not is_waiting(one)] or records
+def _select_blocking(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
+    """Return the resources that others wait for."""
+    return [record for record in records if not is_waiting(record)] or records
 
 
-def _named(records: Iterable[CloudResource]) -> str:
-    told = listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
-    return f"resource {told}" if told else ""
+def _describe(records: Iterable[CloudResource]) -> str:
+    """Describe each resource by its key, state and message."""
+    description = listed(
+        f"{record.key} is {record.state}{f': {record.message}' if record.message else ''}" for record in records
+    )
+    return f"resource {description}" if description else ""

@@ -1,12 +1,13 @@
-"""The next calls to a cloud, decided from what is wanted, what was seen there, and what became of earlier calls.
+"""Decide the next calls to a cloud from the desired resources, the observed ones, and the outcomes of earlier calls.
 
-    created   when all that a resource needs is there as it is wanted; independent ones side by side
-    updated   when it is there and a parameter that is kept differs
-    deleted   when nobody wants it and nothing that goes before it is left: by what was seen, not by what the spec says
+A resource is created when everything that it needs is ready; independent resources are created in parallel. It is
+updated when one of its managed parameters (`Wanted.kept`) differs. It is deleted when it is no longer desired and
+everything that must be deleted before it is gone. Deletion goes by the resources that were observed, not by the spec.
 
-Nothing is decided about a kind that could not be listed. What carries another owner's tag, or none, is never touched.
-A resource is never made twice: the cloud tells repeated calls by a token or a unique name; where it knows neither, the
-call is announced in the status first, and no process repeats an announced call before its effect must have been seen.
+Nothing is decided about a kind that could not be listed. A resource with another owner's tag, or with no tag, is never
+touched. No resource is created twice: the cloud recognizes a repeated call by a token or by a unique name. Where it
+knows neither, the call is announced in the status first, and no process repeats an announced call until its effect must
+have become visible.
 """
 
 from __future__ import annotations
@@ -47,20 +48,20 @@ from modelplane_operator.clouds.resources import (
 from modelplane_operator.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 
 LAG = timedelta(seconds=120)
-"""How long the cloud may take to show what was made: twice what anybody has seen."""
+"""Time that a cloud may take to list a new resource: twice the longest delay that was ever measured."""
 HOLDS = timedelta(seconds=30)
-"""How long after an announcement the call may be made."""
+"""Time after an announcement within which the call may be made."""
 FRESH = timedelta(seconds=30)
-"""How old a list may be by which something is changed: what else was changed since would be undone."""
+"""Maximum age of the list that an update is based on. An update based on an older list could undo a recent change."""
 FAILED_STAYS = timedelta(seconds=120)
-"""How long what was made in vain stays to be looked at, before another is made in its place."""
-STALLED = 3  # times what it usually takes
-REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
+"""Time that a failed resource is kept for inspection before it is deleted and created again."""
+STALLED = 3  # a resource is stalled after this multiple of its usual time
+REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until the next look at the cloud
 YOUNG = timedelta(minutes=1)
 
 HELD = "waits for what Ready says"
-_WAITING = ("waits ", "goes with ")
-"""How the messages begin of what cannot go on before something else has."""
+_WAITING_PREFIXES = ("waits ", "goes with ")
+"""Prefixes of the messages of resources that wait for another resource."""
 
 PAUSES: Mapping[type[ClientError], Backoff] = {
     TooMany: Backoff(5, 60),
@@ -74,338 +75,393 @@ PAUSES: Mapping[type[ClientError], Backoff] = {
     Invalid: Backoff(60, 600),
 }
 UNSURE = Backoff(5, 120)
-"""After a call without an answer."""
+"""Backoff after a call whose result is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One cluster on its cloud, and what is known of it."""
+    """A cluster on its cloud: the desired resources, the observed ones, and the recorded state."""
 
     account: Account
     owner: Owner
     wanted: tuple[Wanted, ...]
+    """Desired resources, each after the ones that it needs."""
     kinds: Mapping[str, Kind]
+    """Properties of the kinds of resources."""
     seen: Inventory
+    """Resources observed on the cloud."""
     records: tuple[CloudResource, ...]
-    """What the status says."""
+    """Resources as the status recorded them last."""
     journal: Mapping[Call, Outcome]
-    """What became of this process's calls."""
+    """Outcomes of the calls that this process made."""
     process: str
-    """A word that no other process has."""
+    """Random id of this process."""
     now: datetime
     terminating: bool = field(default=False)
-    """Whether the cluster is being deleted; then nothing is wanted."""
+    """True if the cluster is being deleted; then no resource is desired."""
     lag: timedelta = LAG
+    """Time that the cloud may take to list a new resource."""
     held: frozenset[str] = frozenset()
-    """The kinds of which none is made yet, since something speaks against the cluster."""
+    """Kinds that must not be created yet, because the preflight checks failed."""
     hold: float | None = None
-    """The seconds until that may have changed; None when only a look tells."""
+    """Seconds until the reason for the hold may have changed; None when only polling can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudDecision:
-    """What to call now, and what to say."""
+    """The calls to make now, and the values for the status."""
 
     steps: tuple[CloudStep, ...]
+    """Calls to make now."""
     records: tuple[CloudResource, ...]
+    """Records of all resources for the status."""
     requeue_after: float
-    """The seconds until something may have changed."""
+    """Seconds until something may have changed."""
     gone: bool
-    """Whether nothing of the cluster was seen in a list of everything."""
+    """True if a complete list showed no resource of the cluster."""
     troubles: tuple[tuple[CloudResource, ClientError], ...]
-    """What calls were refused, and with which words."""
+    """Resources whose calls failed, each with its error."""
     stalled: tuple[CloudResource, ...]
-    """What takes far too long."""
+    """Resources that take far longer than usual."""
     leaving: frozenset[str]
-    """The keys of what is there and nobody wants any more."""
+    """Keys of the resources that exist and are no longer desired."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """What is to be done about one resource."""
+class _Action:
+    """The decision about one resource."""
 
     record: CloudResource
+    """New record of the resource."""
     step: CloudStep | None = None
+    """Call to make; None if there is nothing to do now."""
     trouble: ClientError | None = None
+    """Error to report in the conditions."""
     wait: float | None = None
-    """The seconds until it may go on; None when only a look tells."""
+    """Seconds until the resource can proceed; None when only polling can tell."""
 
 
 def decide(of: Situation) -> CloudDecision:
-    return _Deciding(of).decision()
+    """Return the calls to make now and the new records for the status."""
+    return _Decider(of).decision()
 
 
-class _Deciding:
-    """One decision; what is looked up again and again is looked up once."""
+class _Decider:
+    """A decision in progress. Lookups that several steps need are made once, in the constructor."""
 
     def __init__(self, of: Situation) -> None:
         self._of = of
-        self._known = {record.key: record for record in of.records}
-        self._chosen = {one.key: found for one in of.wanted if (found := self._choose(one))}
-        self._outputs = {key: {"id": found.id, **found.outputs} for key, found in self._chosen.items()}
-        self._settled = {one.key for one in of.wanted if self._is_settled(one)}
-        mine = {(found.kind, found.id) for found in self._chosen.values()}
+        self._records = {record.key: record for record in of.records}
+        self._resources = {item.key: existing for item in of.wanted if (existing := self._select_resource(item))}
+        self._outputs = {key: {"id": existing.id, **existing.outputs} for key, existing in self._resources.items()}
+        self._ready_keys = {item.key for item in of.wanted if self._is_ready(item)}
+        own = {(existing.kind, existing.id) for existing in self._resources.values()}
         self._leftover = [
-            one
-            for one in of.seen.found
-            if (one.kind, one.id) not in mine and (one.owner == of.owner.uid or (one.swept and of.terminating))
+            item
+            for item in of.seen.found
+            if (item.kind, item.id) not in own and (item.owner == of.owner.uid or (item.swept and of.terminating))
         ]
 
     def decision(self) -> CloudDecision:
+        """Return the decision: first the desired resources in their order, then the leftover ones, then the unlisted
+        kinds.
+        """
         of = self._of
-        leaving = [*self._away()]
-        turns = [*chain((self._towards(one) for one in of.wanted), leaving, self._unseen())]
-        records = tuple(self._from_when_it_could_go_on(turn.record) for turn in turns)
-        waits = [turn.wait if turn.wait is not None else self._until_look(turn.record) for turn in turns]
-        unseen = [UNSURE.first * 2] * bool(of.seen.unseen)
+        leaving = [*self._remove_leftovers()]
+        actions = [*chain((self._ensure(item) for item in of.wanted), leaving, self._report_unlisted())]
+        records = tuple(self._restart_clock(action.record) for action in actions)
+        delays = [
+            action.wait if action.wait is not None else self._seconds_until_poll(action.record) for action in actions
+        ]
+        unlisted = [UNSURE.first * 2] * bool(of.seen.unseen)
         return CloudDecision(
-            tuple(turn.step for turn in turns if turn.step),
+            tuple(action.step for action in actions if action.step),
             records,
-            min((*waits, *unseen), default=AT_REST),
-            gone=not of.seen.unseen and not self._leftover and not self._chosen,
-            troubles=tuple((turn.record, turn.trouble) for turn in turns if turn.trouble),
+            min((*delays, *unlisted), default=AT_REST),
+            gone=not of.seen.unseen and not self._leftover and not self._resources,
+            troubles=tuple((action.record, action.trouble) for action in actions if action.trouble),
             stalled=tuple(record for record in records if self._is_stalled(record)),
-            leaving=frozenset(turn.record.key for turn in leaving),
+            leaving=frozenset(action.record.key for action in leaving),
         )
 
-    # What was seen -----------------------------------------------------------------------------------------------
+    # Observed resources --------------------------------------------------------------------------------------------
 
-    def _choose(self, wanted: Wanted) -> Found | None:
-        """The resource itself. Two of one key are there when a call had its effect after it was given up."""
-        known, mine = self._known.get(wanted.key), (wanted.kind, wanted.key, self._of.owner.uid)
-        ours = [one for one in self._of.seen.found if (one.kind, one.key, one.owner) == mine]
+    def _select_resource(self, desired: Wanted) -> Found | None:
+        """Return the observed resource for a desired one, or None.
 
-        def rank(one: Found) -> tuple[bool, bool, str]:
-            return one.state == "Deleting", known is None or one.id != known.id, one.id
+        Two resources have the same key when a call had its effect after it was given up. One that is not being deleted
+        comes first, then the one in the status.
+        """
+        record, own = self._records.get(desired.key), (desired.kind, desired.key, self._of.owner.uid)
+        candidates = [item for item in self._of.seen.found if (item.kind, item.key, item.owner) == own]
 
-        return min(ours, key=rank, default=None)
+        def rank(item: Found) -> tuple[bool, bool, str]:
+            return item.state == "Deleting", record is None or item.id != record.id, item.id
 
-    def _is_settled(self, wanted: Wanted) -> bool:
-        found = self._chosen.get(wanted.key)
-        return found is not None and found.state == "Ready" and not self._differs(wanted, found, wanted.kept)
+        return min(candidates, key=rank, default=None)
 
-    def _differs(self, wanted: Wanted, found: Found, names: frozenset[str]) -> frozenset[str]:
-        resolved = wanted.resolved(self._outputs)
+    def _is_ready(self, desired: Wanted) -> bool:
+        """True if the resource is Ready and has the desired values of its managed parameters."""
+        existing = self._resources.get(desired.key)
+        return (
+            existing is not None
+            and existing.state == "Ready"
+            and not self._compare_parameters(desired, existing, desired.kept)
+        )
+
+    def _compare_parameters(self, desired: Wanted, existing: Found, names: frozenset[str]) -> frozenset[str]:
+        """Return the names of the parameters that differ; none while a reference is unresolved."""
+        resolved = desired.resolved(self._outputs)
         if resolved is None:
             return frozenset()
-        said = resolved.parameters
-        return frozenset(one for one in names if one in found.live and not _alike(found.live[one], said.get(one)))
+        parameters = resolved.parameters
+        return frozenset(
+            name for name in names if name in existing.live and not _is_equal(existing.live[name], parameters.get(name))
+        )
 
-    # Towards what is wanted --------------------------------------------------------------------------------------
+    # Create and update -----------------------------------------------------------------------------------------------
 
-    def _towards(self, wanted: Wanted) -> _Turn:
-        known = self._known.get(wanted.key)
-        if error := self._of.seen.unseen.get(wanted.kind):
-            record = known or self._record(wanted, "Pending")
-            return _Turn(record.model_copy(update={"message": _words(f"cannot be listed: {error}")}), trouble=error)
-        found = self._chosen.get(wanted.key)
-        if found is None:
-            return self._make(wanted, known)
-        if found.state == "Ready" and (changed := self._differs(wanted, found, wanted.kept)):
-            return self._change(wanted, found, changed)
-        if found.state == "Failed":
-            return self._replace(wanted, found)
-        if fixed := sorted(self._differs(wanted, found, wanted.fixed)):
-            words = f"{', '.join(fixed)} cannot be changed: ask for another one beside it, then remove this one"
-            return _Turn(self._record(wanted, found.state, found.id, words), trouble=Invalid(words))
-        return _Turn(self._record(wanted, found.state, found.id, found.message))
+    def _ensure(self, desired: Wanted) -> _Action:
+        """Return what to do so that a desired resource exists with its desired parameters."""
+        previous = self._records.get(desired.key)
+        if error := self._of.seen.unseen.get(desired.kind):
+            record = previous or self._record(desired, "Pending")
+            return _Action(
+                record.model_copy(update={"message": _truncate(f"cannot be listed: {error}")}), trouble=error
+            )
+        existing = self._resources.get(desired.key)
+        if existing is None:
+            return self._create(desired, previous)
+        if existing.state == "Ready" and (changed := self._compare_parameters(desired, existing, desired.kept)):
+            return self._update(desired, existing, changed)
+        if existing.state == "Failed":
+            return self._replace_failed(desired, existing)
+        if immutable := sorted(self._compare_parameters(desired, existing, desired.fixed)):
+            message = f"{', '.join(immutable)} cannot be changed: ask for another one beside it, then remove this one"
+            return _Action(self._record(desired, existing.state, existing.id, message), trouble=Invalid(message))
+        return _Action(self._record(desired, existing.state, existing.id, existing.message))
 
-    def _change(self, wanted: Wanted, found: Found, changed: frozenset[str]) -> _Turn:
-        resolved = wanted.resolved(self._outputs)
+    def _update(self, desired: Wanted, existing: Found, changed: frozenset[str]) -> _Action:
+        """Update the changed parameters, once all requirements are ready and the list is recent enough."""
+        resolved = desired.resolved(self._outputs)
         assert resolved is not None  # noqa: S101 - else nothing would differ
-        step = UpdateResource(self._of.account, self._of.owner, resolved, found, changed)
-        said = f"to be changed: {', '.join(sorted(changed))}"
-        lacking = sorted(wanted.requirements() - self._settled)
-        said = f"waits {said}, once these are as they should be: {', '.join(lacking)}" if lacking else said
-        record = self._record(wanted, "Updating", found.id, said)
-        if lacking:  # nodes follow their cluster: in one step, however many it takes
-            return _Turn(record)
-        if self._of.now - self._of.seen.as_of(found.kind) > FRESH:
-            return _Turn(record, wait=0.0)  # that something is under way has its kind listed anew
-        return self._call("update", wanted.key, step, record)
+        step = UpdateResource(self._of.account, self._of.owner, resolved, existing, changed)
+        message = f"to be changed: {', '.join(sorted(changed))}"
+        missing = sorted(desired.requirements() - self._ready_keys)
+        message = f"waits {message}, once these are as they should be: {', '.join(missing)}" if missing else message
+        record = self._record(desired, "Updating", existing.id, message)
+        if missing:  # a node pool follows its cluster in one step, however many upgrades the cluster needs
+            return _Action(record)
+        if self._of.now - self._of.seen.as_of(existing.kind) > FRESH:
+            return _Action(record, wait=0.0)  # state Updating makes its kind be listed again
+        return self._call("update", desired.key, step, record)
 
-    def _replace(self, wanted: Wanted, found: Found) -> _Turn:
-        """What was made in vain is told for a while, and taken away for another to be made. Not so what has worked."""
-        record = self._record(wanted, "Failed", found.id, found.message)
+    def _replace_failed(self, desired: Wanted, existing: Found) -> _Action:
+        """Report a failed resource for `FAILED_STAYS`, then delete it so that it is created again.
+
+        A resource that has worked before is never deleted for this reason.
+        """
+        record = self._record(desired, "Failed", existing.id, existing.message)
         if record.worked:
-            return _Turn(record, trouble=Invalid(f"it has failed: {found.message}"))
-        left = FAILED_STAYS - (self._of.now - record.since)
-        if left > timedelta():
-            return _Turn(record, wait=left.total_seconds())
-        return self._delete(found, record)
+            return _Action(record, trouble=Invalid(f"it has failed: {existing.message}"))
+        remaining = FAILED_STAYS - (self._of.now - record.since)
+        if remaining > timedelta():
+            return _Action(record, wait=remaining.total_seconds())
+        return self._delete(existing, record)
 
-    def _make(self, wanted: Wanted, known: CloudResource | None) -> _Turn:
-        last = (known.id if known else None) or ""
-        if last and known and known.state in ("Ready", "Creating", "Updating", "Missing"):
-            record = self._record(wanted, "Missing", last, "it was there, and is not seen any more")
-            if (left := self._of.lag - (self._of.seen.as_of(wanted.kind) - record.since)) > timedelta():
-                return _Turn(record, wait=min(left.total_seconds(), STEADY))
-        record = self._record(wanted, "Pending", last or None)
-        if wanted.kind in self._of.held:
-            return _Turn(record.model_copy(update={"message": HELD}), wait=self._of.hold)
-        if lacking := sorted(wanted.requirements() - self._settled):
-            return _Turn(record.model_copy(update={"message": _words(f"waits for {', '.join(lacking)}")}))
-        if taken := self._strangers(wanted):
-            return _Turn(record.model_copy(update={"message": taken}), trouble=Conflict(taken))
-        resolved = wanted.resolved(self._outputs)
+    def _create(self, desired: Wanted, previous: CloudResource | None) -> _Action:
+        """Create a resource that was not listed, unless it may still appear, must wait, or its name is taken."""
+        last = (previous.id if previous else None) or ""
+        if last and previous and previous.state in ("Ready", "Creating", "Updating", "Missing"):
+            record = self._record(desired, "Missing", last, "it was there, and is not seen any more")
+            if (remaining := self._of.lag - (self._of.seen.as_of(desired.kind) - record.since)) > timedelta():
+                return _Action(record, wait=min(remaining.total_seconds(), STEADY))
+        record = self._record(desired, "Pending", last or None)
+        if desired.kind in self._of.held:
+            return _Action(record.model_copy(update={"message": HELD}), wait=self._of.hold)
+        if missing := sorted(desired.requirements() - self._ready_keys):
+            return _Action(record.model_copy(update={"message": _truncate(f"waits for {', '.join(missing)}")}))
+        if conflict := self._find_conflict(desired):
+            return _Action(record.model_copy(update={"message": conflict}), trouble=Conflict(conflict))
+        resolved = desired.resolved(self._outputs)
         if resolved is None:
-            return _Turn(record.model_copy(update={"message": "waits for what the cloud says of what it needs"}))
-        mark = token(self._of.owner, resolved, last)
-        step = CreateResource(self._of.account, self._of.owner, resolved, mark)
-        if self._of.kinds[wanted.kind].announced:
-            return self._announced(step, record, known)
-        return self._call("create", wanted.key, step, record)
+            return _Action(record.model_copy(update={"message": "waits for what the cloud says of what it needs"}))
+        create_token = token(self._of.owner, resolved, last)
+        step = CreateResource(self._of.account, self._of.owner, resolved, create_token)
+        if self._of.kinds[desired.kind].announced:
+            return self._create_announced(step, record, previous)
+        return self._call("create", desired.key, step, record)
 
-    def _announced(self, step: CreateResource, record: CloudResource, known: CloudResource | None) -> _Turn:
-        """Call once for what the status says was announced by us a moment ago."""
+    def _create_announced(self, step: CreateResource, record: CloudResource, previous: CloudResource | None) -> _Action:
+        """Make a call that the cloud cannot deduplicate, exactly once per announcement in the status.
+
+        The first run announces an attempt in the status. The next run of the same process makes the call within
+        `HOLDS`. After that, the attempt is repeated only when its effect would have become visible.
+        """
         now, process = self._of.now, self._of.process
-        fresh = record.model_copy(update={"attempt": f"{process}/{now:%Y%m%dT%H%M%S}", "since": now})
-        attempt = known.attempt if known and known.state == record.state else None
+        new_attempt = record.model_copy(update={"attempt": f"{process}/{now:%Y%m%dT%H%M%S}", "since": now})
+        attempt = previous.attempt if previous and previous.state == record.state else None
         if attempt is None:
-            return _Turn(fresh, wait=0.0)
+            return _Action(new_attempt, wait=0.0)
         record = record.model_copy(update={"attempt": attempt})
         outcome = self._of.journal.get(("create", record.key))
-        made = outcome if outcome and outcome.subject == attempt else None
-        if made is not None and made.known:
-            turn = self._call("create", record.key, replace(step, attempt=attempt), record)
-            said = fresh.model_copy(update={"message": turn.record.message})
-            return turn if turn.step is None else _Turn(said, trouble=turn.trouble, wait=0.0)
-        if made is None and attempt.startswith(f"{process}/"):
-            held = now - record.since <= HOLDS
-            return _Turn(record, replace(step, attempt=attempt)) if held else _Turn(fresh, wait=0.0)
-        left = self._of.lag - (self._of.seen.as_of(record.kind) - (made.at if made else record.since + HOLDS))
-        if left > timedelta():
-            words = "a call was made, or may have been, whose effect is not seen yet"
-            return _Turn(record.model_copy(update={"message": words}), wait=min(left.total_seconds(), REQUEUE_SOON))
-        return _Turn(fresh, wait=0.0)
+        outcome_of_attempt = outcome if outcome and outcome.subject == attempt else None
+        if outcome_of_attempt is not None and outcome_of_attempt.known:
+            action = self._call("create", record.key, replace(step, attempt=attempt), record)
+            record_with_error = new_attempt.model_copy(update={"message": action.record.message})
+            return action if action.step is None else _Action(record_with_error, trouble=action.trouble, wait=0.0)
+        if outcome_of_attempt is None and attempt.startswith(f"{process}/"):
+            is_recent = now - record.since <= HOLDS
+            return _Action(record, replace(step, attempt=attempt)) if is_recent else _Action(new_attempt, wait=0.0)
+        remaining = self._of.lag - (
+            self._of.seen.as_of(record.kind) - (outcome_of_attempt.at if outcome_of_attempt else record.since + HOLDS)
+        )
+        if remaining > timedelta():
+            message = "a call was made, or may have been, whose effect is not seen yet"
+            return _Action(
+                record.model_copy(update={"message": message}), wait=min(remaining.total_seconds(), REQUEUE_SOON)
+            )
+        return _Action(new_attempt, wait=0.0)
 
-    def _strangers(self, wanted: Wanted) -> str:
-        for one in self._of.seen.found:
-            if (one.kind, one.key) == (wanted.kind, wanted.key) and one.owner != self._of.owner.uid:
-                whose = f"belongs to {one.owner}" if one.owner else "carries no tag of ours"
-                return _words(f"{one.kind} {one.id} has its name and {whose}: it is left alone; rename or delete it")
+    def _find_conflict(self, desired: Wanted) -> str:
+        """Return a message if another owner has a resource of the same kind and key; otherwise an empty string."""
+        for item in self._of.seen.found:
+            if (item.kind, item.key) == (desired.kind, desired.key) and item.owner != self._of.owner.uid:
+                owner = f"belongs to {item.owner}" if item.owner else "carries no tag of ours"
+                return _truncate(
+                    f"{item.kind} {item.id} has its name and {owner}: it is left alone; rename or delete it"
+                )
         return ""
 
-    # Away from what is not ---------------------------------------------------------------------------------------
+    # Delete ----------------------------------------------------------------------------------------------------------
 
-    def _away(self) -> Iterator[_Turn]:
-        kinds = {one.kind for one in self._leftover}
-        keys = {one.key for one in self._of.wanted}
-        # What is about to be changed may still have what it had before.
-        users = kinds | {one.kind for one in self._of.wanted if one.key not in self._settled}
-        for one in sorted(self._leftover, key=lambda one: (one.kind, one.key, one.id)):
-            about = Wanted(f"{one.key}/{one.id}" if one.key in keys else one.key, one.kind, {})
-            keys.add(about.key)  # two of one key are there when a call had its effect after it was given up
-            record = self._record(about, "Deleting", one.id, one.message)
-            kind = self._of.kinds[one.kind]
-            waits = sorted(kind.gone_before & (users | self._of.seen.unseen.keys()))
+    def _remove_leftovers(self) -> Iterator[_Action]:
+        """Yield the decisions about resources that exist and are no longer desired."""
+        kinds = {leftover.kind for leftover in self._leftover}
+        keys = {leftover.key for leftover in self._of.wanted}
+        # A resource that is about to be updated may still use the ones that it used before.
+        kinds_in_use = kinds | {leftover.kind for leftover in self._of.wanted if leftover.key not in self._ready_keys}
+        for leftover in sorted(self._leftover, key=lambda leftover: (leftover.kind, leftover.key, leftover.id)):
+            entry = Wanted(f"{leftover.key}/{leftover.id}" if leftover.key in keys else leftover.key, leftover.kind, {})
+            keys.add(entry.key)  # two resources have the same key when a call had its effect after it was given up
+            record = self._record(entry, "Deleting", leftover.id, leftover.message)
+            kind = self._of.kinds[leftover.kind]
+            blockers = sorted(kind.gone_before & (kinds_in_use | self._of.seen.unseen.keys()))
             if kind.goes_with in kinds:
-                yield _Turn(record.model_copy(update={"message": f"goes with {kind.goes_with}"}))
-            elif waits:
-                yield _Turn(record.model_copy(update={"message": _words(f"waits until gone: {', '.join(waits)}")}))
-            elif one.state == "Deleting":
-                yield _Turn(record)
+                yield _Action(record.model_copy(update={"message": f"goes with {kind.goes_with}"}))
+            elif blockers:
+                yield _Action(
+                    record.model_copy(update={"message": _truncate(f"waits until gone: {', '.join(blockers)}")})
+                )
+            elif leftover.state == "Deleting":
+                yield _Action(record)
             else:
-                yield self._delete(one, record)
+                yield self._delete(leftover, record)
 
-    def _delete(self, found: Found, record: CloudResource) -> _Turn:
-        return self._call("delete", found.id, DeleteResource(self._of.account, self._of.owner, found), record)
+    def _delete(self, existing: Found, record: CloudResource) -> _Action:
+        return self._call("delete", existing.id, DeleteResource(self._of.account, self._of.owner, existing), record)
 
-    def _unseen(self) -> Iterator[_Turn]:
-        """What is said of what nobody wants and nobody could look for stays; and that nobody could is told."""
-        wanted = {one.key for one in self._of.wanted}
-        told = {one.kind for one in self._of.wanted}
+    def _report_unlisted(self) -> Iterator[_Action]:
+        """Keep the records of leftovers whose kind could not be listed. During a deletion, report the kind, too."""
+        desired_keys = {item.key for item in self._of.wanted}
+        desired_kinds = {item.kind for item in self._of.wanted}
         for kind, error in sorted(self._of.seen.unseen.items()):
-            left = [one for one in self._of.records if one.kind == kind and one.key not in {*wanted, kind}]
-            yield from (_Turn(record, trouble=error) for record in left)
-            if self._of.terminating and kind not in told and not left:
-                words = _words(f"cannot be listed: {error}")
-                yield _Turn(self._record(Wanted(kind, kind, {}), "Pending", message=words), trouble=error)
+            stale = [item for item in self._of.records if item.kind == kind and item.key not in {*desired_keys, kind}]
+            yield from (_Action(record, trouble=error) for record in stale)
+            if self._of.terminating and kind not in desired_kinds and not stale:
+                message = _truncate(f"cannot be listed: {error}")
+                yield _Action(self._record(Wanted(kind, kind, {}), "Pending", message=message), trouble=error)
 
     # Calls -------------------------------------------------------------------------------------------------------
 
-    def _call(self, verb: Verb, subject: str, step: CloudStep, record: CloudResource) -> _Turn:
-        """The step, unless a call like it was made a while ago and is to be waited for."""
+    def _call(self, verb: Verb, subject: str, step: CloudStep, record: CloudResource) -> _Action:
+        """Return the step, or wait when the same call was made recently and its effect or backoff is pending."""
         outcome = self._of.journal.get((verb, subject))
         if outcome is None or outcome.subject != step.subject:
-            return _Turn(record, step)
+            return _Action(record, step)
         if outcome.error is None:
             state: ResourceState = "Creating" if verb == "create" else record.state
-            said = self._record(record, state, outcome.id or record.id)
-            return _Turn(said, step if outcome.at + self._of.lag <= self._of.seen.as_of(record.kind) else None)
-        left = _pause(outcome) - (self._of.now - outcome.at).total_seconds()
-        said = record.model_copy(update={"message": _words(str(outcome.error))})
-        trouble = None if isinstance(outcome.error, TooMany | NotSettled) else outcome.error
-        return _Turn(said, trouble=trouble, wait=left) if left > 0 else _Turn(said, step, trouble)
+            record_now = self._record(record, state, outcome.id or record.id)
+            return _Action(record_now, step if outcome.at + self._of.lag <= self._of.seen.as_of(record.kind) else None)
+        remaining = _retry_delay(outcome) - (self._of.now - outcome.at).total_seconds()
+        record_now = record.model_copy(update={"message": _truncate(str(outcome.error))})
+        error = None if isinstance(outcome.error, TooMany | NotSettled) else outcome.error
+        return _Action(record_now, trouble=error, wait=remaining) if remaining > 0 else _Action(record_now, step, error)
 
     def _record(
         self,
-        of: Wanted | CloudResource,
+        resource: Wanted | CloudResource,
         state: ResourceState,
         name: str | None = None,
         message: str = "",
     ) -> CloudResource:
-        known = self._known.get(of.key)
-        since = known.since if known and known.state == state else self._of.now
-        same = known is not None and known.id == name
-        worked = state == "Ready" or (same and bool(known and known.worked))
+        """Build the record of a resource. `since` changes only with the state."""
+        previous = self._records.get(resource.key)
+        since = previous.since if previous and previous.state == state else self._of.now
+        same = previous is not None and previous.id == name
+        worked = state == "Ready" or (same and bool(previous and previous.worked))
         return CloudResource(
-            key=of.key,
-            kind=of.kind,
+            key=resource.key,
+            kind=resource.kind,
             id=name,
             state=state,
             since=since,
-            message=_words(message) if message else None,
+            message=_truncate(message) if message else None,
             worked=worked or None,
         )
 
-    # When ----------------------------------------------------------------------------------------------------------
+    # Timing ----------------------------------------------------------------------------------------------------------
 
-    def _until_look(self, record: CloudResource) -> float:
+    def _seconds_until_poll(self, record: CloudResource) -> float:
+        """Return the seconds until the next look at a resource: often while it is new, rarely when it is Ready."""
         if record.state == "Ready":
             return AT_REST
         return REQUEUE_SOON if self._of.now - record.since < YOUNG else STEADY
 
-    def _from_when_it_could_go_on(self, record: CloudResource) -> CloudResource:
-        """As long as it waits for others, it takes no time itself."""
-        known = self._known.get(record.key)
-        begins = known is not None and is_waiting(known) and not is_waiting(record)
+    def _restart_clock(self, record: CloudResource) -> CloudResource:
+        """Restart the clock of a resource that stops waiting for others, so that the waiting does not count as its own
+        time.
+        """
+        previous = self._records.get(record.key)
+        begins = previous is not None and is_waiting(previous) and not is_waiting(record)
         return record.model_copy(update={"since": self._of.now}) if begins else record
 
     def _is_stalled(self, record: CloudResource) -> bool:
+        """True if a resource has taken far longer than usual. Time spent waiting for others does not count."""
         kind = self._of.kinds.get(record.kind)
         usual = timedelta(seconds=STALLED * max(kind.usual if kind else 0.0, 60.0))
         takes_long = self._of.now - record.since > usual
         return takes_long and record.state not in ("Ready", "Missing") and not is_waiting(record)
 
 
-def _pause(outcome: Outcome) -> float:
+def _retry_delay(outcome: Outcome) -> float:
+    """Return the seconds to wait after a failed call."""
     error = outcome.error
     backoff = PAUSES.get(type(error), UNSURE) if isinstance(error, ApiError) else UNSURE
     return backoff.delay(outcome.failures, 0.5, at_least=error.retry_after if error else None)
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two parameters say the same; clouds give lists of names in any order."""
-    if isinstance(one, list) and isinstance(other, list):
-        return sorted(map(repr, cast(list[Any], one))) == sorted(map(repr, cast(list[Any], other)))
-    return one == other
+def _is_equal(first: Any, second: Any) -> bool:
+    """True if two parameter values are equal. Clouds return lists of names in any order."""
+    if isinstance(first, list) and isinstance(second, list):
+        return sorted(map(repr, cast(list[Any], first))) == sorted(map(repr, cast(list[Any], second)))
+    return first == second
 
 
 def is_waiting(record: CloudResource) -> bool:
-    """Whether it cannot go on before something else has."""
-    return (record.message or "").startswith(_WAITING)
+    """True if a resource waits for another one."""
+    return (record.message or "").startswith(_WAITING_PREFIXES)
 
 
-def _words(said: str) -> str:
-    return said[:MESSAGE]
+def _truncate(message: str) -> str:
+    return message[:MESSAGE]
 
 
 def may_let_go(gone_since: datetime | None, seen: Inventory, lag: timedelta = LAG) -> bool:
-    """Whether nothing can be left: nothing was seen then, nor is now, and whatever was called for would have shown."""
+    """True if a complete list was empty `lag` ago and is still empty, so that no call can have an effect any later."""
     return gone_since is not None and seen.at - gone_since >= lag
 
 
 def unsettled(records: Iterable[CloudResource]) -> frozenset[str]:
-    """The kinds of which something is under way, so that a list of them is soon out of date."""
+    """Return the kinds with resources in transition, whose lists are soon out of date."""
     return frozenset(record.kind for record in records if record.state != "Ready")

@@ -1,6 +1,7 @@
-"""What speaks against a cluster before anything of it is made, from what its cloud offers: the same for every cloud.
+"""Check a cluster against its cloud's offer before any of it is created; the same for every cloud.
 
-Nothing is made, and paid for, of what could not become a cluster. What nobody could ask speaks against nothing.
+Nothing that costs money is created for a cluster that cannot work. A query that was not possible never blocks a
+cluster.
 """
 
 from __future__ import annotations
@@ -18,92 +19,98 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequirement:
-    """What something takes of a quota."""
+    """Amount of a quota that a resource uses."""
 
     quota: str
-    """The cloud's code for it."""
+    """Code of the quota on the cloud."""
     first: float
-    """At once."""
+    """Amount used at first."""
     most: float
-    """When it has grown as far as it may."""
+    """Amount used at the maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """What an offer means for one cluster; all that is wrong with it is in words."""
+    """The result of the preflight checks of one cluster, as messages."""
 
     asked: bool = False
+    """True if the cloud has answered all queries."""
     short: tuple[str, ...] = ()
-    """Quotas that do not let the first nodes come."""
+    """Quotas too small for the first nodes."""
     tight: tuple[str, ...] = ()
-    """Quotas that do not let pools grow as far as they may."""
+    """Quotas too small for pools at their maximum size."""
     absent: tuple[str, ...] = ()
-    """Machines and reservations that are not there."""
+    """Machine types and reservations that do not exist."""
     wrong: tuple[str, ...] = ()
-    """What no cluster on this cloud can be like."""
+    """Settings that this cloud does not support."""
     unasked: tuple[str, ...] = ()
-    """Questions that were refused."""
+    """Queries that the cloud rejected."""
     later: str = ""
-    """Why nothing can be told yet."""
+    """Reason why the cloud cannot answer yet."""
     begun: bool = True
-    """Whether something of the cluster was made already: then all goes on, and each call has its own answer."""
+    """True if a resource of the cluster exists; then creation continues, and each call reports its own error."""
 
     @property
     def against(self) -> tuple[str, ...]:
-        """Why nothing is made that would be paid for."""
+        """Return the reasons why nothing that costs money may be created."""
         return () if self.begun else (*self.wrong, *self.absent, *self.short)
 
     @property
     def holds(self) -> bool:
+        """True if no resource may be created yet."""
         return not self.begun and bool(self.against or self.later)
 
 
 def begun(cluster: Resource[Any, Any]) -> frozenset[str]:
-    """The keys of what was made of it, or is being made."""
-    return frozenset(one.key for one in (cluster.status.resources if cluster.status else ()) if one.id)
+    """Return the keys of the resources that were created or are being created."""
+    return frozenset(resource.key for resource in (cluster.status.resources if cluster.status else ()) if resource.id)
 
 
 def unbegun(cluster: Resource[Any, Any], pools: Iterable[P], key: Callable[[P], str]) -> tuple[P, ...]:
-    """The pools that were never begun: what they are of is asked about before, unless somebody has that skipped."""
+    """Return the pools that were never created, which need preflight checks; none when an annotation skips them."""
     if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
         return ()
-    made = begun(cluster)
-    return tuple(pool for pool in pools if key(pool) not in made)
+    created = begun(cluster)
+    return tuple(pool for pool in pools if key(pool) not in created)
 
 
 def judge(offer: Offer, needs: Iterable[QuotaRequirement], version: str, raised: str) -> PreflightResult:
-    """`version`: of Kubernetes, without its patch. `raised`: how a quota is."""
-    short, tight = _quotas(needs, offer.quotas, raised)
-    found = PreflightResult(
+    """Return the result of the checks.
+
+    `version` is Kubernetes' without its patch; `raised` says how to raise a quota.
+    """
+    short, tight = _check_quotas(needs, offer.quotas, raised)
+    result = PreflightResult(
         asked=not offer.later, short=short, tight=tight, absent=offer.absent, unasked=offer.unasked, later=offer.later
     )
     if not offer.versions or version in offer.versions:
-        return found
-    known = ", ".join(sorted(offer.versions, key=_numbers))
-    return replace(found, wrong=(f"Kubernetes {version} is not offered: write one of {known}",))
+        return result
+    offered = ", ".join(sorted(offer.versions, key=_version_key))
+    return replace(result, wrong=(f"Kubernetes {version} is not offered: write one of {offered}",))
 
 
-def _quotas(
+def _check_quotas(
     needs: Iterable[QuotaRequirement], quotas: Mapping[str, Quota], raised: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    first, most = dict[str, float](), dict[str, float]()
+    """Return the quotas that are too small for the first nodes, and those too small for the maximum sizes."""
+    first, maximum = dict[str, float](), dict[str, float]()
     for need in needs:
         first[need.quota] = first.get(need.quota, 0.0) + need.first
-        most[need.quota] = most.get(need.quota, 0.0) + need.most
+        maximum[need.quota] = maximum.get(need.quota, 0.0) + need.most
     short, tight = list[str](), list[str]()
     for code in sorted(first.keys() & quotas.keys()):
         quota = quotas[code]
-        if quota.limit < 0:  # there is none
+        if quota.limit < 0:  # a negative limit means no limit
             continue
-        left = max(quota.limit - quota.used, 0.0)
-        said = f"{left:g} of {quota.limit:g} are left of quota {quota.name}"
-        if first[code] > left:
-            short.append(f"{said}, and {first[code]:g} are needed: {raised}")
-        elif most[code] > left:
-            tight.append(f"{said}, and pools may grow to {most[code]:g}: {raised}")
+        available = max(quota.limit - quota.used, 0.0)
+        usage = f"{available:g} of {quota.limit:g} are left of quota {quota.name}"
+        if first[code] > available:
+            short.append(f"{usage}, and {first[code]:g} are needed: {raised}")
+        elif maximum[code] > available:
+            tight.append(f"{usage}, and pools may grow to {maximum[code]:g}: {raised}")
     return tuple(short), tuple(tight)
 
 
-def _numbers(version: str) -> list[tuple[bool, int, str]]:
-    """By which versions are sorted, whatever a cloud calls one."""
+def _version_key(version: str) -> list[tuple[bool, int, str]]:
+    """Return a sort key for versions, whatever format a cloud uses."""
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in version.split(".")]

@@ -1,7 +1,7 @@
-"""Why a cluster cannot be made as it is asked for."""
+"""The error of a cluster that cannot be created as its spec says."""
 
 from __future__ import annotations
 
 
-class CannotMake(Exception):  # noqa: N818 - a finding is named for what was found
-    """The object asks for what no such cluster can be; the message says what to change."""
+class CannotMake(Exception):  # noqa: N818 - named after the problem, not as an error
+    """The spec asks for something that the cloud cannot provide. The message says what to change."""

@@ -1,4 +1,4 @@
-"""The cloud's own object of an InferenceCluster: its pools, as their classes say that the cloud makes such nodes."""
+"""Render the cloud's own object of an InferenceCluster, with node pools as their InferenceClasses describe them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from modelplane_operator.owned import on_hub
 
 NodeT = TypeVar("NodeT")
 
-MOST_POOLS: Final = 8  # that the clouds' own kinds take
+MOST_POOLS: Final = 8  # the limit of the clouds' own kinds
 
 
 def render_infrastructure(
     cluster: InferenceCluster, classes: Mapping[str, InferenceClass], kept: Sequence[Section] = ()
 ) -> Manifest:
-    """Raises CannotMake when a class is missing, or does not say how this cloud makes a node.
+    """Return the cloud's object of a cluster. Raise CannotMake when a class is missing or has no block for this cloud.
 
-    `kept`: pools of the cloud's object that nobody asks for any more and that have to stay as they are.
+    `kept`: pools of the cloud's object that are no longer desired and must stay as they are.
     """
     recipe = INFRASTRUCTURE[cluster.spec.cluster.source]
     kind, spec = recipe.kind, recipe.spec(cluster, classes)
@@ -39,7 +39,7 @@ def render_infrastructure(
     if len(pools) > MOST_POOLS:
         raise CannotMake(
             f"{len(pools)} pools are more than {MOST_POOLS}, with those that are removed and that models still run on: "
-            f"{', '.join(one['name'] for one in kept)}"
+            f"{', '.join(pool['name'] for pool in kept)}"
         )
     return {
         "apiVersion": kind.definition.api_version,
@@ -49,57 +49,69 @@ def render_infrastructure(
     }
 
 
-def _eks(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+def _render_eks(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+    """Return the spec of an EKSCluster."""
     origin = cluster.spec.cluster.eks
     if origin is None:
         raise CannotMake("source EKS needs its block: add `cluster.eks`")
-    return {**_place(origin), "nodePools": [_eks_pool(pool, classes) for pool in _pools(cluster)]}
+    return {
+        **_render_location(origin),
+        "nodePools": [_render_eks_pool(pool, classes) for pool in _require_pools(cluster)],
+    }
 
 
-def _eks_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
-    node = _node(pool, classes, lambda provisioning: provisioning.eks, "EKS")
-    made: dict[str, Any] = {
+def _render_eks_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
+    """Return a node pool of an EKSCluster."""
+    node = _require_node(pool, classes, lambda provisioning: provisioning.eks, "EKS")
+    manifest: dict[str, Any] = {
         "name": pool.name,
         "role": "GPU",
         "instanceType": node.instance_type,
         "diskSizeGb": node.disk_size_gb,
         "nodeCount": pool.node_count,
-        # The autoscaler of AWS learns from a node what devices another would have.
-        **_bounds(pool, least=1),
+        # The autoscaler of AWS learns from an existing node which devices a new one would have.
+        **_render_size_limits(pool, least=1),
         "gpu": {"acceleratorType": node.accelerator.type},
         "zones": [*pool.zones],
     }
     if pool.capacity_block is not None:
-        made["capacityBlock"] = pool.capacity_block.to_manifest()
+        manifest["capacityBlock"] = pool.capacity_block.to_manifest()
     if pool.fabric is not None and pool.fabric.type == "EFA":
-        made["fabric"] = "EFA"
-    return made
+        manifest["fabric"] = "EFA"
+    return manifest
 
 
-def _gke(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+def _render_gke(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+    """Return the spec of a GKECluster."""
     origin = cluster.spec.cluster.gke
     if origin is None:
         raise CannotMake("source GKE needs its block: add `cluster.gke`")
-    named = {"project": origin.project, "serviceAccount": origin.service_account}
-    said = {name: value for name, value in named.items() if value}
-    return {**_place(origin), **said, "nodePools": [_gke_pool(pool, classes) for pool in _pools(cluster)]}
+    optional = {"project": origin.project, "serviceAccount": origin.service_account}
+    present = {name: value for name, value in optional.items() if value}
+    return {
+        **_render_location(origin),
+        **present,
+        "nodePools": [_render_gke_pool(pool, classes) for pool in _require_pools(cluster)],
+    }
 
 
-def _gke_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
-    node = _node(pool, classes, lambda provisioning: provisioning.gke, "GKE")
+def _render_gke_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
+    """Return a node pool of a GKECluster."""
+    node = _require_node(pool, classes, lambda provisioning: provisioning.gke, "GKE")
     return {
         "name": pool.name,
         "role": "GPU",
         "machineType": node.machine_type,
         "diskSizeGb": node.disk_size_gb,
         "nodeCount": pool.node_count,
-        **_bounds(pool, least=0),
+        **_render_size_limits(pool, least=0),
         "gpu": {"acceleratorType": node.accelerator.type, "acceleratorCount": node.accelerator.count},
         "zones": [*pool.zones],
     }
 
 
-def _place(origin: EKS | GKE) -> dict[str, Any]:
+def _render_location(origin: EKS | GKE) -> dict[str, Any]:
+    """Return the fields that the clouds' specs have in common."""
     return {
         "region": origin.region,
         "kubernetesVersion": origin.kubernetes_version,
@@ -107,23 +119,24 @@ def _place(origin: EKS | GKE) -> dict[str, Any]:
     }
 
 
-def _pools(cluster: InferenceCluster) -> Sequence[NodePool]:
+def _require_pools(cluster: InferenceCluster) -> Sequence[NodePool]:
+    """Return the node pools. Raise CannotMake when there are none."""
     if not cluster.spec.node_pools:
         raise CannotMake("a cluster without nodes serves nothing: add `nodePools`")
     return cluster.spec.node_pools
 
 
-def _node(
+def _require_node(
     pool: NodePool,
     classes: Mapping[str, InferenceClass],
-    made_by: Callable[[Provisioning], NodeT | None],
+    get_node: Callable[[Provisioning], NodeT | None],
     cloud: str,
 ) -> NodeT:
-    """How a cloud makes a node of a pool."""
-    known = classes.get(pool.class_name)
-    if known is None:
+    """Return the class's description of a node on this cloud. Raise CannotMake when it is missing."""
+    inference_class = classes.get(pool.class_name)
+    if inference_class is None:
         raise CannotMake(f"pool {pool.name}: InferenceClass {pool.class_name} does not exist")
-    node = made_by(known.spec.provisioning) if known.spec.provisioning else None
+    node = get_node(inference_class.spec.provisioning) if inference_class.spec.provisioning else None
     if node is None:
         raise CannotMake(
             f"pool {pool.name}: InferenceClass {pool.class_name} does not say how {cloud} makes such a node: add "
@@ -134,37 +147,40 @@ def _node(
     return node
 
 
-def _bounds(pool: NodePool, *, least: int) -> Mapping[str, int]:
-    """A pool that names no most nodes keeps its size. `least`: of one that does, unless it says otherwise."""
+def _render_size_limits(pool: NodePool, *, least: int) -> Mapping[str, int]:
+    """Return the size limits of a pool.
+
+    Without a maximum its size is fixed; `least` is the default minimum otherwise.
+    """
     if pool.max_node_count is None:
         return {"minNodeCount": pool.node_count, "maxNodeCount": pool.node_count}
-    fewest = min(least, pool.max_node_count) if pool.min_node_count is None else pool.min_node_count
-    return {"minNodeCount": fewest, "maxNodeCount": pool.max_node_count}
+    min_nodes = min(least, pool.max_node_count) if pool.min_node_count is None else pool.min_node_count
+    return {"minNodeCount": min_nodes, "maxNodeCount": pool.max_node_count}
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How clusters of one source are made."""
+    """The way to create clusters of one source."""
 
     kind: type[Resource[Any, Any]]
     spec: Callable[[InferenceCluster, Mapping[str, InferenceClass]], Manifest]
     charts: Callable[[InferenceCluster, str], Iterable[Manifest]]
-    """What their serving stacks have beside the usual charts, from the uid of the cloud's object."""
+    """Additional charts of the serving stack, from the uid of the cloud's object."""
     objects: Callable[[InferenceCluster, Manifest], Iterable[Manifest]]
-    """What is on the cluster itself, from the cloud's object: its storage."""
+    """Objects on the cluster itself, from the cloud's object: storage classes."""
     driver_root: str = ""
-    """Where the drivers are that the cloud installs on nodes, if not where NVIDIA has them."""
+    """Directory of the NVIDIA drivers that the cloud installs on nodes, if not NVIDIA's default."""
 
 
 INFRASTRUCTURE: Final[Mapping[str, Recipe]] = {
-    "EKS": Recipe(EKSCluster, _eks, eks_charts, eks_storage),
-    "GKE": Recipe(GKECluster, _gke, lambda _, __: (), gke_storage, driver_root="/home/kubernetes/bin/nvidia"),
+    "EKS": Recipe(EKSCluster, _render_eks, eks_charts, eks_storage),
+    "GKE": Recipe(GKECluster, _render_gke, lambda _, __: (), gke_storage, driver_root="/home/kubernetes/bin/nvidia"),
 }
-"""The sources that clusters can be made on."""
+"""Recipes of the sources that the operator can create clusters on."""
 
 
 def charts_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tuple[Manifest, ...] | None:
-    """The charts that only its cloud asks for; None while it is not known what the cloud calls the cluster."""
+    """Return the charts that only the cluster's cloud needs; None until the cloud's object exists."""
     recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
     if recipe is None:
         return ()
@@ -172,13 +188,13 @@ def charts_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tup
 
 
 def objects_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tuple[Manifest, ...]:
-    """What its cloud asks for on the cluster itself, as far as that is known."""
+    """Return the objects that the cloud needs on the cluster itself; none until the cloud's object exists."""
     recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
     return tuple(recipe.objects(cluster, infrastructure)) if recipe and infrastructure else ()
 
 
 def driver_root_of(cluster: InferenceCluster) -> str:
-    """Where its nodes have NVIDIA's driver; empty where that needs not be said."""
+    """Return the directory of NVIDIA's driver on the nodes; empty for the default."""
     existing = cluster.spec.cluster.existing
     cloud = existing.cloud if cluster.spec.cluster.source == "Existing" and existing else None
     recipe = INFRASTRUCTURE.get("GKE" if cloud and cloud.gke else cluster.spec.cluster.source)

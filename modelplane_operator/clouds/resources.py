@@ -1,4 +1,4 @@
-"""Resources of a cloud as values: what is wanted of it, what was seen there, and what became of our calls."""
+"""Resources of a cloud as values: the desired ones, the observed ones, and the outcomes of calls."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from typing import Any, Literal, TypeAlias, cast
 from kubeloop.errors import ClientError, ServerFault, Unreachable
 
 State = Literal["Creating", "Ready", "Updating", "Deleting", "Failed"]
-"""Of a resource on its cloud. One that is Failed was made and has never worked."""
+"""State of a resource on its cloud. Failed means that it was created and has never worked."""
 Verb = Literal["create", "update", "delete"]
-TOKEN = 63  # of 64 characters, which the shortest tokens of AWS may have
+TOKEN = 63  # of the 64 characters of the shortest tokens of AWS
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where calls go: a region of a cloud, by the credentials in the Secret of that name."""
+    """The target of calls: a region of a cloud, and the name of the Secret with the credentials."""
 
     cloud: str
+    """Name of the cloud: `EKS` or `GKE`."""
     region: str
     credentials: str
+    """Name of the Secret with the credentials."""
     project: str = ""
-    """Whose resources they are, on a cloud where one identity may work in many projects."""
+    """Project that owns the resources, on a cloud where one identity can work in many projects."""
 
     def __str__(self) -> str:
         return f"{self.cloud} in {self.region}"
@@ -34,178 +36,192 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server of a cluster is, and the certificates that its own is checked against, in base64."""
+    """Address of a cluster's API server, and the certificate authority in base64 that verifies it."""
 
     server: str
+    """URL of the API server."""
     authority: str
+    """Certificate authority in base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of something an account may have."""
+    """Limit and usage of a quota of an account."""
 
     name: str
-    """As the cloud calls it."""
+    """Name of the quota on the cloud."""
     limit: float
     used: float = 0.0
+    """Amount in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Machines that are set aside for an account."""
+    """Machines that are reserved for an account."""
 
     machine: str
     zone: str
     count: int
+    """Number of reserved machines."""
     state: str
-    """In the cloud's own word."""
+    """State as the cloud names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a cloud has, and how much of it an account may have, as far as the cloud tells before anything is made."""
+    """Capacity and quotas that a cloud reports for an account before resources are created."""
 
     versions: frozenset[str] = frozenset()
-    """Of Kubernetes, without their patches; none where that was not told."""
+    """Offered versions of Kubernetes without patches; empty if the cloud did not report them."""
     quotas: Mapping[str, Quota] = field(default_factory=dict[str, Quota])
-    """By the cloud's code for each."""
+    """Quotas by their code on the cloud."""
     cores: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How many a machine has, where quotas count them."""
+    """Number of cores by machine type, for quotas that count cores."""
     absent: tuple[str, ...] = ()
-    """Machines that are not where they are asked for, in the cloud's words."""
+    """Requested machine types that a zone does not offer, as messages."""
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict[str, Reservation | None])
-    """None: there is no such reservation."""
+    """Reservations by id; None if the reservation does not exist."""
     unasked: tuple[str, ...] = ()
-    """The questions that were refused, in the cloud's words."""
+    """Queries that the cloud rejected, as messages."""
     later: str = ""
-    """Why nothing can be told yet."""
+    """Reason why the cloud cannot answer yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The object on the hub that resources are made for; its uid is on each of them as a tag."""
+    """The object on the hub that owns resources. Its uid is a tag on each of them."""
 
     uid: str
+    """Uid of the object; the value of the owner tag."""
     cluster: str
-    """Its name, for people who read the tags."""
+    """Name of the cluster, for people who read the tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """What is known of another resource once it is there, as (a part of) a parameter."""
+    """A reference to an output of another resource, used as a parameter or within one."""
 
     key: str
+    """Key of the other resource."""
     output: str = "id"
+    """Name of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What holds for every resource of a kind."""
+    """Properties that all resources of a kind have in common."""
 
     name: str
     usual: float
-    """The seconds that it usually takes to be made or deleted."""
+    """Usual time to create or delete the resource, in seconds."""
     gone_before: frozenset[str] = frozenset()
-    """The kinds of which none that goes, too, may be left before one of this kind is deleted."""
+    """Kinds that must be gone before a resource of this kind is deleted."""
     goes_with: str = ""
-    """The kind of what takes it along."""
+    """Kind of the resource whose deletion deletes this one, too."""
     announced: bool = False
-    """Whether the cloud knows neither a token nor a unique name by which a second call would be told from the first."""
+    """True if the cloud has neither tokens nor unique names to detect a repeated call, so that calls are announced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A resource that is to be there."""
+    """A desired resource."""
 
     key: str
-    """Which one of its cluster; it is on the resource as a tag."""
+    """Key of the resource within its cluster; a tag on the resource."""
     kind: str
     parameters: Mapping[str, Any]
-    """In the words of the cloud's API; a `Ref` stands for what is known once another resource is there."""
+    """Parameters of the cloud's API. A `Ref` stands for an output of another resource."""
     needs: tuple[str, ...] = ()
-    """Keys that have to be there before, beside those of references."""
+    """Keys of resources that must be ready before, in addition to references."""
     kept: frozenset[str] = frozenset()
-    """The parameters that are held to what they are here. The others are for the creation alone."""
+    """Names of the parameters that are kept up to date. All others are set at creation only."""
     fixed: frozenset[str] = frozenset()
-    """Those that the cloud never changes: that they are others is told, and nothing else."""
+    """Names of the parameters that the cloud cannot change. A difference is only reported."""
 
     def requirements(self) -> frozenset[str]:
+        """Return the keys of the resources that must be ready before this one is created."""
         return frozenset({*self.needs, *(ref.key for ref in refs(self.parameters))})
 
     def resolved(self, outputs: Mapping[str, Mapping[str, str]]) -> Wanted | None:
-        """The same without references; None while one of them is not known."""
+        """Return a copy with all references resolved; None while an output is unknown."""
         try:
-            return replace(self, parameters=cast(Mapping[str, Any], _resolved(self.parameters, outputs)))
+            return replace(self, parameters=cast(Mapping[str, Any], _resolve(self.parameters, outputs)))
         except KeyError:
             return None
 
     @property
     def digest(self) -> str:
-        said = json.dumps([self.kind, self.parameters], sort_keys=True, default=repr)
-        return hashlib.sha256(said.encode()).hexdigest()
+        """Return a hash of the kind and the parameters."""
+        text = json.dumps([self.kind, self.parameters], sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A resource that was seen."""
+    """An observed resource."""
 
     key: str
+    """Value of the resource's key tag, or a name derived from its parent."""
     kind: str
     id: str
     state: State
     owner: str
-    """The uid of its tag; empty when it has none."""
+    """Uid in its owner tag; empty without one."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Values that references can use, by name."""
     live: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What it is like, by those parameters that can be compared."""
+    """Observed values of the parameters that can be compared."""
     message: str = ""
-    """What the cloud says is wrong."""
+    """Problem that the cloud reports."""
     swept: bool = False
-    """Whether it was made by what ran in the cluster, and goes with the cluster."""
+    """True if workloads of the cluster created it; it is deleted with the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All resources that concern an owner, as far as they could be listed."""
+    """The resources that concern an owner, as far as they could be listed."""
 
     found: tuple[Found, ...]
+    """Resources of all listed kinds."""
     at: datetime
-    """When the oldest of the lists was asked for."""
+    """Time of the oldest list."""
     unseen: Mapping[str, ClientError] = field(default_factory=dict[str, ClientError])
-    """The kinds that could not be listed, and why."""
+    """Kinds that could not be listed, each with its error."""
     listed: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """When those kinds were, whose lists are not as old."""
+    """Times of the lists that are newer than the oldest."""
 
     def as_of(self, kind: str) -> datetime:
-        """When it was seen what there is of a kind."""
+        """Return the time of the list of a kind."""
         return self.listed.get(kind, self.at)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the latest call of a process for a resource."""
+    """The outcome of a process's latest call for a resource."""
 
     subject: str
-    """What it was about: an attempt, or a digest of what was asked for."""
+    """Subject of the call: an attempt, or a digest of the request."""
     at: datetime
+    """Time of the call."""
     error: ClientError | None = None
+    """Error of the call; None if it was accepted."""
     failures: int = 0
-    """How often in a row it has failed."""
+    """Number of consecutive failures."""
     id: str = ""
-    """Of what was made."""
+    """Id of the created resource."""
 
     @property
     def known(self) -> bool:
-        """Whether it is known to have had no effect."""
+        """True if the call certainly had no effect."""
         return self.error is not None and not isinstance(self.error, Unreachable | ServerFault)
 
 
 Call: TypeAlias = tuple[Verb, str]
-"""Of which kind, and the key of what is made or changed, or the id of what is deleted."""
+"""Verb, and the key of a created or updated resource or the id of a deleted one."""
 
 
 def refs(value: Any) -> Iterator[Ref]:
-    """The references in a parameter."""
+    """Yield the references within a parameter."""
     match value:
         case Ref():
             yield value
@@ -219,19 +235,23 @@ def refs(value: Any) -> Iterator[Ref]:
             return
 
 
-def _resolved(value: Any, outputs: Mapping[str, Mapping[str, str]]) -> Any:
+def _resolve(value: Any, outputs: Mapping[str, Mapping[str, str]]) -> Any:
+    """Return a copy of a value with its references replaced. Raise KeyError for an unknown output."""
     match value:
         case Ref(key, output):
             return outputs[key][output]
         case dict():
-            return {name: _resolved(part, outputs) for name, part in cast(dict[str, Any], value).items()}
+            return {name: _resolve(part, outputs) for name, part in cast(dict[str, Any], value).items()}
         case list() | tuple():
-            return [_resolved(part, outputs) for part in cast(list[Any], value)]
+            return [_resolve(part, outputs) for part in cast(list[Any], value)]
         case _:
             return value
 
 
 def token(owner: Owner, wanted: Wanted, last: str) -> str:
-    """By which a cloud tells a repeated call from another one. `last`: what was there before under that key."""
-    said = "|".join((owner.uid, wanted.key, wanted.digest, last))
-    return base64.b32encode(hashlib.sha256(said.encode()).digest()).decode().rstrip("=").lower()[:TOKEN]
+    """Return the token by which a cloud recognizes a repeated call.
+
+    `last` is the id of the previous resource of that key.
+    """
+    text = "|".join((owner.uid, wanted.key, wanted.digest, last))
+    return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=").lower()[:TOKEN]

@@ -11,9 +11,10 @@ from modelplane_operator.clouds.resources import Account, Found, Owner, Wanted
 
 @dataclass(frozen=True, slots=True)
 class CloudCall(Step):
-    """A call to a cloud about one object of the hub."""
+    """A call to a cloud for one object of the hub."""
 
     only_begins: ClassVar[bool] = True
+    """True, since a call only starts a change; its effect is observed later."""
     account: Account
     owner: Owner
 
@@ -23,19 +24,19 @@ class CloudCall(Step):
 
     @property
     def siblings(self) -> object:
-        return self.owner  # a call that waits for another is planned when the other's result was observed
+        return self.owner  # a call that depends on another is planned after that call's result was observed
 
 
 @dataclass(frozen=True, slots=True)
 class CreateResource(CloudCall):
-    """Have the cloud make a resource."""
+    """Create a resource on the cloud."""
 
     wanted: Wanted
-    """Without references."""
+    """Desired resource, with all references resolved."""
     token: str
-    """By which the cloud tells a repeated call, where it can."""
+    """Token by which the cloud recognizes a repeated call, if it supports tokens."""
     attempt: str = ""
-    """What was written down before, where it cannot."""
+    """Id of the attempt that the status announced, if the cloud has no tokens."""
 
     def __str__(self) -> str:
         return f"create {self.wanted.kind} {self.wanted.key} on {self.account}"
@@ -46,18 +47,20 @@ class CreateResource(CloudCall):
 
     @property
     def subject(self) -> str:
-        """What its outcome is remembered as."""
+        """Return the id by which the journal remembers the outcome."""
         return self.attempt or self.token
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateResource(CloudCall):
-    """Have the cloud change one parameter of a resource; parameters that one request changes together are one."""
+    """Update one parameter of a resource, or several that one request changes together."""
 
     wanted: Wanted
+    """Desired resource, with all references resolved."""
     found: Found
+    """Resource as it was observed."""
     changed: frozenset[str]
-    """The parameters that differ."""
+    """Names of the parameters that differ."""
 
     def __str__(self) -> str:
         return f"update {self.wanted.kind} {self.wanted.key} ({', '.join(sorted(self.changed))}) on {self.account}"
@@ -69,9 +72,10 @@ class UpdateResource(CloudCall):
 
 @dataclass(frozen=True, slots=True)
 class DeleteResource(CloudCall):
-    """Have the cloud take a resource away that was seen."""
+    """Delete an observed resource from the cloud."""
 
     found: Found
+    """Resource as it was observed."""
 
     def __str__(self) -> str:
         return f"delete {self.found.kind} {self.found.key} ({self.found.id}) on {self.account}"

@@ -1,4 +1,4 @@
-"""The clouds' own objects of InferenceClusters, and the tokens by which their API servers are reached."""
+"""Find the clouds' objects of InferenceClusters, and renew the tokens for their API servers."""
 
 from __future__ import annotations
 
@@ -34,65 +34,76 @@ ACCOUNTS: Final[Mapping[ResourceType, Callable[[Manifest], Account]]] = {
     EKS: lambda manifest: eks_cluster.account_of(EKSCluster.parse(manifest)),
     GKE: lambda manifest: gke_cluster.account_of(GKECluster.parse(manifest)),
 }
-"""The clouds' own kinds, and which account an object of each is in."""
+"""Functions that return the account of an object, by the cloud's kind."""
 CLOUDS: Final = tuple(ACCOUNTS)
-_OWN = "default"  # the account where none is named
-LASTS = 600.0  # seconds until another token is made: clouds give them for fifteen minutes and more
-REST = 2.0  # seconds between two looks at what is due
+_DEFAULT_ACCOUNT = "default"  # the account when none is named
+LASTS = 600.0  # seconds until a token is renewed; clouds issue them for fifteen minutes or more
+REST = 2.0  # seconds between two checks for tokens that are due
 RETRY_AFTER = 15.0  # seconds after a failure
 REFUSED: Final = Backoff(first=2.0, longest=300.0)
-"""After a second refusal in a row: a cluster that does not know who we are refuses each token."""
+"""Delay from the second consecutive rejection on: a cluster that does not know the operator rejects every token."""
 
 
 def infrastructure(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
-    """The cloud's object that is ours; labels alone tell nothing, since others write such objects, too."""
-    wanted = Key(names.SYSTEM_NAMESPACE, cluster.metadata.name)
-    found = applied(hub, CLOUDS, cluster.metadata.uid or "", (wanted.namespace,))
-    return next((one for one in found if key_of(one) == wanted), None)
+    """Return the cloud's object of an InferenceCluster, or None.
+
+    The name must match, since anybody can set the labels.
+    """
+    key = Key(names.SYSTEM_NAMESPACE, cluster.metadata.name)
+    objects = applied(hub, CLOUDS, cluster.metadata.uid or "", (key.namespace,))
+    return next((manifest for manifest in objects if key_of(manifest) == key), None)
 
 
 def named_on_cloud(cluster: Manifest) -> tuple[Account, str] | None:
-    """The account and the name on its cloud of an InferenceCluster that is brought by that."""
+    """Return the account and the cluster's name if an existing cluster is referenced by its name on a cloud."""
     origin = section(cluster, "spec", "cluster")
     if origin.get("source") != "Existing":
         return None
-    gke, eks = (section(origin, "existing", "cloud", one) for one in ("gke", "eks"))
+    gke, eks = (section(origin, "existing", "cloud", cloud) for cloud in ("gke", "eks"))
     if gke:
-        place, project = gke["location"], gke.get("project", "")
-        return Account("GKE", place, section(gke, "credentials").get("name", _OWN), project), gke["cluster"]
+        location, project = gke["location"], gke.get("project", "")
+        return Account("GKE", location, section(gke, "credentials").get("name", _DEFAULT_ACCOUNT), project), gke[
+            "cluster"
+        ]
     if eks:
-        return Account("EKS", eks["region"], section(eks, "credentials").get("name", _OWN)), eks["cluster"]
+        return Account("EKS", eks["region"], section(eks, "credentials").get("name", _DEFAULT_ACCOUNT)), eks["cluster"]
     return None
 
 
 @dataclass(slots=True)
 class TokenKubeconfig:
-    """Where an API server is, as a cloud says, and a token that is made in memory and written nowhere."""
+    """A kubeconfig of a cluster on a cloud. Its token is kept in memory only."""
 
     of: str
-    """The object that has it, as messages name it."""
+    """Object that the kubeconfig belongs to, for messages."""
     name: str
-    """Of the connection."""
+    """Name of the connection."""
     endpoint: Mapping[str, str]
+    """Fields `server`, `authority` and `cluster`, as the cloud reports them."""
     named: tuple[Account, str] | None = None
-    """In which account it is asked for anew with each token, and by which name."""
+    """Account and cluster's name, if the endpoint is fetched again with each token."""
     token: str = field(default="", repr=False)
+    """Current token; empty until the first one was made."""
     made: float = 0.0
-    """When, by the loop's clock."""
+    """Time of the token by the event loop's clock, in seconds."""
     is_refused: bool = False
-    """Whether the cluster does not take it."""
+    """True if the cluster rejects the token."""
     refusals: int = 0
-    """How many before it were refused in a row."""
+    """Number of consecutive tokens that were rejected before this one."""
 
     def __str__(self) -> str:
         return self.of
 
     def read(self) -> Access:
+        """Return the access to the API server.
+
+        Raise KubeconfigError until the first token exists, or for a bad certificate.
+        """
         if not self.token:
             raise KubeconfigError(f"{self}: its first token is being made")
         try:
             authority = base64.b64decode(self.endpoint["authority"]).decode()
-        except ValueError:  # of what is no base64, no ASCII, or no text within
+        except ValueError:  # not base64, not ASCII, or not text when decoded
             raise KubeconfigError(f"{self}: the certificate in its status is no text in base64") from None
         return Access(self.endpoint["server"], authority=authority, token=self.token)
 
@@ -100,123 +111,137 @@ class TokenKubeconfig:
         self.is_refused = True
 
     def renewed(self, token: str, now: float) -> None:
+        """Store a new token. It counts as one more rejection in a row if the old one was rejected."""
         self.refusals = self.refusals + 1 if self.is_refused else 0
         self.token, self.made, self.is_refused = token, now, False
 
     @property
     def lasts(self) -> float:
-        """The seconds from when it was made until another is."""
+        """Return the seconds after which the token is renewed."""
         return REFUSED.delay(self.refusals, 1.0) if self.is_refused else LASTS
 
 
-_Which = tuple[ResourceType, str]
-"""The cloud's object of an InferenceCluster, or one that is named on a cloud: its kind, and its name."""
+_SourceKey = tuple[ResourceType, str]
+"""Kind and name of the object that describes the cluster: the cloud's object, or an InferenceCluster."""
 
 
 @dataclass(slots=True)
 class Tokens:
-    """Makes tokens for the clusters of which the cloud has told where they are, and others before those end."""
+    """Renews the tokens of the clusters whose endpoint is known, before they expire."""
 
     accounts: Accounts
     known: Connections
+    """Connections to workload clusters."""
     clock: Callable[[], float]
-    _sources: dict[_Which, TokenKubeconfig] = field(default_factory=dict[_Which, TokenKubeconfig], init=False)
-    _objects: dict[_Which, Manifest] = field(default_factory=dict[_Which, Manifest], init=False)
+    """Clock of the event loop, in seconds."""
+    _sources: dict[_SourceKey, TokenKubeconfig] = field(default_factory=dict[_SourceKey, TokenKubeconfig], init=False)
+    """Kubeconfigs by the object that describes the cluster."""
+    _objects: dict[_SourceKey, Manifest] = field(default_factory=dict[_SourceKey, Manifest], init=False)
+    """Clouds' objects, for their accounts and owners."""
     _clusters: Informer | None = field(default=None, init=False)
-    _failed: dict[_Which, float] = field(default_factory=dict[_Which, float], init=False)
+    """Informer of InferenceClusters; None until it is attached."""
+    _failed: dict[_SourceKey, float] = field(default_factory=dict[_SourceKey, float], init=False)
+    """Times of the last failed renewals."""
 
     def listen(self, informer: Informer) -> None:
+        """Subscribe to the clouds' kinds and to InferenceClusters."""
         if informer.type in CLOUDS:
-            informer.subscribe(partial(self._seen, informer.type))
+            informer.subscribe(partial(self._on_cloud_object, informer.type))
         elif informer.type == CLUSTERS:
             self._clusters = informer
             informer.subscribe(self._named_seen)
 
     async def run(self) -> None:
-        """While we lead: a standby needs no way to any cluster yet."""
-        self._begin_anew()
+        """Renew tokens while this process leads. A standby needs no access to clusters."""
+        self._drop_rejected_tokens()
         while True:
             await self.renew()
             await asyncio.sleep(REST)
 
-    def _begin_anew(self) -> None:
-        """Tokens of when we led before may have ended since: what is refused by them says nothing of a cluster."""
+    def _drop_rejected_tokens(self) -> None:
+        """Drop tokens that were rejected in an earlier term as leader. They may just have expired since."""
         for source in self._sources.values():
             if source.is_refused:
                 source.token, source.is_refused = "", False
                 self.known.fleet.remove(source.name)
 
     def awaits(self, cluster: str) -> bool:
-        """Whether there is no way to a cluster only because its first token is still being made."""
-        each = [(kind, cluster) for kind in (CLUSTERS, *CLOUDS)]
-        found = [(which, source) for which in each if (source := self._sources.get(which))]
-        coming = any(not source.token and self._is_of_its_cluster(which) for which, source in found)
-        return coming and self.known.why(cluster) is None
+        """True if a cluster has no connection only because its first token is still being made."""
+        keys = [(kind, cluster) for kind in (CLUSTERS, *CLOUDS)]
+        sources = [(which, source) for which in keys if (source := self._sources.get(which))]
+        is_pending = any(not source.token and self._is_of_its_cluster(which) for which, source in sources)
+        return is_pending and self.known.why(cluster) is None
 
     async def renew(self) -> None:
-        """Make the tokens that are due, side by side: an account that does not answer holds up no other's."""
-        due = [which for which, source in self._sources.items() if self._is_due(which, source)]
+        """Renew all tokens that are due, in parallel, so that a slow account delays no other."""
+        due = [key for key, source in self._sources.items() if self._is_due(key, source)]
         async with asyncio.TaskGroup() as group:
-            for which in due:
-                group.create_task(self._renew(which))
+            for key in due:
+                group.create_task(self._renew(key))
 
-    def _is_due(self, which: _Which, source: TokenKubeconfig) -> bool:
+    def _is_due(self, key: _SourceKey, source: TokenKubeconfig) -> bool:
+        """True if a token has to be made now."""
         now = self.clock()
-        if now - self._failed.get(which, -RETRY_AFTER) < RETRY_AFTER or not self._is_of_its_cluster(which):
+        if now - self._failed.get(key, -RETRY_AFTER) < RETRY_AFTER or not self._is_of_its_cluster(key):
             return False
         return not source.token or now - source.made >= source.lasts
 
-    def _is_of_its_cluster(self, which: _Which) -> bool:
-        """Whether it is the cloud's object of the InferenceCluster of that name: labels alone could be anybody's."""
-        if which[0] == CLUSTERS:
+    def _is_of_its_cluster(self, key: _SourceKey) -> bool:
+        """True if the object is its InferenceCluster's own, by kind and uid. Labels alone could be forged."""
+        if key[0] == CLUSTERS:
             return True
-        cluster = self._clusters.get(Key("", which[1])) if self._clusters else None
-        made = INFRASTRUCTURE.get(section(cluster, "spec", "cluster").get("source", "")) if cluster else None
-        if cluster is None or made is None or of(made.kind) != which[0]:
+        cluster = self._clusters.get(Key("", key[1])) if self._clusters else None
+        recipe = INFRASTRUCTURE.get(section(cluster, "spec", "cluster").get("source", "")) if cluster else None
+        if cluster is None or recipe is None or of(recipe.kind) != key[0]:
             return False
-        return labels_of(self._objects[which]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
+        return labels_of(self._objects[key]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
 
-    async def _renew(self, which: _Which) -> None:
-        source = self._sources[which]
+    async def _renew(self, key: _SourceKey) -> None:
+        """Make a token and update the connection. A failure is recorded and retried after `RETRY_AFTER`."""
+        source = self._sources[key]
         try:
             if source.named is not None:
                 account, cluster = source.named
-                found = await self.accounts.endpoint(account, cluster)
-                source.endpoint = {"server": found.server, "authority": found.authority, "cluster": cluster}
+                endpoint = await self.accounts.endpoint(account, cluster)
+                source.endpoint = {"server": endpoint.server, "authority": endpoint.authority, "cluster": cluster}
             else:
-                account, cluster = ACCOUNTS[which[0]](self._objects[which]), source.endpoint["cluster"]
+                account, cluster = ACCOUNTS[key[0]](self._objects[key]), source.endpoint["cluster"]
             token = await self.accounts.token(account, cluster)
-        except Exception as error:  # noqa: BLE001 - one object that nobody can read holds up no other cluster's token
-            refused = isinstance(error, ClientError)
-            said = KubeconfigError(f"{source}: no token can be made for it: {error}") if refused else error
-            self._failed[which] = self.clock()
-            self.known.failed(source.name, source, said)
+        except Exception as error:  # noqa: BLE001 - one unreadable object must not block the tokens of other clusters
+            is_client_error = isinstance(error, ClientError)
+            failure = KubeconfigError(f"{source}: no token can be made for it: {error}") if is_client_error else error
+            self._failed[key] = self.clock()
+            self.known.failed(source.name, source, failure)
             return
-        self._failed.pop(which, None)
-        if self._sources.get(which) is source:  # else it went, or is elsewhere, in the meantime
+        self._failed.pop(key, None)
+        if self._sources.get(key) is source:  # otherwise it was deleted or replaced in the meantime
             source.renewed(token, self.clock())
             self.known.follow(source.name, source)
 
-    def _seen(self, kind: ResourceType, key: Key, _: Manifest | None, new: Manifest | None) -> None:
-        owned = new is not None and labels_of(new).get(labels.OWNER_KIND) == "InferenceCluster"
+    def _on_cloud_object(self, kind: ResourceType, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Update the source of a cluster when the cloud's object appears, changes its endpoint, or is deleted."""
+        has_owner = new is not None and labels_of(new).get(labels.OWNER_KIND) == "InferenceCluster"
         which = kind, key.name
-        if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not owned):
+        if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not has_owner):
             return
         if new is None or not (endpoint := section(new, "status", "endpoint")):
             source = self._sources.pop(which, None)
-            if source is not None and source.token:  # else the way there is not ours
+            if source is not None and source.token:  # otherwise the connection is not from here
                 self.known.unfollow(key.name)
             return
         self._objects[which] = new
-        before = self._sources.get(which)
-        if before is None or dict(before.endpoint) != dict(endpoint):
+        previous = self._sources.get(which)
+        if previous is None or dict(previous.endpoint) != dict(endpoint):
             self._sources[which] = TokenKubeconfig(f"{kind.kind} {key}", key.name, endpoint)
 
     def _named_seen(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
-        """Whoever is not named on a cloud any more goes another way, or is gone: the connections tell which."""
-        which, named = (CLUSTERS, key.name), named_on_cloud(new) if new is not None else None
-        before = self._sources.get(which)
-        if named is None:
-            self._sources.pop(which, None)
-        elif before is None or before.named != named:
-            self._sources[which] = TokenKubeconfig(f"InferenceCluster {key.name}", key.name, {}, named)
+        """Update the source of an InferenceCluster that references a cluster on a cloud.
+
+        When it no longer does, the connections decide what becomes of it.
+        """
+        source_key, reference = (CLUSTERS, key.name), named_on_cloud(new) if new is not None else None
+        previous = self._sources.get(source_key)
+        if reference is None:
+            self._sources.pop(source_key, None)
+        elif previous is None or previous.named != reference:
+            self._sources[source_key] = TokenKubeconfig(f"InferenceCluster {key.name}", key.name, {}, reference)

@@ -1,4 +1,4 @@
-"""What was seen of clusters on their clouds, so that nothing is listed again that cannot have changed."""
+"""Cache the lists of clusters' resources on their clouds, so that unchanged kinds are not listed again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from kubeloop.errors import ClientError
 from modelplane_operator.clouds.cloud import Cloud
 from modelplane_operator.clouds.resources import Found, Inventory, Owner
 
-AT_REST = timedelta(minutes=5) - timedelta(seconds=1)  # a look that comes when the last one is as old asks again
+AT_REST = timedelta(minutes=5) - timedelta(seconds=1)  # so that a poll after five minutes lists again
 
 
 @dataclass(slots=True)
-class _Listed:
+class _CachedList:
+    """The result of listing one kind."""
+
     found: tuple[Found, ...]
     at: datetime
     error: ClientError | None = None
@@ -22,33 +24,37 @@ class _Listed:
 
 @dataclass(slots=True)
 class View:
-    """The lists of each cluster, by kind."""
+    """The cached lists of each cluster, by kind."""
 
     slow: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
-    """The kinds that are looked at less often while nothing goes on."""
-    _known: dict[str, dict[str, _Listed]] = field(default_factory=dict[str, dict[str, _Listed]], init=False)
+    """Maximum age of the lists of kinds that are polled less often while nothing changes."""
+    _known: dict[str, dict[str, _CachedList]] = field(default_factory=dict[str, dict[str, _CachedList]], init=False)
+    """Cached lists by the owner's uid, then by kind."""
 
     async def look(
         self, cloud: Cloud, owner: Owner, kinds: Collection[str], unsettled: Collection[str], now: datetime
     ) -> Inventory:
-        """These kinds; those of which something is under way are listed anew, and what could not be listed is, too."""
-        known = self._known.setdefault(owner.uid, {})
-        due = {kind for kind in kinds if kind in unsettled or self._is_old(known.get(kind), kind, now)}
+        """Return the resources of these kinds. Kinds in `unsettled`, old lists and failed lists are listed again."""
+        cached = self._known.setdefault(owner.uid, {})
+        due = {kind for kind in kinds if kind in unsettled or self._is_old(cached.get(kind), kind, now)}
         if due:
-            seen = await cloud.observe(owner, due, now)
+            inventory = await cloud.observe(owner, due, now)
             for kind in due:
-                found = tuple(one for one in seen.found if one.kind == kind)
-                known[kind] = _Listed(found, now, seen.unseen.get(kind))
-        lists = {kind: known[kind] for kind in kinds}
+                resources = tuple(resource for resource in inventory.found if resource.kind == kind)
+                cached[kind] = _CachedList(resources, now, inventory.unseen.get(kind))
+        current = {kind: cached[kind] for kind in kinds}
         return Inventory(
-            tuple(one for listed in lists.values() for one in listed.found),
-            min(listed.at for listed in lists.values()),
-            {kind: listed.error for kind, listed in lists.items() if listed.error is not None},
-            {kind: listed.at for kind, listed in lists.items()},
+            tuple(resource for cached_list in current.values() for resource in cached_list.found),
+            min(cached_list.at for cached_list in current.values()),
+            {kind: cached_list.error for kind, cached_list in current.items() if cached_list.error is not None},
+            {kind: cached_list.at for kind, cached_list in current.items()},
         )
 
     def forget(self, uid: str) -> None:
+        """Drop the lists of a deleted cluster."""
         self._known.pop(uid, None)
 
-    def _is_old(self, listed: _Listed | None, kind: str, now: datetime) -> bool:
-        return listed is None or listed.error is not None or now - listed.at >= self.slow.get(kind, AT_REST)
+    def _is_old(self, cached_list: _CachedList | None, kind: str, now: datetime) -> bool:
+        return (
+            cached_list is None or cached_list.error is not None or now - cached_list.at >= self.slow.get(kind, AT_REST)
+        )

@@ -1,4 +1,4 @@
-"""What the controllers of all clouds' kinds have in common: what to look at, and what is remembered of it."""
+"""State and steps that the controllers of all clouds' kinds have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from modelplane_operator.clouds.view import AT_REST, View
 
 CLUSTERS = of(InferenceCluster)
 SLOW = timedelta(minutes=30)
-"""For what nobody changes but by hand; clusters and nodes are looked at every five minutes."""
+"""Poll interval of kinds that only change by hand. Clusters and nodes are polled every five minutes."""
 
 R = TypeVar("R", bound=Resource[Any, Any])
 O = TypeVar("O")
@@ -35,45 +35,56 @@ O = TypeVar("O")
 
 @dataclass(slots=True)
 class CloudWork:
-    """Shared by the controllers of all clouds: their steps are the same, and so is who carries them out."""
+    """Clients, caches and executors that the controllers of all clouds share."""
 
     accounts: Accounts
     tokens: Tokens
     now: Callable[[], datetime]
     lag: timedelta = LAG
-    """How long a cloud may take to show what was made."""
+    """Time that a cloud may take to list a new resource."""
     journal: Journal = field(default_factory=Journal)
+    """Outcomes of all calls of this process."""
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    """A word that no other process has."""
+    """Random id of this process."""
     executors: Executors = field(init=False)
+    """Executors of cloud steps."""
     _views: list[View] = field(default_factory=list[View], init=False)
+    """Caches of all kinds of clusters, to drop deleted owners."""
     _offers: dict[str, tuple[int | None, datetime, Offer]] = field(
         default_factory=dict[str, tuple[int | None, datetime, Offer]], init=False
     )
+    """Offers by the cluster's uid, with the generation and the time of the query."""
 
     def __post_init__(self) -> None:
         self.executors = by(self.accounts.cloud, self.journal, self.now)
 
     def view(self, slow: Iterable[str]) -> View:
-        """What was seen of the clusters of one kind. `slow`: the kinds of resources that nobody changes but by hand."""
+        """Return a new cache of lists for one kind of cluster.
+
+        `slow` names the resource kinds that only change by hand.
+        """
         self._views.append(view := View(dict.fromkeys(slow, SLOW)))
         return view
 
     async def offer(self, cluster: Resource[Any, Any], ask: Callable[[], Awaitable[Offer]]) -> Offer:
-        """What the cloud says before something is made. It is asked again when the spec is another, and after a while;
-        at once while it says that it cannot tell yet."""
+        """Return the cloud's capacity and quotas, queried again when the spec changes, and after `AT_REST`.
+
+        An offer that the cloud could not answer yet is queried again at once.
+        """
         uid, generation, now = cluster.metadata.uid or "", cluster.metadata.generation, self.now()
-        known = self._offers.get(uid)
-        if known is None or known[0] != generation or now - known[1] >= AT_REST or known[2].later:
-            known = self._offers[uid] = (generation, now, await ask())
-        return known[2]
+        cached = self._offers.get(uid)
+        if cached is None or cached[0] != generation or now - cached[1] >= AT_REST or cached[2].later:
+            cached = self._offers[uid] = (generation, now, await ask())
+        return cached[2]
 
     def at(self) -> datetime:
+        """Return the current time without microseconds, as the status stores it."""
         return self.now().replace(microsecond=0)
 
     def controller(
         self, kind: type[R], observe: Callable[[R, Clients], Awaitable[O]], plan: Callable[[O], Plan]
     ) -> Controller[R, O]:
+        """Return a controller of one cloud's kind, with the shared executors and listeners."""
         return Controller(
             kind,
             observe,
@@ -86,11 +97,12 @@ class CloudWork:
         )
 
     def listen(self, informer: Informer) -> None:
+        """Subscribe to the deletion of clusters on clouds."""
         if informer.type in CLOUDS:
             informer.subscribe(self._forget)
 
     def _forget(self, _: Key, old: Manifest | None, new: Manifest | None) -> None:
-        """What was known of a cluster goes with its object: another of the same name has a uid of its own."""
+        """Drop everything cached for a deleted cluster. A new one of the same name has another uid."""
         if old is not None and new is None:
             self.journal.forget(old["metadata"]["uid"])
             self._offers.pop(old["metadata"]["uid"], None)
@@ -101,30 +113,35 @@ class CloudWork:
 async def looked(
     view: View, cloud: Cloud, cluster: Resource[Any, Any], at: datetime, *, own: frozenset[str], left: frozenset[str]
 ) -> Inventory:
-    """What there is on the cloud. `own`: the kinds of a cluster that stays; `left`: those of one that goes."""
+    """Return the resources on the cloud. `own` are the kinds of a living cluster, `left` those of one being deleted."""
     terminating = cluster.metadata.deletion_timestamp is not None
     records = cluster.status.resources if cluster.status else ()
-    wanted = left if terminating else own
-    due = wanted if terminating else unsettled(records) or (frozenset[str]() if records else wanted)
-    return await view.look(cloud, owner_of(cluster), wanted, due, at)
+    relevant = left if terminating else own
+    due = relevant if terminating else unsettled(records) or (frozenset[str]() if records else relevant)
+    return await view.look(cloud, owner_of(cluster), relevant, due, at)
 
 
 def holder(cluster: Resource[Any, Any], hub: Cluster) -> str:
-    """The InferenceCluster that has it, until that says that nothing is left there which has to go first."""
+    """Return the InferenceCluster that still uses a cluster being deleted, or an empty string."""
     if cluster.metadata.deletion_timestamp is None:
         return ""
     for owner in cluster.metadata.owner_references:
-        found = find(hub, CLUSTERS, Key("", owner.name)) if owner.kind == CLUSTERS.kind else None
-        if found is not None and found["metadata"]["uid"] == owner.uid and not _lets_go(found):
+        inference_cluster = find(hub, CLUSTERS, Key("", owner.name)) if owner.kind == CLUSTERS.kind else None
+        if (
+            inference_cluster is not None
+            and inference_cluster["metadata"]["uid"] == owner.uid
+            and not _is_released(inference_cluster)
+        ):
             return f"InferenceCluster {owner.name}"
     return ""
 
 
-def _lets_go(cluster: Manifest) -> bool:
+def _is_released(cluster: Manifest) -> bool:
+    """True if an InferenceCluster has reached the phase that deletes its cloud's object."""
     return is_terminating(cluster) and section(cluster, "status", "deletion").get("phase") == "DeleteCluster"
 
 
 def of_cluster(change: Change, _: Cluster) -> Iterable[Key]:
-    """The cloud's object of an InferenceCluster that begins to let it go, or is gone."""
-    before, after = (one is None or _lets_go(one) for one in change)
-    return (Key(names.SYSTEM_NAMESPACE, change.latest["metadata"]["name"]),) if after and not before else ()
+    """Return the key of the cloud's object when its InferenceCluster starts to release it or is deleted."""
+    was_released, is_released = (manifest is None or _is_released(manifest) for manifest in change)
+    return (Key(names.SYSTEM_NAMESPACE, change.latest["metadata"]["name"]),) if is_released and not was_released else ()

@@ -1,4 +1,4 @@
-"""The hydrator: a program of its own, in the operator's image, that a Job of a ModelCache runs on a workload cluster.
+"""The hydrator: a separate program in the operator's image, run by a Job of a ModelCache on a workload cluster.
 
-It fills a volume with a model's weights, and imports nothing of the operator's.
+It fills a volume with a model's weights, and does not depend on the operator's code.
 """

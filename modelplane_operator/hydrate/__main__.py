@@ -1,4 +1,4 @@
-"""The hydrator's command. What it is to do is in its arguments; in its environment are its credentials alone."""
+"""The hydrator's command line. Arguments say what to do; the environment holds only credentials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-# Read when the library is imported. Its other way of transfer takes gigabytes of memory, and mirrors do not speak it.
+# Read when the library is imported. Its Xet transfer takes gigabytes of memory, and mirrors do not support it.
 os.environ.update(
     HF_HUB_DISABLE_XET="1",
     HF_HUB_DISABLE_TELEMETRY="1",
@@ -28,99 +28,103 @@ from modelplane_operator.hydrate.source import PermanentError, Source, Transient
 from modelplane_operator.hydrate.staging import Staging
 from modelplane_operator.hydrate.web import Web, client
 
-PERMANENT: Final = 3  # exit code: the Job starts no other pod
+PERMANENT: Final = 3  # exit code after which the Job starts no other pod
 PASSING: Final = 1
 
 
 def main() -> int:
-    asked = _parsed().parse_args()
-    os.umask(0)  # replicas of before write beside the weights, as whichever user they run
-    word, staging = Path(asked.termination_message), Staging(Path(asked.volume), asked.content)
-    api = Api(asked.server, Path(asked.account), asked.namespace, asked.job) if asked.job else None
+    """Fill the volume, report the progress, and return the exit code."""
+    arguments = _parser().parse_args()
+    os.umask(0)  # replicas of earlier versions write beside the weights as another user
+    message_file, staging = Path(arguments.termination_message), Staging(Path(arguments.volume), arguments.content)
+    api = Api(arguments.server, Path(arguments.account), arguments.namespace, arguments.job) if arguments.job else None
     try:
-        with Reporter(staging, api, asked.report_every) as reporter:
-            listing = staging.held(asked.verified)
+        with Reporter(staging, api, arguments.report_every) as reporter:
+            listing = staging.held(arguments.verified)
             if not listing or not staging.verify(listing):
-                listing = staging.fill(_source(asked), listing)
-            facts = {**reporter.facts(), "bytes": listing.size, "bytesPerSecond": 0}
-        reporter.tell(facts)
-        last_word(word, json.dumps(facts))
+                listing = staging.fill(_source(arguments), listing)
+            progress = {**reporter.facts(), "bytes": listing.size, "bytesPerSecond": 0}
+        reporter.tell(progress)
+        last_word(message_file, json.dumps(progress))
         return 0
     except PermanentError as error:
-        return _failed(word, str(error), PERMANENT)
+        return _fail(message_file, str(error), PERMANENT)
     except TransientError as error:
-        return _failed(word, str(error), PASSING)
+        return _fail(message_file, str(error), PASSING)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return _failed(word, "the volume is full before all files are there: raise sizeGiB", PERMANENT)
-        told = f"the volume cannot be written by user {os.getuid()}: {error.strerror or type(error).__name__}"
-        return _failed(word, told, PASSING)
-    except Exception as error:  # noqa: BLE001 - its text may quote a token, or whatever a server has said
-        return _failed(
-            word, f"the hydrator has failed with {type(error).__name__}: the source may be at fault", PASSING
+            return _fail(message_file, "the volume is full before all files are there: raise sizeGiB", PERMANENT)
+        message = f"the volume cannot be written by user {os.getuid()}: {error.strerror or type(error).__name__}"
+        return _fail(message_file, message, PASSING)
+    except Exception as error:  # noqa: BLE001 - its text may quote a token, or anything that a server has sent
+        return _fail(
+            message_file, f"the hydrator has failed with {type(error).__name__}: the source may be at fault", PASSING
         )
 
 
-def _source(asked: argparse.Namespace) -> Source:
-    """What there is to have; raises PermanentError for what makes no sense."""
-    patterns = {"allow": tuple(asked.allow), "ignore": tuple(asked.ignore)}
-    anywhere = asked.any_address
+def _source(arguments: argparse.Namespace) -> Source:
+    """Return the source. Raise PermanentError for invalid arguments."""
+    patterns = {"allow": tuple(arguments.allow), "ignore": tuple(arguments.ignore)}
+    any_address = arguments.any_address
 
-    def given(name: str) -> str:
-        return os.environ.get(name, "").strip()  # what comes of a file ends in a newline
+    def read_variable(name: str) -> str:
+        return os.environ.get(name, "").strip()  # the content of a file ends with a newline
 
-    match asked.source:
+    match arguments.source:
         case "S3":
             names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-            keys = {name.lower(): value for name in names if (value := given(name))}
-            where = (asked.bucket, asked.prefix, asked.region, asked.endpoint or "")
-            return _class("s3.S3")(*where, **patterns, credentials=keys, anywhere=anywhere)
+            keys = {name.lower(): value for name in names if (value := read_variable(name))}
+            location = (arguments.bucket, arguments.prefix, arguments.region, arguments.endpoint or "")
+            return _import_class("s3.S3")(*location, **patterns, credentials=keys, anywhere=any_address)
         case "GoogleCloudStorage":
-            key, at = given("GOOGLE_CREDENTIALS"), asked.endpoint
-            web = _web(f"gs://{asked.bucket}/{asked.prefix}".rstrip("/"), bool(key), anywhere)
+            key, address = read_variable("GOOGLE_CREDENTIALS"), arguments.endpoint
+            web = _web_client(f"gs://{arguments.bucket}/{arguments.prefix}".rstrip("/"), bool(key), any_address)
             return GoogleCloudStorage(
-                asked.bucket, web, asked.prefix, **patterns, credentials=key, endpoint=at or GOOGLE
+                arguments.bucket, web, arguments.prefix, **patterns, credentials=key, endpoint=address or GOOGLE
             )
         case "OCI":
-            file = given("REGISTRY_CREDENTIALS")
-            web = _web(f"oci://{asked.reference}", bool(file), anywhere)
-            return oci(asked.reference, web, insecure=asked.insecure, credentials=file, **patterns)
+            file = read_variable("REGISTRY_CREDENTIALS")
+            web = _web_client(f"oci://{arguments.reference}", bool(file), any_address)
+            return oci(arguments.reference, web, insecure=arguments.insecure, credentials=file, **patterns)
         case "HTTP":
-            token = given("HTTP_TOKEN")
-            web = _web(asked.manifest.partition("?")[0], bool(token), anywhere)
+            token = read_variable("HTTP_TOKEN")
+            web = _web_client(arguments.manifest.partition("?")[0], bool(token), any_address)
             headers = {"Authorization": f"Bearer {token}"} if token else None
-            return Manifest(asked.manifest, web, asked.sha256, **patterns, headers=headers)
+            return Manifest(arguments.manifest, web, arguments.sha256, **patterns, headers=headers)
         case _:
-            at = asked.endpoint or "https://huggingface.co"
-            return _class("hugging_face.HuggingFace")(
-                at, asked.repo, asked.revision, **patterns, token=given("HF_TOKEN") or None
+            address = arguments.endpoint or "https://huggingface.co"
+            return _import_class("hugging_face.HuggingFace")(
+                address, arguments.repo, arguments.revision, **patterns, token=read_variable("HF_TOKEN") or None
             )
 
 
-def _class(name: str) -> Any:
-    """A source whose library takes a second and 40 MB: who does without does not import it."""
-    module, _, what = name.partition(".")
-    return getattr(import_module(f"modelplane_operator.hydrate.{module}"), what)
+def _import_class(name: str) -> Any:
+    """Return a source class by name. Its library takes a second and 40 MB to import, so only the needed one is."""
+    module, _, class_name = name.partition(".")
+    return getattr(import_module(f"modelplane_operator.hydrate.{module}"), class_name)
 
 
-def _web(named: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001
-    asked = "with what authSecret names" if has_credentials else "without credentials: name some in authSecret"
-    return Web(named, asked, client(anywhere=anywhere))
+def _web_client(label: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001
+    """Return an HTTP client for a source, with the name and the hint of its error messages."""
+    hint = "with what authSecret names" if has_credentials else "without credentials: name some in authSecret"
+    return Web(label, hint, client(anywhere=anywhere))
 
 
-def _failed(word: Path, message: str, code: int) -> int:
+def _fail(path: Path, message: str, code: int) -> int:
+    """Write the termination message and return the exit code."""
     sys.stdout.write(f"{message}\n")
-    last_word(word, message)
+    last_word(path, message)
     return code
 
 
-def _parsed() -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="modelplane_operator.hydrate", description="Fill a volume with weights.")
     parser.add_argument("--volume", required=True, help="the folder to fill")
     parser.add_argument("--content", required=True, help="what it is called that is asked for, in the marker")
     parser.add_argument("--verified", default="", help="what the list of files hashes to that was verified before")
-    known = ("HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP")
-    parser.add_argument("--source", choices=known, default=known[0])
+    sources = ("HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP")
+    parser.add_argument("--source", choices=sources, default=sources[0])
     parser.add_argument("--repo", default="", help="on Hugging Face")
     parser.add_argument("--bucket", default="")
     parser.add_argument("--prefix", default="", help="of the names in a bucket")
@@ -146,4 +150,4 @@ def _parsed() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # transfers that go on are for the next process to end
+    os._exit(code)  # do not wait for running transfers; the next process continues them

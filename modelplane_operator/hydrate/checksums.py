@@ -1,10 +1,10 @@
-"""What a source names a file's content by, and whether a file is that content.
+"""Verify files against the checksums of their sources.
 
 sha256:HEX       Hugging Face's large files, OCI, manifests
-git:HEX          Hugging Face's small files: SHA-1 as Git makes it
-md5:HEX          S3, of objects that were put there in one piece
-md5/SIZE:HEX-N   S3, of N pieces of SIZE bytes: the MD5 of the pieces' MD5s
-crc32c:BASE64    Google Cloud Storage, and S3 where it was asked for
+git:HEX          Hugging Face's small files: SHA-1 of a Git blob
+md5:HEX          S3, objects uploaded in one part
+md5/SIZE:HEX-N   S3, objects of N parts of SIZE bytes: the MD5 of the parts' MD5s
+crc32c:BASE64    Google Cloud Storage, and S3 if it was requested at upload
 """
 
 from __future__ import annotations
@@ -17,33 +17,37 @@ from typing import Any, BinaryIO, Final
 
 import google_crc32c as _crc32c
 
-crc32c: Any = _crc32c  # its types say nothing
+crc32c: Any = _crc32c  # the library has no usable types
 
 CHUNK: Final = 1 << 20
 
 
 def verified(checksum: str, content: BinaryIO) -> str:
-    """Return the SHA-256 of a content in one reading; empty when the checksum is another's. None is every content's."""
-    kind, _, wanted = checksum.partition(":")
-    every = hashlib.sha256()
-    found = _of(kind, content, every)
-    return every.hexdigest() if not checksum or found == wanted else ""
+    """Return the SHA-256 of a content if it matches the checksum, otherwise an empty string.
+
+    The content is read once. An empty checksum matches everything.
+    """
+    kind, _, expected = checksum.partition(":")
+    sha256 = hashlib.sha256()
+    actual = _compute(kind, content, sha256)
+    return sha256.hexdigest() if not checksum or actual == expected else ""
 
 
 def is_strong(checksum: str) -> bool:
-    """True if nobody can make another content for it: a CRC is made for whatever one likes."""
+    """True if no other content can be constructed for the checksum, unlike for a CRC."""
     return checksum.partition(":")[0] not in {"", "crc32c"}
 
 
-def _of(kind: str, content: BinaryIO, every: hashlib._Hash) -> str:  # pyright: ignore[reportPrivateUsage]
+def _compute(kind: str, content: BinaryIO, sha256: hashlib._Hash) -> str:  # pyright: ignore[reportPrivateUsage]
+    """Return the checksum of a content in the notation of its kind, and update `every`, its SHA-256."""
     if kind == "crc32c":
-        found = crc32c.Checksum()
-        for chunk in _chunks(content, every):
-            found.update(chunk)
-        return base64.b64encode(found.digest()).decode()
+        crc = crc32c.Checksum()
+        for chunk in _chunks(content, sha256):
+            crc.update(chunk)
+        return base64.b64encode(crc.digest()).decode()
     if kind.startswith("md5/"):
-        pieces = [piece.digest() for piece in _pieces(content, int(kind.removeprefix("md5/")), every)]
-        return f"{hashlib.md5(b''.join(pieces), usedforsecurity=False).hexdigest()}-{len(pieces)}"
+        parts = [part.digest() for part in _pieces(content, int(kind.removeprefix("md5/")), sha256)]
+        return f"{hashlib.md5(b''.join(parts), usedforsecurity=False).hexdigest()}-{len(parts)}"
     match kind:
         case "sha256" | "":
             digest = None
@@ -54,31 +58,32 @@ def _of(kind: str, content: BinaryIO, every: hashlib._Hash) -> str:  # pyright: 
             digest = hashlib.md5(usedforsecurity=False)
         case _:
             raise ValueError(f"nobody knows a checksum {kind}")
-    for chunk in _chunks(content, every):
+    for chunk in _chunks(content, sha256):
         if digest:
             digest.update(chunk)
-    return (digest or every).hexdigest()
+    return (digest or sha256).hexdigest()
 
 
-def _chunks(content: BinaryIO, every: hashlib._Hash) -> Iterator[bytes]:  # pyright: ignore[reportPrivateUsage]
+def _chunks(content: BinaryIO, sha256: hashlib._Hash) -> Iterator[bytes]:  # pyright: ignore[reportPrivateUsage]
+    """Yield the chunks of a content, and add them to its SHA-256."""
     while chunk := content.read(CHUNK):
-        every.update(chunk)
+        sha256.update(chunk)
         yield chunk
 
 
 def _pieces(
     content: BinaryIO,
     size: int,
-    every: hashlib._Hash,  # pyright: ignore[reportPrivateUsage]
+    sha256: hashlib._Hash,  # pyright: ignore[reportPrivateUsage]
 ) -> Iterator[hashlib._Hash]:  # pyright: ignore[reportPrivateUsage]
-    """A digest for each piece of so many bytes."""
-    digest, left = hashlib.md5(usedforsecurity=False), size
-    while chunk := content.read(min(CHUNK, left)):
-        every.update(chunk)
+    """Yield the MD5 of each part of the given size."""
+    digest, remaining = hashlib.md5(usedforsecurity=False), size
+    while chunk := content.read(min(CHUNK, remaining)):
+        sha256.update(chunk)
         digest.update(chunk)
-        left -= len(chunk)
-        if not left:
+        remaining -= len(chunk)
+        if not remaining:
             yield digest
-            digest, left = hashlib.md5(usedforsecurity=False), size
-    if left < size:
+            digest, remaining = hashlib.md5(usedforsecurity=False), size
+    if remaining < size:
         yield digest

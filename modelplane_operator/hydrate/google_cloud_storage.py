@@ -1,4 +1,4 @@
-"""Objects in a bucket of Google Cloud Storage."""
+"""Fetch objects from a bucket of Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from modelplane_operator.hydrate.web import Web
 
 GOOGLE: Final = "https://storage.googleapis.com"
 TOKENS: Final = "https://oauth2.googleapis.com/token"
-LONGEST_PAGE: Final = 4096  # characters of what a next page is called
+LONGEST_PAGE: Final = 4096  # maximum characters of a page token
 READ_ONLY: Final = "https://www.googleapis.com/auth/devstorage.read_only"
 
 
@@ -41,42 +41,47 @@ class GoogleCloudStorage:
     bucket: str
     web: Web
     prefix: str = ""
+    """Folder in the bucket; empty for the whole bucket."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     credentials: str = field(default="", repr=False)
-    """The key of a service account, in JSON."""
+    """JSON key of a service account."""
     endpoint: str = GOOGLE
     _token: tuple[str, float] = field(default=("", 0.0), init=False, repr=False)
-    """And until when it holds."""
+    """Access token, and the monotonic time until which it is used."""
 
     def listing(self) -> FileListing:
-        return pinned(selected(self._listed(), self.allow, self.ignore, self.web.named))
+        return pinned(selected(self._list_objects(), self.allow, self.ignore, self.web.named))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        """Fetch an object in its pinned generation."""
         del listing
         url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o/{quote(file.key, safe='')}"
-        # Google unpacks an object that is stored packed, unless it is asked for like this: size and sum are as stored.
+        # Without this, Google decompresses objects stored with gzip, but size and checksum refer to the stored form.
         headers = {**self._headers(), "Accept-Encoding": "gzip"}
         self.web.fetch(f"{url}?alt=media&generation={file.version}", file, folder, headers)
 
-    def _listed(self) -> Iterator[File]:
+    def _list_objects(self) -> Iterator[File]:
+        """Yield all objects below the prefix."""
         page = ""
         for _ in range(PAGES):
-            asked = f"prefix={quote(below(self.prefix), safe='')}&pageToken={quote(page, safe='')}"
+            query = f"prefix={quote(below(self.prefix), safe='')}&pageToken={quote(page, safe='')}"
             fields = "fields=nextPageToken,items(name,size,crc32c,generation)"
-            url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o?{asked}&{fields}"
+            url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o?{query}&{fields}"
             with self.web.get(url, self._headers()) as response:
                 content = self.web.read(response)
             try:
-                told = json.loads(content)
-                for one in told.get("items", ()):
-                    if path := path_of(one["name"], self.prefix):
+                page_content = json.loads(content)
+                for item in page_content.get("items", ()):
+                    if path := path_of(item["name"], self.prefix):
                         yield File(
-                            path, int(one["size"]), f"crc32c:{one['crc32c']}", one["name"], str(one["generation"])
+                            path, int(item["size"]), f"crc32c:{item['crc32c']}", item["name"], str(item["generation"])
                         )
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise TransientError(f"{self.web.named} is answered with something else than a list") from error
-            page = told.get("nextPageToken") or ""
+            page = page_content.get("nextPageToken") or ""
             if not page:
                 return
             if not isinstance(page, str) or len(page) > LONGEST_PAGE:
@@ -84,31 +89,32 @@ class GoogleCloudStorage:
         raise PermanentError(f"{self.web.named} is a list of more than {PAGES} pages")
 
     def _headers(self) -> Mapping[str, str]:
+        """Return the authorization, with a token that is renewed in time."""
         if not self.credentials:
             return {}
-        token, until = self._token
-        if time.monotonic() >= until:
-            token = self._fresh()
-            self._token = (token, time.monotonic() + 1800)  # of an hour
+        token, expiry = self._token
+        if time.monotonic() >= expiry:
+            token = self._request_token()
+            self._token = (token, time.monotonic() + 1800)  # half of its validity
         return {"Authorization": f"Bearer {token}"}
 
-    def _fresh(self) -> str:
-        """A token for the service account."""
+    def _request_token(self) -> str:
+        """Return a new token for the service account. Raise PermanentError for an invalid key."""
         try:
-            told = json.loads(self.credentials)
-            key = serialization.load_pem_private_key(str(told["private_key"]).encode(), None)
-            email = str(told["client_email"])
+            key_file = json.loads(self.credentials)
+            key = serialization.load_pem_private_key(str(key_file["private_key"]).encode(), None)
+            email = str(key_file["client_email"])
         except (ValueError, KeyError, TypeError, UnsupportedAlgorithm):
             raise PermanentError("the Secret of authSecret has no key of a service account") from None
         if not isinstance(key, rsa.RSAPrivateKey):
             raise PermanentError("the Secret of authSecret has no key of a service account")
         now = int(time.time())
         claims = {"iss": email, "scope": READ_ONLY, "aud": TOKENS, "iat": now, "exp": now + 3600}
-        signed = f"{_encoded({'alg': 'RS256', 'typ': 'JWT'})}.{_encoded(claims)}"
-        signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        signing_input = f"{_encode({'alg': 'RS256', 'typ': 'JWT'})}.{_encode(claims)}"
+        signature = key.sign(signing_input.encode(), padding.PKCS1v15(), hashes.SHA256())
         form = {
             "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
-            "assertion": f"{signed}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}",
+            "assertion": f"{signing_input}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}",
         }
         with self.web.get(TOKENS if self.endpoint == GOOGLE else f"{self.endpoint}/token", form=form) as response:
             content = self.web.read(response)
@@ -118,5 +124,5 @@ class GoogleCloudStorage:
             raise TransientError("Google Cloud gives no token for the service account") from error
 
 
-def _encoded(part: Mapping[str, Any]) -> str:
+def _encode(part: Mapping[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")

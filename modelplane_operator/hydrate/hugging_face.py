@@ -1,4 +1,4 @@
-"""Hugging Face, and mirrors that speak its protocol."""
+"""Fetch repositories from Hugging Face, or from mirrors with the same protocol."""
 
 from __future__ import annotations
 
@@ -29,50 +29,62 @@ from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
 from modelplane_operator.hydrate.web import client, read_whole, resumed, wanted, write
 
-# Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
-_PASSING: Final = frozenset({408, 425, 429})
+# Status codes from 400 on that a retry may resolve: too early, too many requests, timeouts.
+_RETRYABLE: Final = frozenset({408, 425, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class HuggingFace:
-    """A repository. A revision is pinned by `listing`: all files are of one commit."""
+    """A repository on Hugging Face. `listing` pins the revision: all files are of one commit."""
 
     endpoint: str
     repo: str
     revision: str | None = None
+    """Branch, tag or commit; None for the default branch."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     token: str | None = field(default=None, repr=False)
     client: httpx.Client = field(default_factory=partial(client, anywhere=True))
 
     def listing(self) -> FileListing:
-        at = f"/revision/{quote(self.revision, safe='')}" if self.revision else ""
+        """List the files of the repository, pinned to the commit of the revision."""
+        revision_path = f"/revision/{quote(self.revision, safe='')}" if self.revision else ""
         with self._errors():
             validate_repo_id(self.repo)
-            with self._get(f"{self.endpoint}/api/models/{self.repo}{at}?blobs=true") as response:
-                content = read_whole(response, self._named)
-        found = ModelInfo(**json.loads(content))
-        every = (
-            File(one.rfilename, one.size or 0, f"sha256:{one.lfs.sha256}" if one.lfs else f"git:{one.blob_id}")
-            for one in found.siblings or ()
+            with self._get(f"{self.endpoint}/api/models/{self.repo}{revision_path}?blobs=true") as response:
+                content = read_whole(response, self._label)
+        info = ModelInfo(**json.loads(content))
+        all_files = (
+            File(
+                sibling.rfilename,
+                sibling.size or 0,
+                f"sha256:{sibling.lfs.sha256}" if sibling.lfs else f"git:{sibling.blob_id}",
+            )
+            for sibling in info.siblings or ()
         )
-        files = selected(every, self.allow, self.ignore, self._named)
-        if found.sha is None:
-            raise TransientError(f"{self.endpoint} does not say which commit {self._named} is")
-        return FileListing(found.sha, files)
+        files = selected(all_files, self.allow, self.ignore, self._label)
+        if info.sha is None:
+            raise TransientError(f"{self.endpoint} does not say which commit {self._label} is")
+        return FileListing(info.sha, files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
-        """By the library's addresses and headers, and not by its download: that asks for each file twice, and takes
-        twice the processor and four times 10 MB. For the list, it has no bound at all."""
-        have = resumed(file, folder)
-        if have == file.size:
+        """Fetch a file with the library's addresses and headers, but without its download function.
+
+        That one requests each file twice, and takes twice the CPU and four times 10 MB. Its list has no limit on the
+        size.
+        """
+        start = resumed(file, folder)
+        if start == file.size:
             return
         url = hf_hub_url(self.repo, file.path, revision=listing.revision, endpoint=self.endpoint)
-        with self._errors(), self._get(url, have) as response:
-            write(file, folder, have if response.status_code == 206 else 0, response.iter_raw())
+        with self._errors(), self._get(url, start) as response:
+            write(file, folder, start if response.status_code == 206 else 0, response.iter_raw())
 
     @contextmanager
     def _get(self, url: str, have: int = 0) -> Generator[httpx.Response]:
+        """Open a response, from byte `have` on. Raise the library's error for an error status."""
         headers = build_hf_headers(token=self.token or False) | wanted(have)
         with self.client.stream("GET", url, headers=headers) as response:
             hf_raise_for_status(
@@ -81,41 +93,43 @@ class HuggingFace:
             yield response
 
     @property
-    def _named(self) -> str:
+    def _label(self) -> str:
         return f"repository {self.repo}{f' at {self.revision}' if self.revision else ''}"
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Whatever the library raises, as ours. What servers say is left out: it may be anything."""
-        asked = "with the token of authSecret" if self.token else "without a token: name one in authSecret"
+        """Translate the library's errors. Texts of servers are left out, since they may contain anything."""
+        hint = "with the token of authSecret" if self.token else "without a token: name one in authSecret"
         try:
             yield
         except GatedRepoError as error:
             raise PermanentError(
-                f"{self._named} is gated, and was asked for {asked}; its licence has to be accepted by that account"
+                f"{self._label} is gated, and was asked for {hint}; its licence has to be accepted by that account"
             ) from error
         except RevisionNotFoundError as error:
-            raise PermanentError(f"{self._named} does not exist: name a branch, tag or commit of it") from error
+            raise PermanentError(f"{self._label} does not exist: name a branch, tag or commit of it") from error
         except RepositoryNotFoundError as error:
-            raise PermanentError(f"{self._named} does not exist or is private, and was asked for {asked}") from error
+            raise PermanentError(f"{self._label} does not exist or is private, and was asked for {hint}") from error
         except HFValidationError as error:
             raise PermanentError(f"{self.repo} is no name of a repository") from error
         except HfHubHTTPError as error:
-            raise self._answered(error, asked) from error
+            raise self._status_error(error, hint) from error
         except OSError as error:
             if error.errno is not None and not isinstance(error, ConnectionError | TimeoutError):
-                raise  # the volume's trouble, and not the hub's
+                raise  # an error of the volume, not of the hub
             raise TransientError(f"{self.endpoint} does not answer as it should: {type(error).__name__}") from error
         except httpx.HTTPError as error:
             raise TransientError(f"{self.endpoint} does not answer: {type(error).__name__}") from error
 
-    def _answered(self, error: HfHubHTTPError, asked: str) -> PermanentError | TransientError:
+    def _status_error(self, error: HfHubHTTPError, hint: str) -> PermanentError | TransientError:
+        """Return the error of an error status."""
         status = error.response.status_code
         if status in {401, 403}:
-            return PermanentError(f"{self._named} is refused with {status}; it was asked for {asked}")
-        if status < 500 and status not in _PASSING:
-            return PermanentError(f"{self.endpoint} answers {status} to what is asked of {self._named}")
-        wait = error.response.headers.get("Retry-After", "")
+            return PermanentError(f"{self._label} is refused with {status}; it was asked for {hint}")
+        if status < 500 and status not in _RETRYABLE:
+            return PermanentError(f"{self.endpoint} answers {status} to what is asked of {self._label}")
+        retry_after = error.response.headers.get("Retry-After", "")
         return TransientError(
-            f"{self.endpoint} answers {status}", retry_after=float(wait) if wait.isascii() and wait.isdigit() else None
+            f"{self.endpoint} answers {status}",
+            retry_after=float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None,
         )

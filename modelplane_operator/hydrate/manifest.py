@@ -1,4 +1,4 @@
-"""Files on any web server, named by a manifest."""
+"""Fetch files from any web server, listed by a manifest."""
 
 from __future__ import annotations
 
@@ -19,45 +19,50 @@ _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest, and the files that it names: beside it, or where it says."""
+    """A manifest, and the files that it lists: next to it, or at their own URLs."""
 
     url: str
     web: Web
     sha256: str = ""
-    """What the manifest has to hash to, if anybody has said."""
+    """Expected SHA-256 of the manifest; empty if the spec has none."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
     headers: Mapping[str, str] | None = None
-    """For the server of the manifest, and no other."""
+    """Headers for the manifest's server only."""
 
     def listing(self) -> FileListing:
+        """Fetch the manifest, verify its hash, and list its files."""
         with self.web.get(self.url, self.headers) as response:
             content = self.web.read(response)
-        found = hashlib.sha256(content).hexdigest()
-        if self.sha256 and found != self.sha256:
-            raise PermanentError(f"{self.web.named} hashes to {found}, and not to what sha256 says")
-        files = selected(self._files(content), self.allow, self.ignore, self.web.named)
-        return FileListing(f"sha256:{found}", files)
+        digest = hashlib.sha256(content).hexdigest()
+        if self.sha256 and digest != self.sha256:
+            raise PermanentError(f"{self.web.named} hashes to {digest}, and not to what sha256 says")
+        files = selected(self._parse_files(content), self.allow, self.ignore, self.web.named)
+        return FileListing(f"sha256:{digest}", files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        """Fetch a file. The headers are only sent to the manifest's own server."""
         del listing
         try:
-            where = urljoin(self.url, file.key or quote(file.path))
+            url = urljoin(self.url, file.key or quote(file.path))
         except ValueError as error:
             raise PermanentError(f"{self.web.named} has an address that is none: {file.key[:100]!r}") from error
-        same = _origin(where) == _origin(self.url)
-        self.web.fetch(where, file, folder, self.headers if same else None)
+        is_same_origin = _origin(url) == _origin(self.url)
+        self.web.fetch(url, file, folder, self.headers if is_same_origin else None)
 
-    def _files(self, content: bytes) -> Iterator[File]:
+    def _parse_files(self, content: bytes) -> Iterator[File]:
+        """Yield the files of a manifest. Raise PermanentError if it is invalid."""
         try:
-            told: Any = json.loads(content)
-            entries = [(one["path"], one["size"], one["sha256"], one.get("url")) for one in told["files"]]
+            parsed: Any = json.loads(content)
+            entries = [(entry["path"], entry["size"], entry["sha256"], entry.get("url")) for entry in parsed["files"]]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PermanentError(f"{self.web.named} {_SHAPE}") from error
         for path, size, sha256, url in entries:
-            known = isinstance(path, str) and is_name(path) and type(size) is int and size >= 0
-            known = known and isinstance(sha256, str)
-            if not known or not re.fullmatch("[0-9a-fA-F]{64}", sha256) or not (url is None or isinstance(url, str)):
+            is_valid = isinstance(path, str) and is_name(path) and type(size) is int and size >= 0
+            is_valid = is_valid and isinstance(sha256, str)
+            if not is_valid or not re.fullmatch("[0-9a-fA-F]{64}", sha256) or not (url is None or isinstance(url, str)):
                 raise PermanentError(f"{self.web.named} {_SHAPE}")
             yield File(path, size, f"sha256:{sha256.lower()}", url or "")
 

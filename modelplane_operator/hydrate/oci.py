@@ -1,4 +1,4 @@
-"""An artifact in an OCI registry: a manifest whose layers are files. What carries their names is an annotation."""
+"""Fetch an artifact from an OCI registry: a manifest whose layers are files, with their names in annotations."""
 
 from __future__ import annotations
 
@@ -28,31 +28,32 @@ MANIFESTS: Final = ", ".join(
     ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json", INDEX)
 )
 TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
-UNPACK: Final = "io.deis.oras.content.unpack"  # ORAS's word for a folder that it has packed
+UNPACK: Final = "io.deis.oras.content.unpack"  # ORAS's annotation for an archived folder
 DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _REFERENCE: Final = re.compile(r"(?P<host>[^/]+)/(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?")
 _CHALLENGE: Final = re.compile(r'\b(\w{1,40})="([^"]*)"')
-_LONGEST_CHALLENGE: Final = 4096  # characters: what is in one is an address and a name
+_LONGEST_CHALLENGE: Final = 4096  # maximum characters; a challenge contains an address and a name
 
 
 @dataclass(slots=True)
 class Registry:
-    """A repository in a registry, and how one may ask it."""
+    """A repository in a registry, with its authorization."""
 
     web: Web
     base: str
-    """`https://HOST/v2/NAME`."""
+    """Base URL: `https://HOST/v2/NAME`."""
     basic: str = field(default="", repr=False)
-    """User and password, encoded."""
+    """Base64-encoded user and password."""
     _authorization: str = field(default="", init=False, repr=False)
+    """Value of the Authorization header; empty until one is needed."""
 
     def headers(self, accept: str = "*/*") -> Mapping[str, str]:
         return {"Accept": accept, **({"Authorization": self._authorization} if self._authorization else {})}
 
     def read(self, path: str, accept: str) -> bytes:
-        """A manifest; asks for a token first where the registry wants one."""
-        for again in (True, False):
-            with self.web.get(f"{self.base}/{path}", self.headers(accept), (401,) if again else ()) as response:
+        """Return a manifest. If the registry requires a token, request one first."""
+        for is_first in (True, False):
+            with self.web.get(f"{self.base}/{path}", self.headers(accept), (401,) if is_first else ()) as response:
                 if response.status_code != 401:
                     return self.web.read(response)
                 challenge = response.headers.get("WWW-Authenticate", "")
@@ -60,32 +61,33 @@ class Registry:
         raise AssertionError("a second 401 is an error")
 
     def _authorize(self, challenge: str) -> None:
-        scheme, _, rest = challenge.partition(" ")
+        """Get an authorization for a challenge. Raise PermanentError if it is not possible."""
+        scheme, _, parameters = challenge.partition(" ")
         basic = {"Authorization": f"Basic {self.basic}"} if self.basic else {}
         if scheme.lower() == "basic" and basic:
             self._authorization = basic["Authorization"]
             return
-        told = dict(_CHALLENGE.findall(rest[:_LONGEST_CHALLENGE]))
-        realm = told.pop("realm", "")
+        values = dict(_CHALLENGE.findall(parameters[:_LONGEST_CHALLENGE]))
+        realm = values.pop("realm", "")
         secure = self.base.startswith("https://")
         if scheme.lower() != "bearer" or not realm.startswith("https://" if secure else ("https://", "http://")):
             raise PermanentError(f"{self.web.named} is refused with 401; it was asked for {self.web.asked}")
-        asked = {name: value for name, value in told.items() if name in {"service", "scope"}}
+        query = {name: value for name, value in values.items() if name in {"service", "scope"}}
         try:
-            url = str(self.web.client.build_request("GET", realm, params=asked).url)
+            url = str(self.web.client.build_request("GET", realm, params=query).url)
         except (httpx.InvalidURL, ValueError) as error:
             raise PermanentError(f"{self.web.named}: its registry gives tokens at no address") from error
         with self.web.get(url, basic) as response:
             content = self.web.read(response)
         try:
-            found = json.loads(content)
-            token = found.get("token") or found["access_token"]
+            response_body = json.loads(content)
+            token = response_body.get("token") or response_body["access_token"]
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise TransientError(f"{self.web.named}: its registry gives no token") from error
         self._authorization = f"Bearer {token}"
 
     def renew(self, path: str) -> None:
-        """Have another token, for one that has ended meanwhile."""
+        """Request a new token if the registry rejects the current one."""
         with self.web.get(f"{self.base}/{path}", self.headers(), (401,)) as response:
             challenge = response.headers.get("WWW-Authenticate", "") if response.status_code == 401 else ""
         if challenge:
@@ -94,64 +96,71 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Oci:
-    """An artifact. A tag is looked up once: all files are of one manifest."""
+    """An artifact. Its tag is resolved once, so that all files are of one manifest."""
 
     registry: Registry
     wanted: str
     """Tag or digest."""
     allow: tuple[str, ...] = ()
+    """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
+    """Patterns of files to leave out."""
 
     def listing(self) -> FileListing:
-        manifest, digest = self._manifest(self.wanted)
+        """List the layers as files. An index is accepted if it contains a single artifact."""
+        manifest, digest = self._read_manifest(self.wanted)
         try:
             if manifest.get("mediaType") == INDEX or "manifests" in manifest:
                 children = manifest.get("manifests") or ()
                 if len(children) != 1:
                     count = len(children)
                     raise PermanentError(
-                        f"{self._named} is an index of {count} artifacts: name one of them by its digest"
+                        f"{self._label} is an index of {count} artifacts: name one of them by its digest"
                     )
-                manifest, digest = self._manifest(str(children[0]["digest"]))
-            files = selected(self._files(manifest), self.allow, self.ignore, self._named)
+                manifest, digest = self._read_manifest(str(children[0]["digest"]))
+            files = selected(self._list_files(manifest), self.allow, self.ignore, self._label)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise PermanentError(f"{self._named} is no manifest of an artifact") from error
+            raise PermanentError(f"{self._label} is no manifest of an artifact") from error
         return FileListing(digest, files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
+        """Fetch a layer. If the token has expired, renew it and try again."""
         del listing
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
         except AccessDeniedError:
-            self.registry.renew(f"blobs/{file.key}")  # a token lasts some minutes, and a large model longer
+            # A token lasts some minutes, and the transfer of a large model longer.
+            self.registry.renew(f"blobs/{file.key}")
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
 
     @property
-    def _named(self) -> str:
+    def _label(self) -> str:
         return self.registry.web.named
 
-    def _manifest(self, wanted: str) -> tuple[dict[str, Any], str]:
-        content = self.registry.read(f"manifests/{wanted}", MANIFESTS)
+    def _read_manifest(self, reference: str) -> tuple[dict[str, Any], str]:
+        """Return a manifest and its digest. Raise TransientError if the digest does not match."""
+        content = self.registry.read(f"manifests/{reference}", MANIFESTS)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        if wanted.startswith("sha256:") and wanted != digest:
-            raise TransientError(f"{self._named} has come with another content than its digest")
+        if reference.startswith("sha256:") and reference != digest:
+            raise TransientError(f"{self._label} has come with another content than its digest")
         try:
-            found = json.loads(content)
+            parsed = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise PermanentError(f"{self._named} is no manifest of an artifact") from error
-        if not isinstance(found, dict):
-            raise PermanentError(f"{self._named} is no manifest of an artifact")
-        return cast(dict[str, Any], found), digest
+            raise PermanentError(f"{self._label} is no manifest of an artifact") from error
+        if not isinstance(parsed, dict):
+            raise PermanentError(f"{self._label} is no manifest of an artifact")
+        return cast(dict[str, Any], parsed), digest
 
-    def _files(self, manifest: Mapping[str, Any]) -> Iterator[File]:
+    def _list_files(self, manifest: Mapping[str, Any]) -> Iterator[File]:
+        """Yield the layers as files. Raise PermanentError for a layer without a name, or an archive."""
         for layer in manifest["layers"]:
-            known = cast(dict[str, Any], layer.get("annotations") or {})
-            title = next((known[name] for name in TITLES if known.get(name)), "")
-            packed = known.get(UNPACK) == "true" or _is_archive(layer.get("mediaType"))
+            layer_annotations = cast(dict[str, Any], layer.get("annotations") or {})
+            title = next((layer_annotations[name] for name in TITLES if layer_annotations.get(name)), "")
+            is_packed = layer_annotations.get(UNPACK) == "true" or _is_archive(layer.get("mediaType"))
             digest = str(layer["digest"])
-            if not title or packed or not digest.startswith("sha256:"):
+            if not title or is_packed or not digest.startswith("sha256:"):
                 raise PermanentError(
-                    f"{self._named} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
+                    f"{self._label} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
                 )
             yield File(str(title), int(layer["size"]), digest, digest)
 
@@ -162,28 +171,28 @@ def _is_archive(media_type: object) -> bool:
 
 
 def oci(reference: str, web: Web, *, insecure: bool, credentials: str, **patterns: Any) -> Oci:
-    """`credentials`: a file of Docker's, as a Secret has it."""
+    """Return the source of a reference. `credentials` is a Docker config file, as in a Secret."""
     parts = _REFERENCE.fullmatch(reference)
     if parts is None:
         raise PermanentError(f"{reference[:100]!r} is no reference of an artifact")
     host, name = parts["host"], parts["name"]
-    basic = _basic(host, credentials) if credentials else ""
+    basic = _basic_credentials(host, credentials) if credentials else ""
     if host == DOCKER_HUB[0]:
         host = DOCKER_HUB[1]
     base = f"{'http' if insecure else 'https'}://{host}/v2/{name}"
     return Oci(Registry(web, base, basic), parts["digest"] or parts["tag"] or "latest", **patterns)
 
 
-def _basic(host: str, credentials: str) -> str:
-    """User and password for a registry; raises PermanentError, without what it says."""
+def _basic_credentials(host: str, credentials: str) -> str:
+    """Return the encoded user and password for a registry. Raise PermanentError, with a message that quotes nothing."""
     hosts = DOCKER_HUB if host == DOCKER_HUB[0] else (host, f"https://{host}", f"https://{host}/v2/")
     try:
         auths = json.loads(credentials)["auths"]
-        found = next((auths[one] for one in hosts if one in auths), None)
-        if found is None:
+        entry = next((auths[candidate] for candidate in hosts if candidate in auths), None)
+        if entry is None:
             raise PermanentError(f"the Secret of authSecret has nothing for registry {host}")
-        if found.get("auth"):
-            return str(found["auth"])
-        return base64.b64encode(f"{found['username']}:{found['password']}".encode()).decode()
+        if entry.get("auth"):
+            return str(entry["auth"])
+        return base64.b64encode(f"{entry['username']}:{entry['password']}".encode()).decode()
     except (ValueError, KeyError, TypeError, AttributeError):
         raise PermanentError("the Secret of authSecret is no kubernetes.io/dockerconfigjson") from None

@@ -1,7 +1,7 @@
-"""How far it is, for the operator: an annotation of the Job, and the last word in the container's termination message.
+"""Report the progress to the operator: an annotation of the Job, and the container's termination message.
 
-The pod's account may change that one Job, and nothing else. Where the API server is not reached, it hydrates all the
-same: the last word takes another way.
+The pod's service account may only change that Job. If the API server cannot be reached, hydration continues, and the
+termination message reports the result.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from typing import Any, Final
 from modelplane_operator.hydrate.staging import Staging
 
 ANNOTATION: Final = "modelplane.ai/progress"
-EVERY: Final = 15.0  # seconds: each is a write on the cluster, and may be one on the hub
+EVERY: Final = 15.0  # seconds; each report is a write on the cluster, and may cause one on the hub
 TIMEOUT: Final = 5.0
-LONGEST: Final = 1000  # characters of a termination message: Kubernetes keeps 4096 of all containers
+LONGEST: Final = 1000  # maximum characters of a termination message; Kubernetes keeps 4096 of all containers
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The way to the Job, as a pod finds it."""
+    """The API server and the Job, as seen from the pod."""
 
     server: str
     account: Path
-    """The folder with the account's token and the server's authority."""
+    """Folder with the service account's token and the CA certificate."""
     namespace: str
     job: str
 
     def annotate(self, text: str) -> None:
-        """Raises OSError."""
+        """Set the progress annotation of the Job. Raise OSError."""
         body = json.dumps({"metadata": {"annotations": {ANNOTATION: text}}}).encode()
         request = urllib.request.Request(  # noqa: S310 - the server is not a user's to choose
             f"{self.server}/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.job}/status",
@@ -49,7 +49,7 @@ class Api:
             },
         )
         trust = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
-        # No proxy of the environment's: that is the way to weights.
+        # The proxy of the environment is only for weights.
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
         )
@@ -59,13 +59,16 @@ class Api:
 
 @dataclass(slots=True)
 class Reporter:
-    """Tells of a staging, in a thread of its own."""
+    """A thread that reports the progress of a staging."""
 
     staging: Staging
     api: Api | None
+    """API server and Job; None if the progress is only printed."""
     every: float = EVERY
+    """Seconds between two reports."""
     _over: threading.Event = field(default_factory=threading.Event, init=False)
     _last: tuple[float, int] | None = field(default=None, init=False)
+    """Time and bytes of the last report, for the rate."""
 
     def __enter__(self) -> Reporter:
         threading.Thread(target=self._run, daemon=True).start()
@@ -79,26 +82,27 @@ class Reporter:
             self.tell(self.facts())
 
     def facts(self) -> Mapping[str, Any]:
-        """What there is to tell now."""
+        """Return the current progress; empty before the listing is known."""
         done, now = self.staging.done, time.monotonic()
         listing = done.listing
         if listing is None:
             return {}
-        there = min(self.staging.staged(), listing.size)
-        (before, was), self._last = self._last or (now, there), (now, there)
-        rate = int((there - was) / (now - before)) if now > before else 0
+        staged = min(self.staging.staged(), listing.size)
+        (time_before, staged_before), self._last = self._last or (now, staged), (now, staged)
+        rate = int((staged - staged_before) / (now - time_before)) if now > time_before else 0
         return {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "revision": listing.revision,
             "files": done.files,
             "totalFiles": len(listing.files),
-            "bytes": there,
+            "bytes": staged,
             "totalBytes": listing.size,
             "bytesPerSecond": max(rate, 0),
             **({"digest": done.digest, "changed": done.changed, "unlisted": done.unlisted} if done.digest else {}),
         }
 
     def tell(self, facts: Mapping[str, Any]) -> None:
+        """Print the progress, and write it to the Job."""
         if not facts:
             return
         text = json.dumps(facts)
@@ -108,12 +112,12 @@ class Reporter:
             return
         try:
             self.api.annotate(text)
-        except OSError as error:  # urllib's errors are
+        except OSError as error:  # urllib's errors are OSErrors
             sys.stdout.write(f"progress not told: {type(error).__name__}\n")
 
 
 def last_word(path: Path, text: str) -> None:
-    """What Kubernetes shows of a container that has ended."""
+    """Write the termination message of the container."""
     try:
         path.write_text(text[:LONGEST])
     except OSError:

@@ -1,4 +1,4 @@
-"""Where weights come from, as the hydrator sees it."""
+"""The interface of the sources of weights."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from modelplane_operator.hydrate.folder import Folder
 
-MOST: Final = 20_000  # files of a model
-LONGEST: Final = 255  # bytes of a file's name
-LONGEST_PATH: Final = 1024  # bytes of its path
-DEEPEST: Final = 16  # folders, and the file
-PAGES: Final = 200  # of a list: a bucket has a thousand names on each, and folders among them
+MOST: Final = 20_000  # maximum files of a model
+LONGEST: Final = 255  # maximum bytes of a file's name
+LONGEST_PATH: Final = 1024  # maximum bytes of its path
+DEEPEST: Final = 16  # maximum depth of folders, including the file
+PAGES: Final = 200  # maximum pages of a list: a bucket has a thousand names per page, folders included
 
 
 class HydrationError(Exception):
-    """Why a volume was not filled. The message is for people, and holds no token."""
+    """The reason why a volume was not filled. The message is for people, and contains no token."""
 
 
 class PermanentError(HydrationError):
-    """What trying again does not mend: somebody has to do something. The message says what."""
+    """An error that a retry cannot resolve. The message says what to do."""
 
 
 class AccessDeniedError(PermanentError):
-    """What the source gives to somebody else, or with another token."""
+    """The source denies access with these credentials."""
 
 
 class TransientError(HydrationError):
-    """What may go better another time."""
+    """An error that a retry may resolve."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -45,14 +45,14 @@ class File:
     """A file of a model."""
 
     path: str
-    """Below the volume's root, with `/`."""
+    """Path below the volume's root, with `/`."""
     size: int
     checksum: str = ""
-    """What its content must come to, as `checksums` reads it; empty when the source names nothing."""
+    """Checksum of the content in the notation of `checksums`; empty if the source has none."""
     key: str = ""
-    """What the source calls it."""
+    """Name of the file at the source."""
     version: str = ""
-    """Which content of that name it is, to the source."""
+    """Version of the content at the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class FileListing:
     """All files of one revision."""
 
     revision: str
-    """That very content: what was asked for may be a branch."""
+    """Immutable id of the content, even if a branch was requested."""
     files: tuple[File, ...]
 
     @property
@@ -69,55 +69,61 @@ class FileListing:
 
 
 def below(prefix: str) -> str:
-    """What the names of objects below a prefix begin with."""
+    """Return the common prefix of the names of objects in a folder."""
     return f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
 
 def is_name(path: str) -> bool:
-    """Whether a file can have that path. What is longer costs as much as it is long, and more."""
+    """True if a file can have that path. The length is checked first, since later checks take time in proportion."""
     if len(path) > LONGEST_PATH or not path.isprintable():
         return False
-    parts = path.encode(errors="replace").split(b"/")
-    return sum(map(len, parts)) < LONGEST_PATH and max(map(len, parts)) <= LONGEST
+    names = path.encode(errors="replace").split(b"/")
+    return sum(map(len, names)) < LONGEST_PATH and max(map(len, names)) <= LONGEST
 
 
 def path_of(key: str, prefix: str) -> str:
-    """The path of an object below a prefix; empty for what is no file."""
+    """Return the path of an object below a prefix; empty if it is no file."""
     above = below(prefix)
     return "" if key.endswith("/") or not key.startswith(above) else key.removeprefix(above)
 
 
 def selected(files: Iterable[File], allow: Sequence[str], ignore: Sequence[str], named: str) -> tuple[File, ...]:
-    """Those that are asked for; raises PermanentError when there are none, or too many."""
-    every = tuple(islice(files, MOST + 1))
-    if len(every) > MOST:
+    """Return the files that match the patterns. Raise PermanentError if there are none, or too many."""
+    all_files = tuple(islice(files, MOST + 1))
+    if len(all_files) > MOST:
         raise PermanentError(f"{named} has more than {MOST} files")
-    found = tuple(one for one in every if (not allow or _any(allow, one.path)) and not _any(ignore, one.path))
-    if not found:
-        left = ": no file matches allowPatterns and ignorePatterns" if every else ""
-        raise PermanentError(f"{named} has no files{left}")
-    return found
+    matching = tuple(
+        file
+        for file in all_files
+        if (not allow or _matches_any(allow, file.path)) and not _matches_any(ignore, file.path)
+    )
+    if not matching:
+        hint = ": no file matches allowPatterns and ignorePatterns" if all_files else ""
+        raise PermanentError(f"{named} has no files{hint}")
+    return matching
 
 
-def _any(patterns: Sequence[str], path: str) -> bool:
-    """As Hugging Face's own tools have it: `*` is `/` too, and a folder is all that is in it."""
-    return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
+def _matches_any(patterns: Sequence[str], path: str) -> bool:
+    """True if a pattern matches, with the rules of Hugging Face's tools: `*` also matches `/`, and a folder its
+    content.
+    """
+    return any(fnmatchcase(path, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)
 
 
 def pinned(files: Sequence[File]) -> FileListing:
-    """The listing of a source that has no revisions of its own: they are made of names, sizes and versions."""
-    told = sorted((one.path, one.size, one.version or one.checksum) for one in files)
-    found = f"sha256:{hashlib.sha256(json.dumps(told).encode()).hexdigest()}"
-    return FileListing(found, tuple(files))
+    """Return the listing of a source without revisions. The revision is a hash of names, sizes and versions."""
+    content = sorted((file.path, file.size, file.version or file.checksum) for file in files)
+    revision = f"sha256:{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
+    return FileListing(revision, tuple(files))
 
 
 class Source(Protocol):
-    """One place that weights come from. Both raise PermanentError and TransientError, and nothing else on purpose."""
+    """A source of weights. Both methods raise PermanentError or TransientError for expected errors."""
 
     def listing(self) -> FileListing:
-        """What there is, and is asked for."""
+        """Return the requested files."""
         ...
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
-        """Have the file in the folder, under its path; goes on where it broke off the last time."""
+        """Fetch a file into the folder, under its path. Continue an interrupted transfer."""
         ...

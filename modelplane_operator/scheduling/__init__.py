@@ -1,1 +1,1 @@
-"""Values in, placements and reasons out: nothing here touches the world."""
+"""Decide where replicas run. All functions are pure: values in, placements and reasons out."""

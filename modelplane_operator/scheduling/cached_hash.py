@@ -1,13 +1,17 @@
-"""Values that are looked up often: two with the same content are the same, and the hash is worked out once."""
+"""A base class for values that are often used as keys: the hash of the content is computed once."""
 
 from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)
 class CachedHash:
-    """Give a subclass `__hash__ = CachedHash.__hash__`: a dataclass makes itself a slow one otherwise."""
+    """A value with a cached hash.
+
+    Subclasses need `__hash__ = CachedHash.__hash__`, or the dataclass generates a slow one.
+    """
 
     digest: int = field(init=False, compare=False, repr=False)
+    """Hash of all fields that are compared."""
 
     def __post_init__(self) -> None:
         values = tuple(getattr(self, part.name) for part in fields(self) if part.compare)

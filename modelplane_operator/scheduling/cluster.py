@@ -1,4 +1,4 @@
-"""A cluster as the scheduler sees it: what its nodes have, whom it keeps off, and whether it can be used now."""
+"""A cluster from the scheduler's point of view: its hardware, its taints, and whether it is usable now."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,34 +18,39 @@ from modelplane_operator.selectors.cel import Device, Version
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """One kind of device on every node of a pool."""
+    """A type of device on every node of a pool."""
 
     name: str
     count: int
+    """Number of such devices on each node."""
     claimable: bool
-    """Pods claim it; a device that is not claimable only guides placement."""
+    """True if pods claim the device; otherwise it only guides placement."""
     device_class: str
+    """DeviceClass that claims refer to; empty if there is none."""
     device: Device
+    """Attributes and capacity for selectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShape(CachedHash):
-    """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
+    """The devices of every node of a pool. Pools with equal devices share all computed results."""
 
     devices: tuple[NodeDevice, ...]
+    """Devices, in published order."""
     __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
 class Profile(CachedHash):
-    """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
+    """The node shapes of a cluster's pools in published order, which determine the hardware that fits."""
 
     offers: tuple[NodeShape, ...]
+    """Node shapes of the pools, in published order."""
     __hash__ = CachedHash.__hash__
 
 
 class ClusterPhase(Enum):
-    """Whether a cluster can be used now."""
+    """State of a cluster, and whether it can be used."""
 
     READY = "Ready"
     NOT_READY = "not Ready"
@@ -55,46 +60,51 @@ class ClusterPhase(Enum):
 
 
 class Largest(NamedTuple):
-    """The fabric of a pool that has most nodes."""
+    """The fabric with the most nodes of a pool."""
 
     value: str
+    """Value of the fabric's label."""
     nodes: int
+    """Number of usable nodes on the fabric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The pools of a cluster in their published order."""
+    """The pools of a cluster in published order."""
 
     names: tuple[str, ...]
     nodes: tuple[int, ...]
+    """Number of nodes of each pool."""
     profile: Profile
     fabrics: tuple[Largest | None, ...] = ()
-    """The largest fabric of each, where a gang may need no more nodes; empty when no pool says."""
+    """Largest fabric of each pool, which limits the size of a gang; empty when no pool publishes any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """An InferenceCluster as the scheduler sees it."""
+    """An InferenceCluster from the scheduler's point of view."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     pools: Pools
     gateway: str
+    """Address of the gateway; empty if it has none."""
     phase: ClusterPhase
     server_name: str = ""
-    """What its gateway proves to be, by https; without it, it is reached by http."""
+    """Name that the gateway's certificate proves, for https; empty for http."""
     gateway_port: int | None = None
-    """By which it is reached by http, where that is not 80."""
+    """Port of the gateway for http, if it is not 80."""
     why: str = ""
-    """What its Ready condition says, when that is not True."""
+    """Reason of the Ready condition when it is not True."""
     unknown: tuple[tuple[str, str], ...] = ()
-    """Pools of which nothing is published, and their classes."""
+    """Pools without published hardware, each with its class."""
     unhealthy_since: datetime | None = None
+    """Time since when the cluster has been unreachable or not Ready; None if it is healthy."""
     gangs: bool = True
-    """Whether it serves what starts pods together that belong together."""
+    """True if the cluster supports gangs: pods that start together (LeaderWorkerSet)."""
     drained_by_force: bool = False
-    """Whether replicas that are to leave it go even though no other cluster has a place for them."""
+    """True if a drain deletes replicas even if there is no other place for them."""
 
     @property
     def unreachable_since(self) -> datetime | None:
@@ -104,7 +114,7 @@ class ClusterView:
 def read(
     cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None
 ) -> ClusterView:
-    """The cluster as the scheduler sees it; never raises. `pools`, when given, are its pools as read before."""
+    """Return the view of a cluster; never raise. `pools` are its pools if they were parsed before."""
     status = cluster.status
     gateway = (status.gateway.address or "") if status and status.gateway else ""
     ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
@@ -119,9 +129,9 @@ def read(
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         gateway_port=status.gateway.port if status and status.gateway else None,
         why=ready.reason if ready and ready.status != "True" else "",
-        unknown=_unknown(cluster),
+        unknown=_unknown_pools(cluster),
         unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
-        gangs=_gangs(cluster),
+        gangs=_supports_gangs(cluster),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
 
@@ -129,6 +139,7 @@ def read(
 def _phase(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
 ) -> ClusterPhase:
+    """Return the phase of a cluster. Deletion counts first, then reachability, then readiness."""
     if cluster.metadata.deletion_timestamp is not None:
         return ClusterPhase.TERMINATING
     if unreachable_since is not None:
@@ -138,20 +149,25 @@ def _phase(
     return ClusterPhase.READY if gateway else ClusterPhase.NO_GATEWAY
 
 
-def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
+def _unknown_pools(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
+    """Return the pools without published hardware, each with its class."""
     published = {pool.name for pool in cluster.status.gpu_pools} if cluster.status else set[str]()
     return tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published)
 
 
-def _gangs(cluster: InferenceCluster) -> bool:
-    """Of a cluster that has not told what it serves, the replica will say."""
-    told = cluster.status.observed.apis if cluster.status and cluster.status.observed else ()
-    return not told or "LeaderWorkerSet" in told
+def _supports_gangs(cluster: InferenceCluster) -> bool:
+    """True if the cluster serves LeaderWorkerSet, or has not reported its APIs yet.
+
+    In that case the replica will show it.
+    """
+    apis = cluster.status.observed.apis if cluster.status and cluster.status.observed else ()
+    return not apis or "LeaderWorkerSet" in apis
 
 
 def _unhealthy_since(
     phase: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
 ) -> datetime | None:
+    """Return since when the cluster has been unreachable or not Ready; None while it is neither."""
     match phase:
         case ClusterPhase.UNREACHABLE:
             return unreachable_since
@@ -162,42 +178,42 @@ def _unhealthy_since(
 
 
 def read_pools(pools: Iterable[GpuPool]) -> Pools:
-    """The pools as published; of two with one name the first counts, and a missing or negative number is none."""
+    """Parse the published pools. The first of two pools with one name counts; missing or negative numbers become 0."""
     distinct = {pool.name: pool for pool in reversed(tuple(pools))}
     published = tuple(reversed(distinct.values()))
     return Pools(
         names=tuple(pool.name for pool in published),
-        nodes=tuple(_count(pool.nodes) for pool in published),
+        nodes=tuple(_to_count(pool.nodes) for pool in published),
         profile=Profile(tuple(NodeShape(tuple(map(read_device, pool.devices))) for pool in published)),
         fabrics=tuple(map(_largest, published)) if any(pool.largest_fabric for pool in published) else (),
     )
 
 
 def _largest(pool: GpuPool) -> Largest | None:
-    found = pool.largest_fabric
-    return Largest(found.value, _count(found.nodes)) if found else None
+    fabric = pool.largest_fabric
+    return Largest(fabric.value, _to_count(fabric.nodes)) if fabric else None
 
 
-def _count(number: int | None) -> int:
+def _to_count(number: int | None) -> int:
     return max(number or 0, 0)
 
 
 def read_device(device: PublishedDevice) -> NodeDevice:
-    """One published device; never raises: a value that cannot be read is an error for selectors that read it."""
+    """Parse a published device; never raise. An invalid value becomes an error of the selectors that read it."""
     return NodeDevice(
         name=device.name,
-        count=_count(device.count),
+        count=_to_count(device.count),
         claimable=device.claim != "Synthetic",
         device_class=device.device_class_name or "",
         device=Device.of(
             device.driver,
-            attributes={name: _value(attribute) for name, attribute in device.attributes.items()},
+            attributes={name: _to_value(attribute) for name, attribute in device.attributes.items()},
             capacity={name: capacity.value for name, capacity in device.capacity.items()},
         ),
     )
 
 
-def _value(attribute: Attribute) -> Value:
+def _to_value(attribute: Attribute) -> Value:
     if attribute.version is not None:
         return Version(attribute.version)
     if attribute.string is not None:

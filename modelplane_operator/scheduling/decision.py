@@ -1,4 +1,4 @@
-"""What the scheduler decides for one deployment, with all its reasons."""
+"""The scheduler's decision about a deployment, with all reasons."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -12,25 +12,28 @@ from modelplane_operator.scheduling.reasons import Leaving, Moving, Outdated, Re
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """So many clusters take no replica for the same kind of reason; one of them, and the reason in its case."""
+    """A number of clusters that take no replica for the same kind of reason, with one example."""
 
     clusters: int
+    """Number of clusters."""
     nearest: str
+    """Name of the cluster that is nearest to taking a replica."""
     reason: Reason
+    """Reason of that cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A replica that stays exactly as it is, because what the deployment asks for now cannot be had anywhere."""
+    """A replica that stays unchanged, because the deployment's new shape fits nowhere."""
 
     replica: Replica
     why: Outdated | None
-    """None while it is not known what the deployment asks for: the decision's problems say why."""
+    """Reason; None while the deployment's requirements are unknown, as the decision's problems explain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A replica that is not to stay where it is. Its nodes stay taken until it is gone."""
+    """A replica that is to be deleted. Its nodes stay charged until it is gone."""
 
     replica: Replica
     why: Leaving | Moving
@@ -38,7 +41,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A replica that is to leave its cluster, and stays for want of another place."""
+    """A replica that is to leave its cluster but stays, because there is no other place for it."""
 
     replica: Replica
     why: Moving
@@ -46,49 +49,57 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where a deployment's replicas shall be. Every replica observed is in exactly one of `placements`, `held` and
-    `removed`, unless it is being deleted already."""
+    """The placement of a deployment's replicas.
+
+    Every observed replica is in exactly one of `placements`, `held` and `removed`, unless it is already being deleted.
+    """
 
     desired: int
+    """Number of desired replicas."""
     placements: tuple[Placement, ...]
-    """The replicas in their present shape, kept and new, by cluster and index."""
+    """Replicas in the current shape, existing and new, by cluster and index."""
     new: tuple[Placement, ...]
-    """Those of the placements that did not exist before."""
+    """Placements of replicas that do not exist yet."""
     held: tuple[Held, ...]
+    """Replicas that stay unchanged in an outdated shape."""
     removed: tuple[Removal, ...]
-    """Replicas that are to be deleted."""
+    """Replicas to delete."""
     stuck: tuple[Stuck, ...]
-    """Those of the replicas that stay which are to leave their clusters."""
+    """Replicas among the staying ones that are to leave their clusters."""
     checked: int
-    """Clusters that were asked for room."""
+    """Number of clusters that were considered."""
     refusals: tuple[Refusal, ...]
-    """Why no more replicas were placed: nearest misses first. While replicas are missing these cover all clusters that
-    were checked, otherwise those that got no new replica. Empty when no place was looked for."""
+    """Reasons why no more replicas were placed, nearest misses first.
+
+    While replicas are missing, they cover all clusters that were checked, otherwise the ones without a new replica.
+    Empty when no place was needed.
+    """
     problems: tuple[Problem, ...]
+    """Problems that prevent the placement of new replicas."""
     requeue_at: datetime | None = None
-    """When to decide again even if nothing happens."""
+    """Time of the next decision if nothing happens before."""
 
     @property
     def missing(self) -> int:
-        """Replicas that are asked for and neither placed nor held."""
+        """Return the number of desired replicas that are neither placed nor held."""
         return max(self.desired - len(self.placements) - len(self.held), 0)
 
     @property
     def settled(self) -> bool:
-        """Whether every replica that is asked for has a place, and may stay there."""
-        return not (self.missing or self.problems or self.stuck or any(held.why for held in self.held))
+        """True if every desired replica has a place and may stay there."""
+        return not (self.missing or self.problems or self.stuck or any(entry.why for entry in self.held))
 
 
 def tally(counted: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> tuple[Refusal, ...]:
-    """The refusals with further (cluster, reason) counted in, nearest misses first."""
+    """Add further (cluster, reason) pairs to the refusals. Return them with the nearest misses first."""
     groups = {refusal.reason.group: refusal for refusal in counted}
     for cluster, reason in others:
-        known = groups.get(reason.group)
-        mine = Refusal(1, cluster, reason)
-        groups[reason.group] = mine if known is None else _together(known, mine)
+        existing = groups.get(reason.group)
+        entry = Refusal(1, cluster, reason)
+        groups[reason.group] = entry if existing is None else _merge(existing, entry)
     return tuple(groups[group] for group in sorted(groups))
 
 
-def _together(one: Refusal, other: Refusal) -> Refusal:
-    nearest = min(one, other, key=lambda refusal: (refusal.reason.nearness, refusal.nearest))
-    return replace(nearest, clusters=one.clusters + other.clusters)
+def _merge(first: Refusal, other: Refusal) -> Refusal:
+    nearest = min(first, other, key=lambda refusal: (refusal.reason.nearness, refusal.nearest))
+    return replace(nearest, clusters=first.clusters + other.clusters)

@@ -1,7 +1,8 @@
-"""When a deployment gives up on a cluster that is lost, and on how many replicas at a time; and on nodes that are.
+"""Decide when a deployment gives up replicas on lost clusters or missing nodes, and how many at a time.
 
-Giving a replica up means to place another elsewhere and delete it. Its cluster cannot hear that yet, so it stays,
-being deleted, until the cluster is back, and its nodes stay charged. Nothing needs to be remembered between decisions.
+To give up a replica, another is placed elsewhere and the old one is deleted. An unreachable cluster cannot delete it
+yet, so the replica stays terminating, and its nodes stay charged, until the cluster is back. No state is kept between
+decisions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,19 +22,19 @@ def lost(
     infos: Mapping[str, ClusterInfo],
     now: datetime,
 ) -> tuple[tuple[Replica, Lost], ...]:
-    """The replicas to give up, each as soon as there is a place for another."""
+    """Return the replicas to give up, each as soon as there is another place for it."""
     if request.failover is None:
         return ()
     given_up = sum(
-        replica.owner == request.owner and replica.terminating and _is_unwell(infos.get(replica.cluster))
+        replica.owner == request.owner and replica.terminating and _is_unhealthy(infos.get(replica.cluster))
         for replica in namesakes
     )
     overdue = [
         (replica, Lost(cluster.unhealthy_since))
         for replica in staying
         if (cluster := infos[replica.cluster].cluster).unhealthy_since is not None
-        and (due := _due(replica, cluster, request.failover.after)) is not None
-        and due <= now
+        and (loss_time := _loss_time(replica, cluster, request.failover.after)) is not None
+        and loss_time <= now
     ]
     return tuple(overdue[: max(request.failover.most - given_up, 0)])
 
@@ -41,47 +42,47 @@ def lost(
 def next_loss(
     request: PlacementRequest, staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
 ) -> datetime | None:
-    """When the next replica will be overdue, if nothing changes until then."""
+    """Return the time when the next replica will be given up if nothing changes; None if there is none."""
     if request.failover is None:
         return None
-    dues = (_due(replica, infos[replica.cluster].cluster, request.failover.after) for replica in staying)
-    return min((due for due in dues if due is not None and due > now), default=None)
+    times = (_loss_time(replica, infos[replica.cluster].cluster, request.failover.after) for replica in staying)
+    return min((time for time in times if time is not None and time > now), default=None)
 
 
-PATIENCE = timedelta(minutes=5)  # a node that restarts is back by then
+PATIENCE = timedelta(minutes=5)  # a node that restarts is back within this time
 
 
 def displaced(
     staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Displaced], ...]:
-    """The replicas that wait for nodes which their pools do not have any more."""
+    """Return the replicas that wait for nodes that their pools no longer have."""
     return tuple(
-        (replica, why)
+        (replica, shortage)
         for replica in staying
         if replica.unschedulable_since is not None
         and replica.unschedulable_since + PATIENCE <= now
-        and (why := _short(replica, infos[replica.cluster])) is not None
+        and (shortage := _find_shortage(replica, infos[replica.cluster])) is not None
     )
 
 
 def next_displaced(staying: Iterable[Replica], now: datetime) -> datetime | None:
-    """When the next replica will have waited for nodes for long enough."""
-    dues = (one.unschedulable_since + PATIENCE for one in staying if one.unschedulable_since is not None)
-    return min((due for due in dues if due > now), default=None)
+    """Return the time when the next replica will have waited for nodes for long enough."""
+    times = (replica.unschedulable_since + PATIENCE for replica in staying if replica.unschedulable_since is not None)
+    return min((time for time in times if time > now), default=None)
 
 
-def _short(replica: Replica, info: ClusterInfo) -> Displaced | None:
-    """The first of its pools that is known to have fewer nodes than its replicas take."""
+def _find_shortage(replica: Replica, info: ClusterInfo) -> Displaced | None:
+    """Return the first of the replica's pools that has fewer nodes than its replicas need; None if all have enough."""
     if info.cluster.phase is not ClusterPhase.READY:
         return None
     free = dict(zip(info.cluster.pools.names, info.free, strict=True))
     return next((Displaced(pool, -free[pool]) for pool in sorted(replica.charges) if free.get(pool, 0) < 0), None)
 
 
-def _due(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime | None:
-    """From when on the replica is to be given up; None when there is no cause.
+def _loss_time(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime | None:
+    """Return the time from which the replica is to be given up; None if there is no reason to.
 
-    A cluster that answers says which replicas work: these stay, whatever else is wrong with it.
+    A reachable cluster reports which replicas work. Working ones stay, whatever else is wrong with the cluster.
     """
     if cluster.unhealthy_since is None:
         return None
@@ -90,5 +91,6 @@ def _due(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime |
     return cluster.unhealthy_since + after
 
 
-def _is_unwell(info: ClusterInfo | None) -> bool:
+def _is_unhealthy(info: ClusterInfo | None) -> bool:
+    """True if the cluster is unreachable or not Ready."""
     return info is not None and info.cluster.unhealthy_since is not None

@@ -1,4 +1,4 @@
-"""Places for the replicas that are missing, one after the other, and why there are no more."""
+"""Find places for missing replicas, one by one, and the reasons why there are no more."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from modelplane_operator.scheduling.settling import Settled
 from modelplane_operator.scheduling.survey import Answer, Fit, FleetSnapshot, answer, placed
 
 STAGED, COMING, NEVER = range(3)
-"""How far the weights are from a cluster."""
+"""Distances of a cluster from the weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """New placements in the order in which they were found, and why there are no more."""
+    """New placements in the order in which they were found, and the reasons why there are no more."""
 
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -36,62 +36,64 @@ def fill(
     staged: frozenset[str] = frozenset(),
     coming: frozenset[str] = frozenset(),
 ) -> Filled:
-    """Find places for so many replicas, as far as there are any.
+    """Find places for up to `wanted` replicas.
 
-    Clusters on which the weights are staged come before those to which they are to come, and these before all others;
-    of each the ones that have none of ours before the ones that have. What has nothing of it the survey names, in
-    order; the others are kept apart from it, and asked again after each step.
+    Clusters with the weights come first, then clusters that will get them, then all others; within each, clusters with
+    fewer of the deployment's replicas. The survey lists, in order, the clusters with neither weights nor replicas.
+    The others are evaluated separately, again after each placement.
     """
-    far = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)
+    distances = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)
     infos = dict(settled.infos)
-    infos |= {name: info for name in far.keys() - infos.keys() if (info := fleet.info(name)) is not None}
+    infos |= {name: info for name in distances.keys() - infos.keys() if (info := fleet.info(name)) is not None}
     loads = Counter(replica.cluster for replica in settled.staying)
-    taken = _taken(namesakes)
-    apart = frozenset(loads) | (far.keys() & infos.keys())
+    used_indices = _used_indices(namesakes)
+    apart = frozenset(loads) | (distances.keys() & infos.keys())
     answers = {name: answer(requirement, infos[name]) for name in apart}
     queue = [
-        (far.get(name, NEVER), loads[name], found.usage, name)
-        for name, found in answers.items()
-        if isinstance(found, Fit)
+        (distances.get(name, NEVER), loads[name], result.usage, name)
+        for name, result in answers.items()
+        if isinstance(result, Fit)
     ]
     heapify(queue)
     survey = fleet.survey(requirement, limit=wanted + 1, apart=apart)
-    fresh = deque(survey.candidates)
+    candidates = deque(survey.candidates)
     placements: list[Placement] = []
-    while len(placements) < wanted and (fresh or queue):
-        info = fresh.popleft() if fresh and not (queue and _is_first(queue[0])) else infos[heappop(queue)[-1]]
+    while len(placements) < wanted and (candidates or queue):
+        info = (
+            candidates.popleft() if candidates and not (queue and _has_weights(queue[0])) else infos[heappop(queue)[-1]]
+        )
         name = info.cluster.name
-        answers[name] = found = answer(requirement, info)
-        if not isinstance(found, Fit):
+        answers[name] = result = answer(requirement, info)
+        if not isinstance(result, Fit):
             continue
-        index = next(number for number in count() if number not in taken[name])
-        placement = Placement(name, index, placed(requirement.engines, found.chosen, info))
+        index = next(number for number in count() if number not in used_indices[name])
+        placement = Placement(name, index, placed(requirement.engines, result.chosen, info))
         placements.append(placement)
-        taken[name].add(index)
+        used_indices[name].add(index)
         loads[name] += 1
         infos[name] = info.charged(charges(placement.engines))
-        answers[name] = found = answer(requirement, infos[name])
-        if isinstance(found, Fit):
-            heappush(queue, (far.get(name, NEVER), loads[name], found.usage, name))
-    unused = survey.fitting - (len(survey.candidates) - len(fresh))
-    spare = [Refusal(unused, fresh[0].cluster.name, Spare())] if fresh else []
+        answers[name] = result = answer(requirement, infos[name])
+        if isinstance(result, Fit):
+            heappush(queue, (distances.get(name, NEVER), loads[name], result.usage, name))
+    unused = survey.fitting - (len(survey.candidates) - len(candidates))
+    spare = [Refusal(unused, candidates[0].cluster.name, Spare())] if candidates else []
     chosen = {placement.cluster for placement in placements} if len(placements) == wanted else set[str]()
-    others = ((name, _reason(found)) for name, found in sorted(answers.items()) if name not in chosen)
+    others = ((name, _reason(result)) for name, result in sorted(answers.items()) if name not in chosen)
     return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
 
 
-def _is_first(row: tuple[int, int, float, str]) -> bool:
-    """Whether a cluster comes before those that the survey names: the weights are there, or are to come."""
+def _has_weights(row: tuple[int, int, float, str]) -> bool:
+    """True if a cluster comes before the surveyed ones, because it has the weights or will get them."""
     return row[0] < NEVER
 
 
-def _taken(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:
-    """Indices in use, by cluster. Those of replicas on their way out count: their names are not free yet."""
-    taken = defaultdict[str, set[int]](set)
+def _used_indices(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:
+    """Return the indices in use, by cluster. Terminating replicas count, since their names are not free yet."""
+    indices = defaultdict[str, set[int]](set)
     for replica in namesakes:
-        taken[replica.cluster].add(replica.index)
-    return taken
+        indices[replica.cluster].add(replica.index)
+    return indices
 
 
-def _reason(found: Answer) -> Reason:
-    return Spare() if isinstance(found, Fit) else found
+def _reason(result: Answer) -> Reason:
+    return Spare() if isinstance(result, Fit) else result

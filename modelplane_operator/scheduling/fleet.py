@@ -1,10 +1,10 @@
-"""The fleet in memory, kept up with what is observed, so that a decision touches only what matters to it.
+"""The fleet in memory, updated by watch events, so that a decision only looks at what matters to it.
 
-Three things make a decision cheap. Free nodes are counters per pool, moved by each replica that comes and goes. Which
-hardware fits is remembered by content (`matching`). And for each need that was asked for lately there is a view: the
-answer of every cluster, sorted, of which only clusters that have changed since are asked again.
+Three things make a decision cheap. Free nodes are counters per pool, updated by each replica that appears or goes.
+Hardware matches are cached by content (`matching`). Each recent requirement has a view: the sorted results of all
+clusters, of which only the ones of changed clusters are recomputed.
 
-This is the one place of the package that changes; whatever it hands out is a value.
+This is the only mutable part of the package. Everything that it returns is a value.
 """
 
 from bisect import bisect_left, insort
@@ -30,164 +30,176 @@ from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
 from modelplane_operator.selectors.cel import Device
 
-# Views are kept for so many needs in any case, and for more as long as all of them together remember at most so many
-# answers. An answer takes 250 bytes where clusters are alike, three times that where no two are.
+# Views of this many requirements are always kept, and of more while all of them together hold at most `MOST_ANSWERS`
+# results. A result takes 250 bytes where clusters are alike, three times that where all differ.
 LEAST_VIEWS = 64
 MOST_ANSWERS = 200_000
-MOST_VIEWS = 4_096  # a need has up to `SELECTOR_TEXT` characters of selectors, however small the fleet is
+MOST_VIEWS = 4_096  # a requirement has up to `SELECTOR_TEXT` characters of selectors, however small the fleet is
 
-SORTED_AGAIN = 16  # when more than one in so many places of a view may have changed, all are sorted again
+SORTED_AGAIN = 16  # if more than this fraction of a view may have changed, the whole view is sorted
 
 Shared = TypeVar("Shared", NodeShape, Profile)
 
 Entry = tuple[Nearness, str]
-"""A cluster's place within its group: nearness, then name."""
+"""Sort key of a cluster within its group: nearness, then name."""
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where a cluster stands in a view: as it was when it was asked, and which of its pools could host a replica."""
+class _CachedResult:
+    """The result of a cluster in a view, with the state that it was computed from and the pools that can host a
+    replica.
+    """
 
     info: ClusterInfo
+    """State that the result was computed from."""
     hosting: Hosting
+    """Pools that can host the engines."""
     group: Group
+    """Group of the result."""
     entry: Entry
+    """Sort key within the group."""
 
     def still_holds(self, info: ClusterInfo) -> bool:
-        """Whether nothing has changed that the answer depends on: other pools than those that could host do not."""
+        """True if nothing that the result depends on has changed. Changes of pools that cannot host do not matter."""
         if info.cluster is not self.info.cluster:
             return False
         if isinstance(self.hosting, Hosts):
-            now, then = info.free, self.info.free
-            for pool in self.hosting.pools:  # as a loop: nothing is asked more often
-                if now[pool] != then[pool]:
+            free_now, free_then = info.free, self.info.free
+            for pool in self.hosting.pools:  # a loop for speed: this runs more often than anything else
+                if free_now[pool] != free_then[pool]:
                     return False
         return True
 
 
 @dataclass(slots=True)
 class _View:
-    """Every cluster's answer to one need, as of a revision of the fleet."""
+    """The result of every cluster for one requirement, at a revision of the fleet."""
 
     requirement: Requirement
     revision: int = 0
-    places: dict[str, _Place] = field(default_factory=dict[str, _Place])
+    """Revision of the fleet up to which the view is current."""
+    places: dict[str, _CachedResult] = field(default_factory=dict[str, _CachedResult])
+    """Results by cluster."""
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
+    """Sort keys of the clusters in each group, in order."""
 
     def put(self, infos: Sequence[ClusterInfo]) -> None:
-        """Ask these clusters, as far as their answers may be others than before."""
+        """Recompute the results of these clusters, as far as they may have changed."""
         engines = [OnNodes(engine) for engine in self.requirement.engines]
-        known: dict[Profile, Hosting] = {}
+        by_profile: dict[Profile, Hosting] = {}
         sort = len(infos) > len(self.places) // SORTED_AGAIN
         for info in infos:
             name, profile = info.cluster.name, info.cluster.pools.profile
-            place = self.places.get(name)
-            if place is not None and place.still_holds(info):
+            cached = self.places.get(name)
+            if cached is not None and cached.still_holds(info):
                 continue
-            if place is not None and place.info.cluster.pools.profile is profile:
-                hosting = place.hosting
-            elif (hosting := known.get(profile)) is None:
-                hosting = known[profile] = hosts_by(engines, profile)
-            found = answer(self.requirement, info, hosting)
-            if place is not None and not sort:
-                self._leave(place)
-            place = self.places[name] = _Place(info, hosting, found.group, (found.nearness, name))
+            if cached is not None and cached.info.cluster.pools.profile is profile:
+                hosting = cached.hosting
+            elif (hosting := by_profile.get(profile)) is None:
+                hosting = by_profile[profile] = hosts_by(engines, profile)
+            result = answer(self.requirement, info, hosting)
+            if cached is not None and not sort:
+                self._remove(cached)
+            cached = self.places[name] = _CachedResult(info, hosting, result.group, (result.nearness, name))
             if not sort:
-                insort(self.groups.setdefault(place.group, []), place.entry)
+                insort(self.groups.setdefault(cached.group, []), cached.entry)
         if sort:
-            self._sort()
+            self._rebuild()
 
-    def _sort(self) -> None:
-        """Group all places anew: when many have changed, that is quicker than one by one."""
+    def _rebuild(self) -> None:
+        """Rebuild the groups. After many changes this is faster than single insertions."""
         groups: defaultdict[Group, list[Entry]] = defaultdict(list)
-        for place in self.places.values():
-            groups[place.group].append(place.entry)
+        for cached in self.places.values():
+            groups[cached.group].append(cached.entry)
         for entries in groups.values():
             entries.sort()
         self.groups = dict(groups)
 
     def drop(self, name: str) -> None:
-        """The cluster is gone."""
-        place = self.places.pop(name, None)
-        if place is not None:
-            self._leave(place)
+        """Remove a deleted cluster."""
+        cached = self.places.pop(name, None)
+        if cached is not None:
+            self._remove(cached)
 
-    def _leave(self, place: _Place) -> None:
-        entries = self.groups[place.group]
-        del entries[bisect_left(entries, place.entry)]
+    def _remove(self, cached: _CachedResult) -> None:
+        """Remove a result from its group."""
+        entries = self.groups[cached.group]
+        del entries[bisect_left(entries, cached.entry)]
         if not entries:
-            del self.groups[place.group]
+            del self.groups[cached.group]
 
     def among(self, group: Group, apart: frozenset[str]) -> Iterator[str]:
-        """The clusters of a group, nearest first, but for those kept apart."""
+        """Yield the clusters of a group, nearest first, without the ones in `apart`."""
         return (name for _, name in self.groups.get(group, ()) if name not in apart)
 
 
 class FleetModel:
-    """What was observed last of every cluster and replica. Our own writes are observed at once.
+    """The last observed state of every cluster and replica. The operator's own writes count at once.
 
-    Replicas take nodes whether or not their cluster is known, so that it does not matter which is observed first.
+    Replicas take nodes even if their cluster is unknown, so the order of observations does not matter.
     """
 
     def __init__(self) -> None:
         self._clusters: dict[str, ClusterInfo] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
         self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
-        self._contents = 0  # offers and profiles that are published, each as often as it is
+        self._size_of = 0  # node shapes and profiles in use, counted with repetitions
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._observed: dict[Key, Replica] = {}
-        self._named: defaultdict[tuple[str, str], dict[Key, Replica]] = defaultdict(dict)
+        self._replicas_by_deployment: defaultdict[tuple[str, str], dict[Key, Replica]] = defaultdict(dict)
         self._views: OrderedDict[Requirement, _View] = OrderedDict()
-        self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by when they changed last, oldest first
+        self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by their last change, oldest first
         self._revision = 0
-        self._devices: frozenset[Device] | None = None  # None: pools have changed since somebody asked
+        self._devices: frozenset[Device] | None = None  # None: pools have changed since the last request
 
     def copy(self) -> "FleetModel":
-        """Another model that has seen the same, and changes apart from this one. Views are not copied."""
-        found = FleetModel()
-        found._clusters, found._published = dict(self._clusters), dict(self._published)
-        found._interned, found._contents = dict(self._interned), self._contents
-        found._used.update((name, Counter(used)) for name, used in self._used.items())
-        found._observed = dict(self._observed)
-        found._named.update((name, dict(named)) for name, named in self._named.items())
-        found._changes, found._revision = OrderedDict(self._changes), self._revision
-        found._devices = self._devices
-        return found
+        """Return an independent model with the same observations. Views are not copied."""
+        copied = FleetModel()
+        copied._clusters, copied._published = dict(self._clusters), dict(self._published)
+        copied._interned, copied._size_of = dict(self._interned), self._size_of
+        copied._used.update((name, Counter(used)) for name, used in self._used.items())
+        copied._observed = dict(self._observed)
+        copied._replicas_by_deployment.update(
+            (name, dict(by_key)) for name, by_key in self._replicas_by_deployment.items()
+        )
+        copied._changes, copied._revision = OrderedDict(self._changes), self._revision
+        copied._devices = self._devices
+        return copied
 
-    # What is seen --------------------------------------------------------------------------------------------------
+    # Observations --------------------------------------------------------------------------------------------------
 
     def observe_cluster(self, cluster: InferenceCluster, *, unreachable_since: datetime | None = None) -> None:
-        """This is how the cluster is now, and since when, if so, it has not answered."""
+        """Store the current state of a cluster, and since when it has been unreachable, if it is."""
         name = cluster.metadata.name
-        pools = self._pools(name, cluster.status.gpu_pools if cluster.status else ())
-        seen = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
-        known = self._clusters.get(name)
-        if known is None or known.cluster != seen:
-            self._put(ClusterInfo.of(seen, self._used.get(name, {})))
+        pools = self._parse_pools(name, cluster.status.gpu_pools if cluster.status else ())
+        observed = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
+        previous = self._clusters.get(name)
+        if previous is None or previous.cluster != observed:
+            self._store(ClusterInfo.of(observed, self._used.get(name, {})))
 
     def forget_cluster(self, name: str) -> None:
-        """The cluster does not exist any more."""
+        """Remove a deleted cluster."""
         if self._clusters.pop(name, None) is None:
             return
-        self._contents -= _contents(self._published.pop(name)[1])
+        self._size_of -= _size_of(self._published.pop(name)[1])
         self._devices = None
         del self._changes[name]
         for view in self._views.values():
             view.drop(name)
 
     def observe_replica(self, replica: ModelReplica) -> None:
-        """This is how the replica is now."""
+        """Store the current state of a replica."""
         self.observe_placed(placements.read(replica))
 
     def observe_placed(self, replica: Replica) -> None:
-        """The same, of one that was read already."""
-        self._recharge(replica.key, replica)
+        """Store the current state of a replica that was parsed before."""
+        self._replace_replica(replica.key, replica)
 
     def forget_replica(self, key: Key) -> None:
-        """The replica does not exist any more: its nodes are free."""
-        self._recharge(key, None)
+        """Remove a deleted replica, which frees its nodes."""
+        self._replace_replica(key, None)
 
-    # What the scheduler asks ---------------------------------------------------------------------------------------
+    # Queries of the scheduler --------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
@@ -195,7 +207,7 @@ class FleetModel:
 
     @property
     def devices(self) -> frozenset[Device]:
-        """All different devices of the fleet."""
+        """Return all distinct devices of the fleet."""
         if self._devices is None:
             offers = {offer for _, pools in self._published.values() for offer in pools.profile.offers}
             self._devices = frozenset(offered.device for offer in offers for offered in offer.devices)
@@ -205,35 +217,39 @@ class FleetModel:
         return self._clusters.get(cluster)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
-        named = self._named.get((namespace, deployment), {})
-        return tuple(named[key] for key in sorted(named))
+        """Return the replicas under a deployment's name, sorted by their own names."""
+        by_key = self._replicas_by_deployment.get((namespace, deployment), {})
+        return tuple(by_key[key] for key in sorted(by_key))
 
     def owners(self, cluster: str) -> frozenset[Key]:
-        """The deployments that have replicas there."""
-        there = (one.owner for one in self._observed.values() if one.cluster == cluster)
-        return frozenset(Key(owner.namespace, owner.name) for owner in there)
+        """Return the deployments that have replicas on a cluster."""
+        keys = (replica.owner for replica in self._observed.values() if replica.cluster == cluster)
+        return frozenset(Key(owner.namespace, owner.name) for owner in keys)
 
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
+        """Return the results of all clusters but those in `apart`, with at most `limit` candidates."""
         view = self._view(requirement)
-        kept_apart = Counter(view.places[name].group for name in apart if name in view.places)
+        apart_by_group = Counter(view.places[name].group for name in apart if name in view.places)
         fitting = view.among(Fit.group, apart)
         return Survey(
             candidates=tuple(self._clusters[name] for name in islice(fitting, limit)),
-            fitting=len(view.groups.get(Fit.group, ())) - kept_apart[Fit.group],
+            fitting=len(view.groups.get(Fit.group, ())) - apart_by_group[Fit.group],
             refusals=tuple(
                 self._refusal(requirement, next(view.among(group, apart)), count)
                 for group in sorted(view.groups)
-                if group != Fit.group and (count := len(view.groups[group]) - kept_apart[group])
+                if group != Fit.group and (count := len(view.groups[group]) - apart_by_group[group])
             ),
         )
 
     def _refusal(self, requirement: Requirement, nearest: str, count: int) -> Refusal:
-        found = answer(requirement, self._clusters[nearest])
-        return Refusal(count, nearest, Spare() if isinstance(found, Fit) else found)
+        """Return a refusal with the reason of its nearest cluster."""
+        result = answer(requirement, self._clusters[nearest])
+        return Refusal(count, nearest, Spare() if isinstance(result, Fit) else result)
 
-    # How it is kept ------------------------------------------------------------------------------------------------
+    # Bookkeeping ---------------------------------------------------------------------------------------------------
 
     def _view(self, requirement: Requirement) -> _View:
+        """Return the up-to-date view of a requirement, and evict the least recently used ones."""
         view = self._views.get(requirement)
         if view is None:
             view = self._views[requirement] = _View(requirement)
@@ -242,44 +258,48 @@ class FleetModel:
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(requirement)
-            since = takewhile(lambda change: change[1] > view.revision, reversed(self._changes.items()))
-            view.put([self._clusters[name] for name, _ in since])
+            changed = takewhile(lambda change: change[1] > view.revision, reversed(self._changes.items()))
+            view.put([self._clusters[name] for name, _ in changed])
         view.revision = self._revision
         return view
 
-    def _put(self, info: ClusterInfo) -> None:
+    def _store(self, info: ClusterInfo) -> None:
+        """Store a cluster's free nodes as a new revision."""
         name = info.cluster.name
         self._clusters[name] = info
         self._revision += 1
         self._changes[name] = self._revision
         self._changes.move_to_end(name)
 
-    def _recharge(self, key: Key, after: Replica | None) -> None:
-        before = self._observed.pop(key, None)
-        if after is not None:
-            self._observed[key] = after
-        if before == after:
+    def _replace_replica(self, key: Key, new: Replica | None) -> None:
+        """Replace a replica, and move its nodes when they differ."""
+        old = self._observed.pop(key, None)
+        if new is not None:
+            self._observed[key] = new
+        if old == new:
             return
-        for replica, keep in ((before, False), (after, True)):
+        for replica, keep in ((old, False), (new, True)):
             if replica is not None:
-                self._name(replica, keep=keep)
-        taken = (before.cluster, before.charges) if before else None
-        takes = (after.cluster, after.charges) if after else None
+                self._index(replica, keep=keep)
+        taken = (old.cluster, old.charges) if old else None
+        takes = (new.cluster, new.charges) if new else None
         if taken != takes:
             for change, sign in ((taken, -1), (takes, 1)):
                 if change is not None:
                     self._charge(*change, sign)
 
-    def _name(self, replica: Replica, *, keep: bool) -> None:
+    def _index(self, replica: Replica, *, keep: bool) -> None:
+        """Add a replica to the index by deployment, or remove it."""
         name = (replica.owner.namespace, replica.owner.name)
         if keep:
-            self._named[name][replica.key] = replica
+            self._replicas_by_deployment[name][replica.key] = replica
             return
-        del self._named[name][replica.key]
-        if not self._named[name]:
-            del self._named[name]
+        del self._replicas_by_deployment[name][replica.key]
+        if not self._replicas_by_deployment[name]:
+            del self._replicas_by_deployment[name]
 
     def _charge(self, cluster: str, nodes: Mapping[str, int], sign: int) -> None:
+        """Change the used nodes of a cluster, and its free nodes if the cluster is known."""
         used = self._used[cluster]
         for pool, count in nodes.items():
             used[pool] += sign * count
@@ -288,27 +308,27 @@ class FleetModel:
         if not used:
             del self._used[cluster]
         if (info := self._clusters.get(cluster)) is not None:
-            self._put(ClusterInfo.of(info.cluster, used))
+            self._store(ClusterInfo.of(info.cluster, used))
 
-    def _pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
-        """The pools as read before, while the same are published: most events of a cluster leave them alone."""
-        known = self._published.get(name)
-        if known is not None and known[0] == published:
-            return known[1]
+    def _parse_pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
+        """Return the pools as parsed before if the same are published, as in most events of a cluster."""
+        previous = self._published.get(name)
+        if previous is not None and previous[0] == published:
+            return previous[1]
         self._devices = None
-        read = clusters.read_pools(published)
-        self._contents += _contents(read) - (_contents(known[1]) if known else 0)
-        if len(self._interned) > 2 * self._contents + 64:
-            self._interned.clear()  # the contents that are gone go with it; those in use come back as they are read
-        profile = self._intern(Profile(tuple(map(self._intern, read.profile.offers))))
-        pools = replace(read, profile=profile)
+        parsed = clusters.read_pools(published)
+        self._size_of += _size_of(parsed) - (_size_of(previous[1]) if previous else 0)
+        if len(self._interned) > 2 * self._size_of + 64:
+            self._interned.clear()  # unused contents go with it; used ones return as they are parsed
+        profile = self._intern(Profile(tuple(map(self._intern, parsed.profile.offers))))
+        pools = replace(parsed, profile=profile)
         self._published[name] = (published, pools)
         return pools
 
     def _intern(self, content: Shared) -> Shared:
-        """The one value for this content: equal contents are then found equal at a glance, and held once."""
+        """Return the one shared instance of this content, so that comparisons are fast and memory is saved."""
         return cast("Shared", self._interned.setdefault(content, content))
 
 
-def _contents(pools: Pools) -> int:
+def _size_of(pools: Pools) -> int:
     return len(pools.profile.offers) + 1

@@ -1,4 +1,4 @@
-"""Free nodes: what a cluster has, less what replicas take."""
+"""Track free nodes: the nodes of a cluster, minus the ones that replicas take."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,26 +8,29 @@ from modelplane_operator.scheduling.cluster import ClusterView
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """A cluster and the free nodes of its pools, in their order. Free is negative where a pool has shrunk since."""
+    """A cluster and the number of free nodes of its pools, in their order.
+
+    The number is negative if a pool has shrunk.
+    """
 
     cluster: ClusterView
     free: tuple[int, ...]
 
     @classmethod
     def of(cls, cluster: ClusterView, used: Mapping[str, int]) -> "ClusterInfo":
-        """A pool that the cluster does not publish is charged nothing."""
+        """Return the free nodes of a cluster. A pool that the cluster does not publish is not charged."""
         pools = cluster.pools
         return cls(cluster, tuple(n - used.get(name, 0) for name, n in zip(pools.names, pools.nodes, strict=True)))
 
     def charged(self, nodes: Mapping[str, int]) -> "ClusterInfo":
-        """The info once these nodes, by pool, are taken too."""
+        """Return the info with these nodes, by pool, taken as well."""
         names = self.cluster.pools.names
         return replace(self, free=tuple(n - nodes.get(name, 0) for name, n in zip(names, self.free, strict=True)))
 
     def released(self, nodes: Mapping[str, int]) -> "ClusterInfo":
-        """The info once these nodes, by pool, are free again."""
+        """Return the info with these nodes, by pool, free again."""
         return self.charged({pool: -count for pool, count in nodes.items()})
 
     def free_in(self, pool: str) -> int:
-        """Free nodes of a pool that the cluster publishes."""
+        """Return the number of free nodes of a published pool."""
         return self.free[self.cluster.pools.names.index(pool)]

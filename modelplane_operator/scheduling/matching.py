@@ -1,7 +1,7 @@
-"""Which hardware fits: requests to the devices of a node, members to a pool, engines to the pools of a cluster.
+"""Match hardware: requests to devices of a node, members to a pool, engines to pools of a cluster.
 
-All of it depends only on content, so that it is worked out once for a cluster's profile and remembered. If there is a
-way to fit, it is found (see `assignment`).
+All results depend on content only, so they are computed once per profile and cached. If there is an assignment, it is
+found (see `assignment`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,13 +19,13 @@ from modelplane_operator.selectors import cel
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The claims of a pod on this node. Requests that are met by a device nobody claims leave none."""
+    """The claims of a pod on this node. A request met by an unclaimable device has no claim."""
 
     claims: tuple[Claim, ...]
 
 
 class Option(NamedTuple):
-    """A pool that can run an engine: its place in the cluster's order, the nodes it takes and the members' claims."""
+    """A pool that can run an engine: its index in the cluster, the nodes it takes, and the members' claims."""
 
     pool: int
     nodes: int
@@ -33,7 +33,7 @@ class Option(NamedTuple):
 
 
 class Hosts(NamedTuple):
-    """For each engine the pools that can run it, in published order, and the places of all such pools."""
+    """The pools that can run each engine, in published order, and the indices of all such pools."""
 
     options: tuple[tuple[Option, ...], ...]
     pools: tuple[int, ...]
@@ -41,7 +41,7 @@ class Hosts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A member that no pool of the cluster matches, and the pool that is nearest to it."""
+    """A member that no pool of the cluster matches, and the nearest pool."""
 
     engine: str
     role: str
@@ -51,29 +51,29 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class Claimless:
-    """An engine of which no member claims a device anywhere on the cluster: its pods would get none."""
+    """An engine without a member that claims a device anywhere on the cluster. Its pods would get no devices."""
 
     engine: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unhosted:
-    """An engine whose members all match some pool, but that no pool can run as a whole.
+    """An engine whose members all match some pool, but that no single pool can run.
 
-    This pool does for most members, and not for the one of that role.
+    The named pool matches most of the members, and not the one with this role.
     """
 
     engine: str
     pool: int
     role: str
     miss: Miss | None
-    """None where the member would claim no device there, though it could elsewhere on the cluster."""
+    """Miss of the member; None if it matches but would claim no device there, although it could elsewhere."""
 
 
 Hosting = Hosts | Unmatched | Claimless | Unhosted
 
 
-# Needs hold the selectors that users have written, some kilobytes or many: so answers are kept by their bytes.
+# Cache keys contain users' selectors, up to many kilobytes, so the caches are limited by bytes.
 KEPT_BYTES = 32 << 20
 
 
@@ -93,9 +93,9 @@ def _size_of_hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> 
 
 @remembered(most=KEPT_BYTES, size=_size_of_match)
 def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
-    """Give every request of a pod one device entry of its node, if possible one that pods claim; or say what lacks."""
+    """Assign every request of a pod to a device entry of its node, preferably a claimable one; or return the miss."""
     requests = member.requests
-    devices = sorted(offer.devices, key=lambda device: not device.claimable)  # stable: else as published
+    devices = sorted(offer.devices, key=lambda device: not device.claimable)  # stable: otherwise in published order
     costs = [[_cost(request, device) for device in devices] for request in requests]
     chosen = assign(costs, [device.count for device in devices])
     if chosen is None:
@@ -103,132 +103,144 @@ def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
     return Match(
         tuple(
             Claim(request.name, device.device_class, request.count, tuple(s.text for s in request.selectors))
-            for request, device in zip(requests, (devices[place] for place in chosen), strict=True)
+            for request, device in zip(requests, (devices[index] for index in chosen), strict=True)
             if device.claimable
         )
     )
 
 
 def _cost(request: DeviceRequirement, device: NodeDevice) -> int | None:
+    """Return the number of devices that a request takes, or None if the device does not match."""
     matched = all(cel.evaluate(selector, device.device).matched for selector in request.selectors)
     return request.count if matched else None
 
 
-class _OnNode(NamedTuple):
-    """An engine on nodes with one offer; sets of members are bits."""
+class _NodeMatch(NamedTuple):
+    """The results of an engine on one node shape. Sets of members are bit masks."""
 
     matched: int
+    """Members that match."""
     claiming: int
+    """Members that claim a device."""
     nodes: int
+    """Number of nodes of the claiming members."""
     claims: tuple[tuple[Claim, ...], ...]
+    """Claims of each member."""
 
 
 @remembered(most=KEPT_BYTES, size=_size_on_node)
-def _on_node(engine: EngineRequirement, offer: NodeShape) -> _OnNode:
-    found = [match(member, offer) for member in engine.members]
-    claims = tuple(fit.claims if isinstance(fit, Match) else () for fit in found)
-    return _OnNode(
-        matched=sum(1 << place for place, fit in enumerate(found) if isinstance(fit, Match)),
-        claiming=sum(1 << place for place, claimed in enumerate(claims) if claimed),
-        nodes=sum(member.nodes for member, claimed in zip(engine.members, claims, strict=True) if claimed),
+def _match_engine(engine: EngineRequirement, offer: NodeShape) -> _NodeMatch:
+    """Match all members of an engine to a node shape."""
+    matches = [match(member, offer) for member in engine.members]
+    claims = tuple(result.claims if isinstance(result, Match) else () for result in matches)
+    return _NodeMatch(
+        matched=sum(1 << index for index, result in enumerate(matches) if isinstance(result, Match)),
+        claiming=sum(1 << index for index, member_claims in enumerate(claims) if member_claims),
+        nodes=sum(member.nodes for member, member_claims in zip(engine.members, claims, strict=True) if member_claims),
         claims=claims,
     )
 
 
-class OnNodes(dict[NodeShape, _OnNode]):
-    """One engine on nodes with each of many offers: looked up for every pool of a fleet, and mostly the same few."""
+class OnNodes(dict[NodeShape, _NodeMatch]):
+    """Results of an engine by node shape.
+
+    They are looked up for every pool of a fleet, and mostly for the same few shapes.
+    """
 
     def __init__(self, engine: EngineRequirement) -> None:
         super().__init__()
         self.engine = engine
 
-    def __missing__(self, offer: NodeShape) -> _OnNode:
-        found = self[offer] = _on_node(self.engine, offer)
-        return found
+    def __missing__(self, offer: NodeShape) -> _NodeMatch:
+        matched = self[offer] = _match_engine(self.engine, offer)
+        return matched
 
 
 @remembered(most=KEPT_BYTES, size=_size_of_hosts)
 def hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> Hosting:
-    """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
+    """Return the pools that can run each engine, regardless of free nodes; or the obstacle of the first that has
+    none.
+    """
     return hosts_by([OnNodes(engine) for engine in engines], profile)
 
 
 def hosts_by(engines: Iterable[OnNodes], profile: Profile) -> Hosting:
-    """The same, for whoever asks for one profile after the other."""
+    """Return the same, with results that are shared between several profiles."""
     options: list[tuple[Option, ...]] = []
     for on_nodes in engines:
-        found = _options(on_nodes, profile)
-        if not isinstance(found, tuple):
-            return found
-        options.append(found)
-    if len(options) == 1:  # nearly always, and then no pool is named twice
+        result = _find_options(on_nodes, profile)
+        if not isinstance(result, tuple):
+            return result
+        options.append(result)
+    if len(options) == 1:  # the usual case, in which no pool occurs twice
         return Hosts(tuple(options), tuple([option.pool for option in options[0]]))
-    return Hosts(tuple(options), tuple(sorted({option.pool for found in options for option in found})))
+    return Hosts(tuple(options), tuple(sorted({option.pool for result in options for option in result})))
 
 
-def _options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatched | Claimless | Unhosted:
-    """The pools that can run the engine: each of its members matches.
+def _find_options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatched | Claimless | Unhosted:
+    """Return the pools on which all members of the engine match.
 
-    A member that could claim a device on some pool of the cluster must claim one: else its pods would run without.
+    A member that can claim a device on some pool of the cluster must claim one, or its pods would run without devices.
     """
     engine = on_nodes.engine
     pools = [on_nodes[offer] for offer in profile.offers]
-    everyone = (1 << len(engine.members)) - 1
+    all_members = (1 << len(engine.members)) - 1
     matched = claiming = 0
     for pool in pools:
         matched |= pool.matched
         claiming |= pool.claiming
-    if matched != everyone and pools:
-        return _nearest(engine, profile, matched)
+    if matched != all_members and pools:
+        return _nearest_miss(engine, profile, matched)
     if not claiming:
         return Claimless(engine.name)
     options = [
-        Option(place, pool.nodes, pool.claims)
-        for place, pool in enumerate(pools)
-        if pool.matched == everyone and pool.claiming == claiming
+        Option(index, pool.nodes, pool.claims)
+        for index, pool in enumerate(pools)
+        if pool.matched == all_members and pool.claiming == claiming
     ]
-    return tuple(options) or _unhosted(engine, profile, pools, claiming)
+    return tuple(options) or _nearest_host(engine, profile, pools, claiming)
 
 
-def _nearest(engine: EngineRequirement, profile: Profile, matched: int) -> Unmatched:
-    """The first member that nothing matches, and the pool that comes nearest to it."""
-    member = next(member for place, member in enumerate(engine.members) if not matched >> place & 1)
+def _nearest_miss(engine: EngineRequirement, profile: Profile, matched: int) -> Unmatched:
+    """Return the first member that no pool matches, with the nearest pool."""
+    member = next(member for index, member in enumerate(engine.members) if not matched >> index & 1)
     misses = [
-        (pool, found)
+        (pool, result)
         for pool, offer in enumerate(profile.offers)
-        if not isinstance(found := match(member, offer), Match)
+        if not isinstance(result := match(member, offer), Match)
     ]
-    pool, miss = min(misses, key=lambda found: (found[1].nearness, found[0]))
+    pool, miss = min(misses, key=lambda result: (result[1].nearness, result[0]))
     return Unmatched(engine.name, member.role, pool, miss)
 
 
-def _unhosted(engine: EngineRequirement, profile: Profile, pools: Sequence[_OnNode], claiming: int) -> Unhosted:
-    """The pool that does for most members, and the first for which it does not."""
-    does = [pool.matched & ~(claiming & ~pool.claiming) for pool in pools]
-    place = max(range(len(pools)), key=lambda at: (does[at].bit_count(), -at))
-    lacking = next(member for at, member in enumerate(engine.members) if not does[place] >> at & 1)
-    found = match(lacking, profile.offers[place])
-    return Unhosted(engine.name, place, lacking.role, None if isinstance(found, Match) else found)
+def _nearest_host(engine: EngineRequirement, profile: Profile, pools: Sequence[_NodeMatch], claiming: int) -> Unhosted:
+    """Return the pool that suits most members, and the first member that it does not suit."""
+    suited = [pool.matched & ~(claiming & ~pool.claiming) for pool in pools]
+    best = max(range(len(pools)), key=lambda index: (suited[index].bit_count(), -index))
+    member_missing = next(member for index, member in enumerate(engine.members) if not suited[best] >> index & 1)
+    result = match(member_missing, profile.offers[best])
+    return Unhosted(engine.name, best, member_missing.role, None if isinstance(result, Match) else result)
 
 
 def _miss(requests: Sequence[DeviceRequirement], offer: NodeShape) -> Miss:
-    """Of the requests that this node cannot meet, the one that is farthest off: it must be seen to in any case."""
-    misses = [miss for request in requests if (miss := _missed(request, offer)) is not None]
+    """Return the miss of the request that is farthest off, since it has to be resolved in any case."""
+    misses = [miss for request in requests if (miss := _request_miss(request, offer)) is not None]
     return max(misses, key=lambda miss: miss.nearness, default=Contended(tuple(r.name for r in requests)))
 
 
-def _missed(request: DeviceRequirement, offer: NodeShape) -> Miss | None:
-    """Why no device of the node meets the request by itself: the device that comes nearest to it."""
+def _request_miss(request: DeviceRequirement, offer: NodeShape) -> Miss | None:
+    """Return the miss of the nearest device; None if a device meets the request by itself."""
     misses: list[Miss] = []
     for device in offer.devices:
-        miss = _compared(request, device)
+        miss = _device_miss(request, device)
         if miss is None:
             return None
         misses.append(miss)
     return min(misses, key=lambda miss: miss.nearness, default=Unlike(request.name, "", "the pool has no devices", ()))
 
 
-def _compared(request: DeviceRequirement, device: NodeDevice) -> Miss | None:
+def _device_miss(request: DeviceRequirement, device: NodeDevice) -> Miss | None:
+    """Return why a device does not meet a request; None if it does."""
     verdicts = [cel.evaluate(selector, device.device) for selector in request.selectors]
     unmet = [verdict for verdict in verdicts if not verdict.matched]
     if unmet:

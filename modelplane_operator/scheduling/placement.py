@@ -1,4 +1,4 @@
-"""A replica as the scheduler sees it, read from a ModelReplica, and the nodes that engines take."""
+"""A replica from the scheduler's point of view, parsed from a ModelReplica, and the nodes that engines take."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,13 @@ from modelplane_operator.api.model_replica import ModelReady, ModelReplica, Plac
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 
 MOST_DIGITS: Final = 9
-INDICES: Final = 2000  # as many as a deployment can have on one cluster, while all of them are replaced
-MOST_NODES: Final = 100_000  # no pool has more; a figure beyond that was not written by us
+INDICES: Final = 2000  # the maximum on one cluster while all of them are replaced
+MOST_NODES: Final = 100_000  # no pool is larger; a higher number was not written by the operator
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOwner:
-    """Whose a replica is. A deployment that was deleted and made again has another uid, and none of the old ones."""
+    """The owner of a replica. A deployment that was recreated has another uid, and owns none of the old replicas."""
 
     namespace: str
     name: str
@@ -32,20 +32,23 @@ class ReplicaOwner:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A ModelReplica as the scheduler sees it."""
+    """A ModelReplica from the scheduler's point of view."""
 
     key: Key
     owner: ReplicaOwner
     cluster: str
     index: int
+    """Number of the replica on its cluster."""
     engines: tuple[EnginePlacement, ...]
+    """Pools and claims of its engines."""
     ready: bool = False
+    """True if the replica serves requests."""
     terminating: bool = False
-    """It is being deleted: it no longer counts, but has its nodes until it is gone."""
+    """True if it is being deleted: it no longer counts, but keeps its nodes until it is gone."""
     holding: tuple[tuple[str, int], ...] = ()
-    """Nodes, by pool, that it took in the shape it had before, while it is not known to have let go of them."""
+    """Nodes, by pool, of its previous shape that it may not have released yet."""
     unschedulable_since: datetime | None = None
-    """Since when it has found no nodes, if it serves nobody."""
+    """Time since when its pods have found no nodes, if it serves no requests."""
 
     @property
     def placement(self) -> Placement:
@@ -53,13 +56,13 @@ class Replica:
 
     @property
     def charges(self) -> Mapping[str, int]:
-        """Nodes that it takes, by pool."""
+        """Return the nodes that it takes, by pool."""
         nodes = charges(self.engines)
         return larger(nodes, dict(self.holding)) if self.holding else nodes
 
 
 def charges(engines: Iterable[EnginePlacement]) -> Mapping[str, int]:
-    """Nodes that these engines take, by pool."""
+    """Return the nodes that these engines take, by pool."""
     nodes = Counter[str]()
     for engine in engines:
         for member in engine.members:
@@ -69,17 +72,17 @@ def charges(engines: Iterable[EnginePlacement]) -> Mapping[str, int]:
 
 
 def larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    """Of each pool the larger number of nodes."""
+    """Return the larger number of nodes for each pool."""
     return Counter(one) | Counter(other)
 
 
 def pods(role: str, worker_nodes: int | None) -> int:
-    """Pods of one copy of a member: only workers can be many, and each has a node of its own."""
+    """Return the pods of one copy of a member. Only workers can be several, each on a node of its own."""
     return worker_nodes if role == "Worker" and worker_nodes else 1
 
 
 def read(replica: ModelReplica) -> Replica:
-    """The replica as the scheduler sees it; never raises."""
+    """Parse a replica; never raise."""
     metadata = replica.metadata
     return Replica(
         key=replica.key,
@@ -87,36 +90,39 @@ def read(replica: ModelReplica) -> Replica:
         cluster=replica.spec.cluster_name,
         index=_index(replica),
         engines=tuple(
-            EnginePlacement(engine.name, tuple(_member(engine, member) for member in engine.members))
+            EnginePlacement(engine.name, tuple(_member_placement(engine, member) for member in engine.members))
             for engine in replica.spec.engines
         ),
         ready=is_true(replica.conditions, Ready),
         terminating=metadata.deletion_timestamp is not None,
-        holding=_holding(replica),
+        holding=_read_old_nodes(replica),
         unschedulable_since=_unschedulable_since(replica),
     )
 
 
 def _unschedulable_since(replica: ModelReplica) -> datetime | None:
+    """Return since when a replica that is not ready has found no nodes."""
     if replica.status is None or is_true(replica.conditions, ModelReady):
         return None
     return replica.status.unschedulable_since
 
 
 def held_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
-    """What the annotation of a replica says that is given another shape; empty when that needs no less of any pool."""
+    """Return the annotation for a replica that changes its shape; empty if no pool needs fewer nodes than before."""
     more = {pool: nodes for pool, nodes in sorted(was.items()) if nodes > is_to_be.get(pool, 0)}
     return orjson.dumps(more).decode() if more else ""
 
 
-def _holding(replica: ModelReplica) -> tuple[tuple[str, int], ...]:
-    """By what was written down when its shape was changed, and by what is seen of its pods since."""
-    seen = {held.pool: held.nodes for held in replica.status.held_nodes} if replica.status else {}
-    return tuple(sorted(larger(_written(replica.metadata.annotations.get(labels.HELD_NODES, "")), seen).items()))
+def _read_old_nodes(replica: ModelReplica) -> tuple[tuple[str, int], ...]:
+    """Return the nodes of the previous shape: from the annotation, and from the observed pods."""
+    observed = {entry.pool: entry.nodes for entry in replica.status.held_nodes} if replica.status else {}
+    return tuple(
+        sorted(larger(_parse_annotation(replica.metadata.annotations.get(labels.HELD_NODES, "")), observed).items())
+    )
 
 
-def _written(text: str) -> Mapping[str, int]:
-    """What somebody else has written there counts for nothing."""
+def _parse_annotation(text: str) -> Mapping[str, int]:
+    """Parse the annotation. An invalid value, which the operator did not write, is ignored."""
     try:
         nodes = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
@@ -131,7 +137,7 @@ def _written(text: str) -> Mapping[str, int]:
 
 
 def _owner(metadata: Metadata) -> ReplicaOwner:
-    """From the owner reference, where names of any length have room; else from the labels."""
+    """Return the owner from the owner reference, which has room for names of any length; otherwise from the labels."""
     namespace = metadata.namespace or ""
     for reference in metadata.owner_references:
         if reference.kind == ModelDeployment.definition.kind:
@@ -142,21 +148,24 @@ def _owner(metadata: Metadata) -> ReplicaOwner:
 
 
 def _index(replica: ModelReplica) -> int:
-    """From the label, unless the name says that somebody has edited that."""
+    """Return the index from the label.
+
+    If the replica's name contradicts it, the label was edited, and the name counts.
+    """
     text = replica.metadata.labels.get(labels.REPLICA_INDEX, "")
-    told = int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 0
+    labelled = int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 0
     owner = _owner(replica.metadata)
 
     def is_its_name(index: int) -> bool:
         name = names.replica(owner.namespace, owner.name, replica.spec.cluster_name, index)
         return name == replica.metadata.name
 
-    if is_its_name(told):
-        return told
-    return next(filter(is_its_name, range(INDICES)), told)
+    if is_its_name(labelled):
+        return labelled
+    return next(filter(is_its_name, range(INDICES)), labelled)
 
 
-def _member(engine: PlacedEngine, member: PlacedMember) -> MemberPlacement:
+def _member_placement(engine: PlacedEngine, member: PlacedMember) -> MemberPlacement:
     claims = tuple(
         Claim(request.name, request.device_class_name, request.count, tuple(s.cel or "" for s in request.selectors))
         for request in member.device_requests

@@ -1,4 +1,4 @@
-"""Why no place is looked for at all, whatever the fleet has."""
+"""Problems of a deployment that prevent any search for places, whatever the fleet has."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class InvalidSelector:
-    """A selector that the API server would refuse: it is not known what is asked for."""
+    """A selector that the API server would reject, so the requirements are unknown."""
 
     engine: str
     role: str
@@ -16,22 +16,24 @@ class InvalidSelector:
 
 @dataclass(frozen=True, slots=True)
 class Overdrawn:
-    """The selectors of the deployment are more than the scheduler looks at: it is not known what is asked for."""
+    """The selectors of the deployment exceed the scheduler's limits, so the requirements are unknown."""
 
     what: str
+    """Name of the limit."""
     has: int | None
-    """None when nobody has counted to the end."""
+    """Amount used; None if counting stopped at the limit."""
     most: int
+    """Limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoEngines:
-    """The deployment says nothing of what to run."""
+    """The deployment has no engines."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelConflict:
-    """The deployment and its cache ask for different values of one label."""
+    """The deployment and its cache require different values of one label."""
 
     key: str
     deployment: str
@@ -40,21 +42,21 @@ class LabelConflict:
 
 @dataclass(frozen=True, slots=True)
 class CacheNotRead:
-    """The cache that says where replicas may go has not been read yet."""
+    """The cache that restricts the placement has not been read yet."""
 
     cache: str
 
 
 @dataclass(frozen=True, slots=True)
 class CacheNotFound:
-    """There is no such cache."""
+    """The cache does not exist."""
 
     cache: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoClusters:
-    """The fleet has no cluster at all, or none has been read yet."""
+    """The fleet has no clusters, or none has been read yet."""
 
 
 Problem: TypeAlias = InvalidSelector | Overdrawn | NoEngines | LabelConflict | CacheNotRead | CacheNotFound | NoClusters

@@ -1,4 +1,4 @@
-"""The scheduler's reasons in sentences. Equal decisions read the same, and none grows with the fleet."""
+"""Turn the scheduler's reasons into sentences. Equal decisions read the same, and no text grows with the fleet."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -54,36 +54,37 @@ from modelplane_operator.scheduling.reasons import (
 
 FORCE = f"{labels.FORCE_DRAIN}=true"
 
-_GROUPS = 6  # of refusals in a summary
+_GROUPS = 6  # groups of refusals in a summary
 _NEAREST = 2  # examples in a summary
 _SOME = 4  # engines and pools named in a reason
-_PLACES = 8  # named in a line
+_PLACES = 8  # places named in a line
 
 
 def summary(decision: Decision) -> str:
-    """What became of the deployment's replicas and, when some have no place, what is nearest to giving them one."""
-    parts = [problem(found) for found in decision.problems[:_NEAREST]]
+    """Return what happened to the replicas and, while some have no place, what is nearest to providing one."""
+    sentences = [problem(item) for item in decision.problems[:_NEAREST]]
     if len(decision.problems) > _NEAREST:
-        parts.append(counted(len(decision.problems) - _NEAREST, "more problem"))
-    parts.append(_counts(decision))
-    parts += [stuck(decision)] if decision.stuck else []
-    unplaced = decision.missing or decision.stuck or any(held.why for held in decision.held)
+        sentences.append(counted(len(decision.problems) - _NEAREST, "more problem"))
+    sentences.append(_describe_counts(decision))
+    sentences += [stuck(decision)] if decision.stuck else []
+    unplaced = decision.missing or decision.stuck or any(entry.why for entry in decision.held)
     if unplaced and decision.refusals:
-        parts.append(f"{counted(decision.checked, 'cluster')} checked: {_grouped(decision.refusals)}")
-        told = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
-        parts.append("nearest: " + "; ".join(map(_nearest, told)))
-    return "; ".join(parts)
+        sentences.append(f"{counted(decision.checked, 'cluster')} checked: {_describe_groups(decision.refusals)}")
+        examples = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
+        sentences.append("nearest: " + "; ".join(map(_describe_nearest, examples)))
+    return "; ".join(sentences)
 
 
 def where(decision: Decision) -> str:
-    """The places of a decision as `cluster/pool`, each once, with how many replicas it has where that is not one."""
+    """Return the places of a decision as `cluster/pool`, each with its number of replicas if it is not one."""
     places = Counter(
         f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}" for placement in decision.placements
     )
-    return listed((f"{place} ({count})" if count > 1 else place for place, count in places.items()), _PLACES)
+    return listed((f"{location} ({count})" if count > 1 else location for location, count in places.items()), _PLACES)
 
 
 def problem(found: Problem) -> str:
+    """Return the sentence of a problem."""
     match found:
         case InvalidSelector(engine, role, request, message):
             return f"Invalid nodeSelector CEL expression: engine {engine}, {role}, request {request}: {message}"
@@ -110,19 +111,19 @@ def problem(found: Problem) -> str:
 
 
 def stuck(decision: Decision) -> str:
-    """Which replicas are to leave their clusters and stay, as nothing else takes them."""
+    """Return the sentence about replicas that are to leave their clusters but have no other place."""
     first = decision.stuck[0]
     count = len(decision.stuck)
     return (
         f"{counted(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
-        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}{_by_force(decision)}"
+        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}{_force_hint(decision)}"
     )
 
 
-def _by_force(decision: Decision) -> str:
-    """How replicas are ended that a drain is to move; empty where none is."""
+def _force_hint(decision: Decision) -> str:
+    """Return the hint how to end replicas without another place; empty if no cluster is drained."""
     drained = sorted(
-        {one.replica.cluster for one in decision.stuck if isinstance(one.why, ClusterTerminating | Tainted)}
+        {entry.replica.cluster for entry in decision.stuck if isinstance(entry.why, ClusterTerminating | Tainted)}
     )
     if not drained:
         return ""
@@ -130,7 +131,7 @@ def _by_force(decision: Decision) -> str:
 
 
 def reason_to_move(why: Moving) -> str:
-    """Why a replica is to run elsewhere."""
+    """Return the reason why a replica should run elsewhere."""
     match why:
         case Outdated(refused):
             return f"the deployment's present shape does not fit there: {reason(refused)}"
@@ -145,7 +146,7 @@ def reason_to_move(why: Moving) -> str:
 
 
 def leaving(why: Leaving | Moving) -> str:
-    """Why a replica goes."""
+    """Return the reason why a replica is deleted."""
     match why:
         case ClusterGone():
             return "its cluster is gone"
@@ -162,7 +163,7 @@ def leaving(why: Leaving | Moving) -> str:
 
 
 def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
-    """Why one cluster takes no replica."""
+    """Return the reason why a cluster takes no replica."""
     match why:
         case Full(engine, pool, needs, free, nodes):
             return f"engine {engine} needs {counted(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
@@ -171,8 +172,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {counted(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Scattered(engine, pool, needs, fabric, nodes):
-            most = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
-            return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {most}"
+            largest = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
+            return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {largest}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
             pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])
@@ -191,18 +192,18 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
         case UnknownPools(pools, others):
-            named = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
-            return f"nothing is known of pool {named}, and no other has the devices: {reason(others)}"
+            referenced = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
+            return f"nothing is known of pool {referenced}, and no other has the devices: {reason(others)}"
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
-        case NoMatch(engine, role, pool, found):
-            return f"engine {engine}{'' if role == 'Standalone' else f', {role}'}: pool {pool}: {miss(found)}"
-        case NoPools(said):
-            return reason(said) if said else "it publishes no pools"
+        case NoMatch(engine, role, pool, existing):
+            return f"engine {engine}{'' if role == 'Standalone' else f', {role}'}: pool {pool}: {miss(existing)}"
+        case NoPools(message):
+            return reason(message) if message else "it publishes no pools"
         case ClusterTerminating():
             return "it is being deleted"
-        case LabelDiffers(key, wanted, found):
-            return f"label {key} is {'another' if found else 'absent'}, {wanted} is asked for"
+        case LabelDiffers(key, desired, existing):
+            return f"label {key} is {'another' if existing else 'absent'}, {desired} is asked for"
         case Spare():
             return "it has room"
         case _:
@@ -210,7 +211,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
 
 
 def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
-    """What would help; empty where the reason itself says it."""
+    """Return what would help; empty where the reason itself says it."""
     match why:
         case Full():
             return "free nodes of that pool, or enlarge it"
@@ -246,17 +247,17 @@ def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             assert_never(why)
 
 
-def _nearest(found: Refusal) -> str:
-    return f"{found.nearest}: {_why(found.reason)}"
+def _describe_nearest(refusal: Refusal) -> str:
+    return f"{refusal.nearest}: {_describe_with_remedy(refusal.reason)}"
 
 
-def _why(why: Reason) -> str:
-    helps = remedy(why)
-    return f"{reason(why)}{f' ({helps})' if helps else ''}"
+def _describe_with_remedy(rejection: Reason) -> str:
+    help_text = remedy(rejection)
+    return f"{reason(rejection)}{f' ({help_text})' if help_text else ''}"
 
 
 def miss(found: Miss) -> str:
-    """Why one pool's nodes do not do."""
+    """Return why the nodes of a pool do not match."""
     match found:
         case Unlike(request, device, why, _):
             return f"request {request}: {f'device {device}: ' if device else ''}{why}"
@@ -269,7 +270,7 @@ def miss(found: Miss) -> str:
 
 
 def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
-    """How many clusters, and what is the matter with them."""
+    """Return the number of clusters with a kind of reason, and the reason."""
     count = found.clusters
     match found.reason:
         case Full(engine):
@@ -308,14 +309,16 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             assert_never(found.reason)
 
 
-def _counts(decision: Decision) -> str:
+def _describe_counts(decision: Decision) -> str:
+    """Return the number of replicas that are placed and held."""
     clusters = {placement.cluster for placement in decision.placements}
-    over = f" on {counted(len(clusters), 'cluster')}" if clusters else ""
-    held = f", {len(decision.held)} left as before" if decision.held else ""
-    return f"{len(decision.placements)} of {counted(decision.desired, 'replica')} placed{over}{held}"
+    clusters_text = f" on {counted(len(clusters), 'cluster')}" if clusters else ""
+    suffix = f", {len(decision.held)} left as before" if decision.held else ""
+    return f"{len(decision.placements)} of {counted(decision.desired, 'replica')} placed{clusters_text}{suffix}"
 
 
-def _grouped(refusals: Sequence[Refusal]) -> str:
-    shown = [group(refusal) for refusal in refusals[:_GROUPS]]
-    rest = sum(refusal.clusters for refusal in refusals[_GROUPS:])
-    return ", ".join([*shown, *([f"{rest} for other reasons"] if rest else [])])
+def _describe_groups(refusals: Sequence[Refusal]) -> str:
+    """Return the counts of the refusals by group."""
+    descriptions = [group(refusal) for refusal in refusals[:_GROUPS]]
+    others = sum(refusal.clusters for refusal in refusals[_GROUPS:])
+    return ", ".join([*descriptions, *([f"{others} for other reasons"] if others else [])])

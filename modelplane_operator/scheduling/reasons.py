@@ -1,23 +1,23 @@
-"""Why not: every "no" of the scheduler as a value. `prose` turns them into sentences, and nothing else does.
+"""Every rejection of the scheduler as a value. Only `prose` turns them into sentences.
 
-A reason why a cluster takes no replica belongs to a group, so that a decision over thousands of clusters counts groups
-and shows the nearest miss of each. The groups are few whatever the fleet looks like: one per kind of reason, and per
-engine where it is about one.
+A reason why a cluster takes no replica belongs to a group. A decision over thousands of clusters counts groups and
+shows the nearest miss of each. There are few groups in any fleet: one per kind of reason, and per engine for reasons
+about an engine.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-# Why a node does not do --------------------------------------------------------------------------------------------
+# Reasons about a node ----------------------------------------------------------------------------------------------
 
 Nearness: TypeAlias = tuple[float, ...]
-"""How near a miss is: the smaller, the less would have to change."""
+"""Distance of a miss: the smaller, the less would have to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """No device meets the request's selectors; this one comes nearest."""
+    """No device meets the request's selectors; this one is nearest."""
 
     request: str
     device: str
@@ -45,7 +45,7 @@ class TooFewDevices:
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """The node can meet each of the requests, but not all of them at once."""
+    """The node can meet each of the requests, but not all of them together."""
 
     requests: tuple[str, ...]
 
@@ -57,11 +57,11 @@ class Contended:
 Miss: TypeAlias = Unlike | TooFewDevices | Contended
 
 
-# Why a cluster takes no replica ------------------------------------------------------------------------------------
+# Reasons why a cluster takes no replica ----------------------------------------------------------------------------
 
 
 class Group(NamedTuple):
-    """Reasons that are counted together, in the order in which they are told: nearest misses first."""
+    """A group of reasons that are counted together, ordered from nearest misses to farthest."""
 
     order: int
     engine: str = ""
@@ -69,7 +69,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """The pool has the hardware, but too few free nodes; of the pools that fit, it is the nearest to having enough."""
+    """The pool has the hardware, but too few free nodes. Of the matching pools it is the nearest to having enough."""
 
     engine: str
     pool: str
@@ -88,12 +88,12 @@ class Full:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """Every engine alone finds free nodes, but not all of them together."""
+    """Each engine alone finds free nodes, but not all of them together."""
 
     needs: tuple[tuple[str, int], ...]
-    """For each engine the fewest nodes that will do."""
+    """Minimum number of nodes of each engine."""
     free: tuple[tuple[str, int], ...]
-    """For each pool that any of them could use its free nodes."""
+    """Free nodes of each pool that one of the engines could use."""
 
     group = Group(1)
 
@@ -104,7 +104,7 @@ class Crowded:
 
 @dataclass(frozen=True, slots=True)
 class NoGateway:
-    """The cluster has the hardware, but its gateway has no address: nothing could reach a replica there."""
+    """The cluster has the hardware, but its gateway has no address, so a replica there could not be reached."""
 
     group = Group(2)
     nearness = ()
@@ -112,7 +112,7 @@ class NoGateway:
 
 @dataclass(frozen=True, slots=True)
 class NoGangs:
-    """The cluster has the hardware, but serves no LeaderWorkerSet, by which the engine's pods would start together."""
+    """The cluster has the hardware, but no LeaderWorkerSet, which the engine needs to start its pods together."""
 
     engine: str
 
@@ -125,7 +125,7 @@ class NoGangs:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The cluster is not Ready; `why` is what its condition says."""
+    """The cluster is not Ready. `why` is the reason of its condition."""
 
     why: str
 
@@ -135,7 +135,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class ClusterUnreachable:
-    """The cluster does not answer."""
+    """The cluster is unreachable."""
 
     group = Group(5)
     nearness = ()
@@ -143,7 +143,7 @@ class ClusterUnreachable:
 
 @dataclass(frozen=True, slots=True)
 class Tainted:
-    """The cluster has the hardware, and a taint that the deployment does not tolerate."""
+    """The cluster has the hardware, but also a taint that the deployment does not tolerate."""
 
     key: str
     value: str
@@ -155,7 +155,7 @@ class Tainted:
 
 @dataclass(frozen=True, slots=True)
 class TooSmall:
-    """The pool has the hardware, but fewer nodes in all than the engine needs; no other pool that fits has more."""
+    """The pool has the hardware, but fewer nodes in total than the engine needs. No other matching pool has more."""
 
     engine: str
     pool: str
@@ -173,13 +173,13 @@ class TooSmall:
 
 @dataclass(frozen=True, slots=True)
 class Scattered:
-    """The pool has the hardware, but no one fabric of it has the nodes that a gang needs; this one has most."""
+    """The pool has the hardware, but no single fabric with enough nodes for a gang. This fabric has the most."""
 
     engine: str
     pool: str
     needs: int
     fabric: str
-    """Empty when no usable node says on which fabric it is."""
+    """Name of the fabric; empty when no usable node carries the fabric's label."""
     nodes: int
 
     @property
@@ -193,16 +193,16 @@ class Scattered:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Every member of the engine finds a pool, but no pool can run them all, and an engine is not spread over two.
+    """Each member of the engine matches a pool, but no pool runs them all, and an engine is not split over two.
 
-    This pool does for most of them; the first for which it does not is the member of that role.
+    This pool matches most members. The named role is the first that it does not match.
     """
 
     engine: str
     pool: str
     role: str
     miss: Miss | None
-    """Why it does not; None where it has only devices for the member that pods cannot claim."""
+    """Miss of that member; None if the pool has only unclaimable devices for it."""
 
     nearness = ()
 
@@ -213,7 +213,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class NothingToClaim:
-    """The engine is met by devices that nobody claims, so that its pods would get none."""
+    """Only unclaimable devices match the engine, so its pods would get none."""
 
     engine: str
 
@@ -226,7 +226,7 @@ class NothingToClaim:
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """No pool has the devices that a member of the engine needs; this pool comes nearest."""
+    """No pool has the devices that a member of the engine needs; this pool is nearest."""
 
     engine: str
     role: str
@@ -244,11 +244,11 @@ class NoMatch:
 
 @dataclass(frozen=True, slots=True)
 class UnknownPools:
-    """No pool that is known has the devices, and of these, each with its class, nothing is known."""
+    """No known pool has the devices, and the hardware of these pools, each with its class, is unknown."""
 
     pools: tuple[tuple[str, str], ...]
     others: Split | NothingToClaim | NoMatch
-    """Why those that are known do not do."""
+    """Reason why the known pools do not match."""
 
     group = Group(9)
 
@@ -259,10 +259,10 @@ class UnknownPools:
 
 @dataclass(frozen=True, slots=True)
 class NoPools:
-    """The cluster publishes no pools, so that nobody knows whether it has the hardware."""
+    """The cluster publishes no pools, so its hardware is unknown."""
 
     why: NotReady | ClusterUnreachable | NoGateway | None = None
-    """What it says of itself, which may be the cause."""
+    """State of the cluster, which may be the cause."""
 
     group = Group(13)
     nearness = ()
@@ -278,7 +278,7 @@ class ClusterTerminating:
 
 @dataclass(frozen=True, slots=True)
 class LabelDiffers:
-    """The cluster does not carry a label that the deployment or its cache asks for."""
+    """The cluster does not have a label that the deployment or its cache requires."""
 
     key: str
     wanted: str
@@ -290,7 +290,7 @@ class LabelDiffers:
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """The cluster would do; others came first, or no more replicas were needed."""
+    """The cluster could take a replica, but others came first or no more were needed."""
 
     group = Group(16)
     nearness = ()
@@ -317,12 +317,12 @@ Refused: TypeAlias = (
 Reason: TypeAlias = Refused | Spare
 
 
-# Why a replica goes ------------------------------------------------------------------------------------------------
+# Reasons why a replica is deleted or moved -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterGone:
-    """Its cluster does not exist any more."""
+    """Its cluster no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class ScaledDown:
-    """The deployment asks for fewer."""
+    """The deployment wants fewer replicas."""
 
     replicas: int
 
@@ -348,14 +348,14 @@ class Outdated:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Its cluster has been unreachable or not Ready for longer than the deployment waits."""
+    """Its cluster has been unreachable or not Ready for longer than the deployment's failover time."""
 
     since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """It has found no nodes for long: its pool has so many fewer than its replicas take."""
+    """It has found no nodes for long: its pool has this many fewer than its replicas need."""
 
     pool: str
     short: int
@@ -366,7 +366,7 @@ Moving: TypeAlias = ClusterTerminating | Tainted | Outdated | Lost | Displaced
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """It is to move, has no place elsewhere, and somebody wants its cluster drained all the same."""
+    """It has to move, has no other place, and its cluster is drained by force."""
 
     why: Moving
 

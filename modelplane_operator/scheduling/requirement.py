@@ -1,4 +1,4 @@
-"""What a deployment asks for: how many replicas, and what each needs of a cluster."""
+"""The scheduler's view of a deployment: the number of replicas, and the requirements of each."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,19 +28,21 @@ from modelplane_operator.selectors.cel import Device, Selector, SelectorError
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequirement:
-    """Devices that every pod needs, all from one device entry of its node; every selector must hold."""
+    """Devices that every pod needs, all from one device entry of its node. All selectors must match."""
 
     name: str
     count: int
+    """Number of devices for each pod."""
     selectors: tuple[Selector, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRequirement(CachedHash):
-    """One kind of pod of an engine, and how many nodes all copies of it take when they claim devices."""
+    """A kind of pod of an engine, and the nodes that all its copies take if they claim devices."""
 
     role: str
     nodes: int
+    """Number of nodes of all copies."""
     requests: tuple[DeviceRequirement, ...]
 
     __hash__ = CachedHash.__hash__
@@ -48,22 +50,23 @@ class MemberRequirement(CachedHash):
 
 @dataclass(frozen=True, slots=True)
 class EngineRequirement(CachedHash):
-    """Pods that must run on the nodes of one pool; those of a gang, of which there may be copies, on one fabric."""
+    """An engine, whose pods run on nodes of one pool. The pods of a gang also share a fabric."""
 
     name: str
     members: tuple[MemberRequirement, ...]
     gangs: int = 0
-    """How many; none where each pod is for itself."""
+    """Number of gangs; 0 if the pods are independent."""
 
     __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement(CachedHash):
-    """What one replica needs of a cluster. Deployments with equal needs share all that is worked out for one."""
+    """The requirements of a replica. Deployments with equal requirements share all computed results."""
 
     engines: tuple[EngineRequirement, ...]
     labels: tuple[tuple[str, str], ...] = ()
+    """Labels that the cluster must have."""
     tolerations: tuple[Toleration, ...] = ()
 
     __hash__ = CachedHash.__hash__
@@ -71,35 +74,38 @@ class Requirement(CachedHash):
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """When a deployment gives up on a cluster, and on how many replicas at a time."""
+    """Time after which a deployment gives up on a cluster, and the maximum number of replicas at a time."""
 
     after: timedelta
+    """Time that a cluster may be lost before replicas are moved."""
     most: int
+    """Maximum number of replicas that are given up at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """A deployment, as the scheduler sees it."""
+    """A deployment from the scheduler's point of view."""
 
     owner: ReplicaOwner
     replicas: int
     requirement: Requirement
     problems: tuple[Problem, ...] = ()
-    """While there are any, nothing new is placed."""
+    """Problems; while there are any, no new replica is placed."""
     failover: Failover | None = None
+    """Failover settings; None if replicas are never given up."""
     staged: frozenset[str] = frozenset()
-    """Clusters that hold all of its weights; without a cache there are none."""
+    """Clusters with all of its weights; empty without a cache."""
     coming: frozenset[str] = frozenset()
-    """Clusters to which its weights are to come. To all others of a deployment with a cache they never do."""
+    """Clusters that will get its weights. No other cluster will, for a deployment with a cache."""
 
     @property
     def readable(self) -> bool:
-        """Whether it is known what hardware is asked for."""
+        """True if the required hardware is known."""
         return not any(isinstance(problem, InvalidSelector | Overdrawn | NoEngines) for problem in self.problems)
 
 
 class NoCache(Enum):
-    """Why the cache that a deployment names is not at hand."""
+    """Reason why the cache of a deployment is not available."""
 
     NOT_READ = "it has not been read yet"
     NOT_FOUND = "there is none"
@@ -110,50 +116,50 @@ def placement_request(
     cache: ModelCache | NoCache = NoCache.NOT_READ,
     devices: frozenset[Device] = frozenset(),
 ) -> PlacementRequest:
-    """Read a deployment, and the cache if it names one; what cannot be used becomes a problem. Never raises.
+    """Parse a deployment, and its cache if it references one; never raise. Unusable parts become problems.
 
-    `devices` are those of the fleet: what it takes to ask them all is bounded.
+    `devices` are the fleet's: the cost of evaluating the selectors on all of them is limited.
     """
     spec = deployment.replica
     metadata = deployment.metadata
     problems: list[Problem] = [] if spec.engines else [NoEngines()]
-    wanted, conflicts = _labels(spec, cache)
-    if found := budget.overdrawn(budget.texts(spec), devices):
-        problems.append(found)
+    required, conflicts = _merge_labels(spec, cache)
+    if exceeded := budget.overdrawn(budget.texts(spec), devices):
+        problems.append(exceeded)
         engines = ()
     else:
-        engines = tuple(_engine(engine, problems) for engine in spec.engines)
-    clusters = _cached(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
+        engines = tuple(_parse_engine(engine, problems) for engine in spec.engines)
+    clusters = _read_cached_clusters(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
     return PlacementRequest(
         owner=ReplicaOwner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
         requirement=Requirement(
             engines=engines,
-            labels=tuple(sorted(wanted.items())),
+            labels=tuple(sorted(required.items())),
             tolerations=tuple(
                 Toleration(t.key or "", t.operator == "Exists", t.value or "", t.effect or "") for t in spec.tolerations
             ),
         ),
         problems=(*problems, *_cache_problems(spec, cache), *conflicts),
-        failover=_failover(spec, deployment.spec.replicas),
-        staged=frozenset(one.name for one in clusters if one.volume),
-        coming=frozenset(one.name for one in clusters if not one.volume),
+        failover=_parse_failover(spec, deployment.spec.replicas),
+        staged=frozenset(cluster.name for cluster in clusters if cluster.volume),
+        coming=frozenset(cluster.name for cluster in clusters if not cluster.volume),
     )
 
 
-def _cached(cache: ModelCache) -> Sequence[CachedCluster]:
+def _read_cached_clusters(cache: ModelCache) -> Sequence[CachedCluster]:
     return cache.status.clusters if cache.status else ()
 
 
-def _labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mapping[str, str], Iterable[LabelConflict]]:
-    """What the deployment and its cache together want; a key on which they differ can be met by no cluster."""
-    mine = _match_labels(spec.cluster_selector)
-    uses = spec.model_cache_ref is not None and isinstance(cache, ModelCache)
-    theirs = _match_labels(cache.spec.cluster_selector if uses and isinstance(cache, ModelCache) else None)
+def _merge_labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mapping[str, str], Iterable[LabelConflict]]:
+    """Return the labels that the deployment and its cache require together, and their conflicts."""
+    own = _match_labels(spec.cluster_selector)
+    uses_cache = spec.model_cache_ref is not None and isinstance(cache, ModelCache)
+    of_cache = _match_labels(cache.spec.cluster_selector if uses_cache and isinstance(cache, ModelCache) else None)
     conflicts = [
-        LabelConflict(key, mine[key], theirs[key]) for key in sorted(mine) if theirs.get(key, mine[key]) != mine[key]
+        LabelConflict(key, own[key], of_cache[key]) for key in sorted(own) if of_cache.get(key, own[key]) != own[key]
     ]
-    return {**theirs, **mine}, conflicts
+    return {**of_cache, **own}, conflicts
 
 
 def _match_labels(selector: ClusterSelector | None) -> Mapping[str, str]:
@@ -161,6 +167,7 @@ def _match_labels(selector: ClusterSelector | None) -> Mapping[str, str]:
 
 
 def _cache_problems(spec: ReplicaSpec, cache: ModelCache | NoCache) -> Iterator[Problem]:
+    """Yield the problem of a referenced cache that is not available."""
     if spec.model_cache_ref is None:
         return
     if cache is NoCache.NOT_READ:
@@ -173,36 +180,40 @@ _TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 _PERCENT = re.compile(r"(\d+)%", re.ASCII)
 
 
-def _failover(spec: ReplicaSpec, replicas: int) -> Failover | None:
-    """None, which means never, too when it cannot be read."""
+def _parse_failover(spec: ReplicaSpec, replicas: int) -> Failover | None:
+    """Parse the failover; None, which means never, also if it is invalid."""
     if spec.failover is None:
         return None
-    time, share = _TIME.fullmatch(spec.failover.after), _PERCENT.fullmatch(spec.failover.max_share)
-    if time is None or share is None or not spec.failover.after:
+    time, percentage = _TIME.fullmatch(spec.failover.after), _PERCENT.fullmatch(spec.failover.max_share)
+    if time is None or percentage is None or not spec.failover.after:
         return None
-    hours, minutes, seconds = (int(part or 0) for part in time.groups())
-    most = -(-replicas * int(share[1]) // 100)  # rounded up: a single replica can be given up too
-    return Failover(timedelta(hours=hours, minutes=minutes, seconds=seconds), most)
+    hours, minutes, seconds = (int(number or 0) for number in time.groups())
+    max_replicas = -(-replicas * int(percentage[1]) // 100)  # rounded up, so that a single replica can be given up, too
+    return Failover(timedelta(hours=hours, minutes=minutes, seconds=seconds), max_replicas)
 
 
-def _engine(engine: DeployedEngine, problems: list[Problem]) -> EngineRequirement:
+def _parse_engine(engine: DeployedEngine, problems: list[Problem]) -> EngineRequirement:
+    """Parse an engine. Invalid selectors are added to the problems."""
     gangs = engine.copies if any(member.role != "Standalone" for member in engine.members) else 0
-    return EngineRequirement(engine.name, tuple(_member(engine, member, problems) for member in engine.members), gangs)
+    return EngineRequirement(
+        engine.name, tuple(_parse_member(engine, member, problems) for member in engine.members), gangs
+    )
 
 
-def _member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> MemberRequirement:
+def _parse_member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> MemberRequirement:
+    """Parse a member. Invalid selectors are added to the problems."""
     devices = member.node_selector.devices if member.node_selector else ()
     requests: list[DeviceRequirement] = []
     for device in devices:
         try:
-            requests.append(_request(device))
+            requests.append(_parse_request(device))
         except SelectorError as error:
             problems.append(InvalidSelector(engine.name, member.role, device.name, str(error)))
     nodes = pods(member.role, member.worker.nodes if member.worker else None) * engine.copies
     return MemberRequirement(member.role, nodes, tuple(requests))
 
 
-def _request(device: DeviceRequest) -> DeviceRequirement:
+def _parse_request(device: DeviceRequest) -> DeviceRequirement:
     return DeviceRequirement(
         device.name, device.count, tuple(cel.compile(selector.cel or "") for selector in device.selectors)
     )

@@ -1,29 +1,31 @@
-"""Where the replicas of a deployment shall run.
+"""Decide where the replicas of a deployment run.
 
-A decision is a function of the deployment, the fleet and the time, and of nothing else: deciding again over the result
-changes nothing. It is taken in four steps.
+A decision depends only on the deployment, the fleet and the time. Repeating it over its own result changes nothing. It
+has four steps.
 
-1. **Retain.** Every replica stays where it is, unless its cluster is gone. No better cluster, no failing one and no
-   edited label selector moves what runs.
-2. **Settle.** Every replica that stays takes the deployment's present shape: in the pools that it has, else in others
-   of its cluster. One that finds no room for that stays as it is.
-3. **Scale down.** Some replicas are to move: those that could not settle, those whose cluster is being deleted or
-   carries a NoExecute taint that the deployment does not tolerate, those whose cluster is lost, and those that find no
-   nodes since their pool has lost some. When there are more replicas than the deployment asks for, these go first,
-   then those that do not work, then those on the clusters that have most of them.
-4. **Fill.** What is missing is placed one by one, each on the cluster that has fewest of the deployment's replicas,
-   and of those on the one that is least used. Of a deployment with a cache those that hold all of its weights come
-   first, then those to which they are to come, and the others when these are full. When all are placed, each further
-   place is for a replica that is to move, which then goes. The others stay until there is a place, unless their cluster
-   is drained by force.
+1. **Retain.** Every replica stays where it is unless its cluster is gone. No better or failing cluster and no edited
+label selector moves a running replica.
 
-A move takes many decisions: what takes a replica's place exists long before that replica goes, and until then there is
-one too many. So both ways for a replica to go, scaling down and moving, choose in the same order: whoever was to move
-in the first decision goes in the following ones.
+2. **Settle.** Every staying replica takes the current shape of the deployment, in its own pools or in others of its
+cluster. If there is no room, it stays unchanged.
 
-What the scheduler refuses to do: it never books more nodes than a pool has; it never deletes a replica because
-something could not be read, or because the changed deployment fits nowhere; it never spreads an engine over two pools;
-it never moves replicas to balance the fleet. A replica that goes keeps its nodes until it is gone.
+3. **Scale down.** Some replicas have to move: those that could not settle, those whose cluster is lost, terminating or
+has a NoExecute taint that is not tolerated, and those without nodes because their pool has shrunk. If there are more
+replicas than desired, these are deleted first, then replicas that do not work, then replicas on the clusters with the
+most of them.
+
+4. **Fill.** Missing replicas are placed one by one, each on the cluster with the fewest replicas of the deployment, and
+of those on the least used. With a cache, clusters with all weights come first, then clusters that will get them, then
+the others. When all are placed, each further place is for a replica that has to move, which is then deleted. The rest
+stay until there is a place, unless their cluster is drained by force.
+
+A move takes several decisions: the replacement exists long before the old replica is gone, and until then there is one
+replica too many. So scaling down and moving choose replicas in the same order, and the replica chosen first is the one
+that goes later.
+
+The scheduler never books more nodes than a pool has. It never deletes a replica because something could not be read, or
+because the changed deployment fits nowhere. It never splits an engine over two pools, and never moves replicas to
+balance the fleet. A deleted replica keeps its nodes until it is gone.
 """
 
 from collections import Counter
@@ -61,44 +63,44 @@ Leaver = tuple[Replica, Leaving | Moving]
 
 
 def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) -> Decision:
-    """Decide where the deployment's replicas shall be. Never raises for anything that users have written."""
+    """Decide where the deployment's replicas run. Never raise for anything that users have written."""
     namesakes = fleet.replicas(request.owner.namespace, request.owner.name)
-    ours = [replica for replica in namesakes if replica.owner == request.owner and not replica.terminating]
+    own = [replica for replica in namesakes if replica.owner == request.owner and not replica.terminating]
     if not fleet.size:
-        return _untouched(request, ours)
+        return _decide_without_clusters(request, own)
     infos = {replica.cluster: info for replica in namesakes if (info := fleet.info(replica.cluster)) is not None}
 
-    staying, leaving = retain(ours, infos)
+    staying, leaving = retain(own, infos)
     settled = settle(request, staying, infos)
     order = worst_first(staying, infos)
     given_up = (*displaced(order, infos, now), *lost(request, order, namesakes, infos, now))
     movable = to_move(request, order, settled, given_up, infos)
     surplus = scale_down(request, order, movable)
-    gone = {replica.key for replica, _ in surplus}
-    settled = settled.without(gone)
-    stuck = [(replica, why) for replica, why in movable.values() if replica.key not in gone]
+    deleted = {replica.key for replica, _ in surplus}
+    settled = settled.without(deleted)
+    blocked = [(replica, reason) for replica, reason in movable.values() if replica.key not in deleted]
     missing = max(request.replicas, 0) - len(settled.staying)
-    wanted = 0 if request.problems else missing + len(stuck)
+    places_needed = 0 if request.problems else missing + len(blocked)
     filled = Filled()
-    if wanted:
+    if places_needed:
         filled = fill(
-            request.requirement, wanted, settled, namesakes, fleet, staged=request.staged, coming=request.coming
+            request.requirement, places_needed, settled, namesakes, fleet, staged=request.staged, coming=request.coming
         )
 
-    found = max(len(filled.placements) - missing, 0)
-    moving, stuck = stuck[:found], stuck[found:]
-    forced = [(replica, Forced(why)) for replica, why in stuck if _is_forced(why, infos[replica.cluster])]
+    moves = max(len(filled.placements) - missing, 0)
+    moving, blocked = blocked[:moves], blocked[moves:]
+    forced = [(replica, Forced(reason)) for replica, reason in blocked if _is_forced(reason, infos[replica.cluster])]
     settled = settled.without({replica.key for replica, _ in (*moving, *forced)})
     return Decision(
         desired=request.replicas,
-        placements=_in_order((*(placement for _, placement in settled.kept), *filled.placements)),
-        new=_in_order(filled.placements),
+        placements=_sort_placements((*(placement for _, placement in settled.kept), *filled.placements)),
+        new=_sort_placements(filled.placements),
         held=settled.held,
-        removed=tuple(Removal(replica, why) for replica, why in (*leaving, *surplus, *moving, *forced)),
+        removed=tuple(Removal(replica, reason) for replica, reason in (*leaving, *surplus, *moving, *forced)),
         stuck=tuple(
-            Stuck(replica, why)
-            for replica, why in stuck
-            if not isinstance(why, Outdated) and not _is_forced(why, infos[replica.cluster])
+            Stuck(replica, reason)
+            for replica, reason in blocked
+            if not isinstance(reason, Outdated) and not _is_forced(reason, infos[replica.cluster])
         ),
         checked=fleet.size,
         refusals=filled.refusals,
@@ -111,7 +113,7 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
 
 
 def retain(ours: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
-    """The replicas that stay on their clusters, and those that leave."""
+    """Return the replicas that stay on their clusters, and those that leave."""
     staying: dict[tuple[str, int], Replica] = {}
     leaving: list[Leaver] = []
     for replica in sorted(ours, key=lambda replica: replica.key):
@@ -132,22 +134,23 @@ def to_move(
     given_up: Iterable[tuple[Replica, Lost | Displaced]],
     infos: Mapping[str, ClusterInfo],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
-    """Which of the replicas are to run elsewhere, and why, in the order in which they are given.
+    """Return the replicas that should run elsewhere with the reasons, in the given order.
 
-    Those that only have another shape than they should come last: whoever drains a cluster waits for none of them.
+    Replicas that only have an outdated shape come last: a drain of a cluster does not wait for them.
     """
-    overdue = {replica.key: why for replica, why in given_up}
-    unsettled = {held.replica.key: held.why for held in settled.held if held.why}
+    overdue = {replica.key: reason_of for replica, reason_of in given_up}
+    outdated = {entry.replica.key: entry.why for entry in settled.held if entry.why}
 
-    def why(replica: Replica) -> Moving | None:
-        return _drained(request, infos[replica.cluster]) or overdue.get(replica.key) or unsettled.get(replica.key)
+    def reason_of(replica: Replica) -> Moving | None:
+        return _drain_reason(request, infos[replica.cluster]) or overdue.get(replica.key) or outdated.get(replica.key)
 
-    found = [(replica, reason) for replica in staying if (reason := why(replica)) is not None]
-    found.sort(key=lambda row: isinstance(row[1], Outdated))
-    return {replica.key: (replica, reason) for replica, reason in found}
+    movable = [(replica, reason) for replica in staying if (reason := reason_of(replica)) is not None]
+    movable.sort(key=lambda row: isinstance(row[1], Outdated))
+    return {replica.key: (replica, reason) for replica, reason in movable}
 
 
-def _drained(request: PlacementRequest, info: ClusterInfo) -> ClusterTerminating | Tainted | None:
+def _drain_reason(request: PlacementRequest, info: ClusterInfo) -> ClusterTerminating | Tainted | None:
+    """Return why a cluster is drained of this deployment's replicas; None if it is not."""
     if info.cluster.phase is ClusterPhase.TERMINATING:
         return ClusterTerminating()
     if taint := untolerated(info.cluster.taints, request.requirement.tolerations, {NO_EXECUTE}):
@@ -158,55 +161,59 @@ def _drained(request: PlacementRequest, info: ClusterInfo) -> ClusterTerminating
 def scale_down(
     request: PlacementRequest, order: Sequence[Replica], movable: Mapping[Key, tuple[Replica, Moving]]
 ) -> Sequence[Leaver]:
-    """The replicas that are too many: first those that are to move, then the others, each as in the order."""
+    """Return the surplus replicas: first the ones that have to move, then the others in the given order."""
     others = ((replica, ScaledDown(request.replicas)) for replica in order if replica.key not in movable)
     leavers: list[Leaver] = [*movable.values(), *others]
     return leavers[: max(len(order) - max(request.replicas, 0), 0)]
 
 
 def worst_first(staying: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> Sequence[Replica]:
-    """The order in which replicas go.
+    """Return the replicas in the order in which they are deleted.
 
-    First one that works least; of those, one on the cluster that has most of ours by then, and the later by name; of
-    those, the one with the highest index. How many a cluster has by then is the replica's place in the cluster's own
-    order, so that sorting finds them all.
+    First the ones that work least; of those, the ones on the cluster that has the most at that point, the later by
+    name; of those, the highest index. The number on a cluster at that point is the replica's rank within its cluster,
+    so sorting is enough.
     """
     places = Counter[str]()
     order: list[tuple[tuple[int, int, str, int], Replica]] = []
     for replica in sorted(staying, key=lambda replica: (_illness(replica, infos), replica.index)):
         places[replica.cluster] += 1
-        place = (_illness(replica, infos), places[replica.cluster], replica.cluster, replica.index)
-        order.append((place, replica))
+        rank = (_illness(replica, infos), places[replica.cluster], replica.cluster, replica.index)
+        order.append((rank, replica))
     order.sort(key=lambda row: row[0], reverse=True)
     return [replica for _, replica in order]
 
 
 def _illness(replica: Replica, infos: Mapping[str, ClusterInfo]) -> int:
+    """Return 2 if the replica's cluster does not work, 1 if the replica is not ready, otherwise 0."""
     info = infos.get(replica.cluster)
     if info is None or info.cluster.phase is not ClusterPhase.READY:
         return 2
     return 0 if replica.ready else 1
 
 
-def _is_forced(why: Moving, info: ClusterInfo) -> bool:
-    """Whether a replica without another place goes all the same."""
-    return isinstance(why, ClusterTerminating | Tainted) and info.cluster.drained_by_force
+def _is_forced(reason: Moving, info: ClusterInfo) -> bool:
+    """True if a replica is deleted even without another place."""
+    return isinstance(reason, ClusterTerminating | Tainted) and info.cluster.drained_by_force
 
 
-def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:
+def _sort_placements(placements: Iterable[Placement]) -> tuple[Placement, ...]:
     return tuple(sorted(placements, key=lambda placement: (placement.cluster, placement.index)))
 
 
-def _untouched(request: PlacementRequest, ours: Sequence[Replica]) -> Decision:
-    """No cluster at all is more likely a list not yet read than a fleet that is gone: only the count is heeded."""
-    surplus = scale_down(request, worst_first(ours, {}), {})
-    gone = {replica.key for replica, _ in surplus}
+def _decide_without_clusters(request: PlacementRequest, own: Sequence[Replica]) -> Decision:
+    """Return a decision for an empty fleet: more likely a list not read yet than a deleted fleet.
+
+    Only surplus is deleted.
+    """
+    surplus = scale_down(request, worst_first(own, {}), {})
+    deleted = {replica.key for replica, _ in surplus}
     return Decision(
         desired=request.replicas,
         placements=(),
         new=(),
-        held=tuple(Held(replica, None) for replica in ours if replica.key not in gone),
-        removed=tuple(Removal(replica, why) for replica, why in surplus),
+        held=tuple(Held(replica, None) for replica in own if replica.key not in deleted),
+        removed=tuple(Removal(replica, reason) for replica, reason in surplus),
         stuck=(),
         checked=0,
         refusals=(),

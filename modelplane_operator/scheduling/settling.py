@@ -1,4 +1,4 @@
-"""A replica that stays takes the shape that its deployment has now: in its pools, else in others of its cluster."""
+"""Give each staying replica the current shape of its deployment, in its own pools or in others of its cluster."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,42 +18,46 @@ Engines = tuple[EnginePlacement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The replicas that stay, and their clusters once those that could have taken their shape."""
+    """The staying replicas, and their clusters' free nodes after the replicas took their new shape."""
 
     kept: tuple[tuple[Replica, Placement], ...]
+    """Replicas in their current shape, with their new placements."""
     held: tuple[Held, ...]
+    """Replicas without room for their current shape."""
     infos: Mapping[str, ClusterInfo]
+    """Free nodes of the clusters afterwards."""
 
     @property
     def staying(self) -> tuple[Replica, ...]:
-        return (*(replica for replica, _ in self.kept), *(held.replica for held in self.held))
+        return (*(replica for replica, _ in self.kept), *(entry.replica for entry in self.held))
 
     def without(self, gone: Container[Key]) -> "Settled":
-        """Without some of the replicas. Their nodes stay taken until they are gone."""
+        """Return the same without some replicas. Their nodes stay charged until they are gone."""
         return Settled(
             tuple(row for row in self.kept if row[0].key not in gone),
-            tuple(held for held in self.held if held.replica.key not in gone),
+            tuple(entry for entry in self.held if entry.replica.key not in gone),
             self.infos,
         )
 
 
 def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo]) -> Settled:
-    """Give every replica its present shape where there is room for it; the others are held as they are."""
+    """Give every replica its current shape if there is room for it. The others are held unchanged."""
     if not request.readable:
         return Settled((), tuple(Held(replica, None) for replica in staying), infos)
     room = dict(infos)
-    kept: dict[Key, Placement] = {}
+    placements: dict[Key, Placement] = {}
 
     def keep(replica: Replica, engines: Engines) -> None:
+        """Place a replica, and charge the larger of its old and new nodes per pool."""
         info = room[replica.cluster]
-        kept[replica.key] = Placement(replica.cluster, replica.index, engines)
-        # Its pods of before have their nodes until they are gone, whatever it is to have from then on.
+        placements[replica.key] = Placement(replica.cluster, replica.index, engines)
+        # The replica's old pods keep their nodes until they are gone, whatever its new shape needs.
         room[replica.cluster] = info.released(replica.charges).charged(larger(replica.charges, charges(engines)))
 
-    # Those that need no more than they have come first: they are sure of their nodes.
+    # Replicas that need no more nodes come first, since their nodes are certain.
     waiting: list[Replica] = []
     for replica in staying:
-        pinned = _pinned(request.requirement, replica, room[replica.cluster])
+        pinned = _in_own_pools(request.requirement, replica, room[replica.cluster])
         if pinned is not None and _needs_no_more(pinned, replica):
             keep(replica, pinned)
         else:
@@ -61,68 +65,76 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
     while True:
         still: list[tuple[Replica, Refused]] = []
         for replica in waiting:
-            match _refitted(request.requirement, replica, room[replica.cluster]):
+            match _refit(request.requirement, replica, room[replica.cluster]):
                 case tuple() as engines:
                     keep(replica, engines)
                 case refused:
                     still.append((replica, refused))
         if len(still) == len(waiting):
-            held = tuple(Held(replica, Outdated(refused)) for replica, refused in still)
+            outdated = tuple(Held(replica, Outdated(refused)) for replica, refused in still)
             return Settled(
-                tuple((replica, kept[replica.key]) for replica in staying if replica.key in kept), held, room
+                tuple((replica, placements[replica.key]) for replica in staying if replica.key in placements),
+                outdated,
+                room,
             )
         waiting = [replica for replica, _ in still]
 
 
 def _needs_no_more(engines: Engines, replica: Replica) -> bool:
-    """A replica keeps the nodes that it has, even those of a pool that has shrunk."""
+    """True if the replica has all these nodes already. It keeps them even if the pool has shrunk."""
     has = replica.charges
     return all(nodes <= has.get(pool, 0) for pool, nodes in charges(engines).items())
 
 
-def _pinned(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | None:
-    """The present shape in the replica's own pools, whether or not they have room; None when they do not match."""
-    known = {engine.name: engine for engine in replica.engines}
+def _in_own_pools(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | None:
+    """Return the current shape in the replica's own pools, regardless of room; None if they do not match."""
+    by_name = {engine.name: engine for engine in replica.engines}
     if len(requirement.engines) != len(replica.engines) or any(
-        engine.name not in known for engine in requirement.engines
+        engine.name not in by_name for engine in requirement.engines
     ):
         return None
-    engines = [_pinned_engine(engine, known[engine.name], info) for engine in requirement.engines]
+    engines = [_engine_in_own_pools(engine, by_name[engine.name], info) for engine in requirement.engines]
     return tuple(filter(None, engines)) if None not in engines else None
 
 
-def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, info: ClusterInfo) -> EnginePlacement | None:
-    if [member.role for member in engine.members] != [member.role for member in was.members]:
+def _engine_in_own_pools(
+    engine: EngineRequirement, old_engine: EnginePlacement, info: ClusterInfo
+) -> EnginePlacement | None:
+    """Return an engine in its own pools; None if its members or the hardware do not match."""
+    if [member.role for member in engine.members] != [member.role for member in old_engine.members]:
         return None
     pools = info.cluster.pools
     members: list[MemberPlacement] = []
-    for member, before in zip(engine.members, was.members, strict=True):
-        if before.pool not in pools.names:
+    for member, old in zip(engine.members, old_engine.members, strict=True):
+        if old.pool not in pools.names:
             return None
-        found = match(member, pools.profile.offers[pools.names.index(before.pool)])
-        if not isinstance(found, Match):
+        result = match(member, pools.profile.offers[pools.names.index(old.pool)])
+        if not isinstance(result, Match):
             return None
-        members.append(MemberPlacement(member.role, before.pool, member.nodes if found.claims else 0, found.claims))
+        members.append(MemberPlacement(member.role, old.pool, member.nodes if result.claims else 0, result.claims))
     return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
 
 
 def _has_room(requirement: Requirement, engines: Engines, info: ClusterInfo) -> bool:
+    """True if the pools have enough free nodes, and each gang fits on one fabric."""
     pools = info.cluster.pools
     return all(nodes <= info.free_in(pool) for pool, nodes in charges(engines).items()) and all(
         gathers(engine, nodes, pools, pools.names.index(pool))
-        for engine, placed in zip(requirement.engines, engines, strict=True)
-        for pool, nodes in charges([placed]).items()
+        for engine, placements in zip(requirement.engines, engines, strict=True)
+        for pool, nodes in charges([placements]).items()
     )
 
 
-def _refitted(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | Refused:
-    """The present shape on the replica's cluster, with its own nodes to spend: in its pools if that can be."""
+def _refit(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Engines | Refused:
+    """Return the current shape on the replica's cluster, including its own nodes, preferably in its own pools; or
+    why not.
+    """
     own = info.released(replica.charges)
-    pinned = _pinned(requirement, replica, own)
+    pinned = _in_own_pools(requirement, replica, own)
     if pinned is not None and _has_room(requirement, pinned, own):
         return pinned
     hosting = hosts(requirement.engines, own.cluster.pools.profile)
     if not isinstance(hosting, Hosts):
         return unhosted(own, hosting)
-    found = fit(requirement.engines, hosting, own)
-    return placed(requirement.engines, found.chosen, own) if isinstance(found, Fit) else found
+    result = fit(requirement.engines, hosting, own)
+    return placed(requirement.engines, result.chosen, own) if isinstance(result, Fit) else result

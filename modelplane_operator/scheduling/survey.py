@@ -1,4 +1,4 @@
-"""One cluster asked whether it takes a replica, and the answers of a whole fleet in a few lines."""
+"""Evaluate whether a cluster takes a replica, and summarize the results of a whole fleet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
 class Fit(NamedTuple):
-    """A replica fits: for each engine the pool to run it on."""
+    """A replica fits: the chosen pool of each engine."""
 
     chosen: tuple[Option, ...]
     usage: float
-    """How much of the pools that any of the engines could use is taken, from 0 to 1."""
+    """Fraction of the usable pools' nodes that is taken, from 0 to 1."""
 
     group = Spare.group
 
@@ -58,88 +58,88 @@ Answer = Fit | Refused
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the clusters of a fleet answer to a need."""
+    """The results of a fleet's clusters for a requirement."""
 
     candidates: tuple[ClusterInfo, ...]
-    """The first of those that fit: least used first, then by name."""
+    """First of the clusters that fit: least used first, then by name."""
     fitting: int
-    """How many fit in all."""
+    """Total number of clusters that fit."""
     refusals: tuple[Refusal, ...]
-    """Why the others do not, nearest misses first."""
+    """Reasons of the other clusters, nearest misses first."""
 
 
 class FleetSnapshot(Protocol):
-    """What is known of the fleet. Its answers are values, and stay the same while a decision is taken."""
+    """The state of the fleet. Its results are values and do not change during a decision."""
 
     @property
     def size(self) -> int:
-        """Clusters."""
+        """Return the number of clusters."""
         ...
 
     @property
     def devices(self) -> frozenset[Device]:
-        """All different devices of the fleet."""
+        """Return all distinct devices of the fleet."""
         ...
 
     def info(self, cluster: str) -> ClusterInfo | None:
-        """A cluster and its free nodes."""
+        """Return a cluster and its free nodes."""
         ...
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
-        """Replicas under a deployment's name, by their own names; some may be of one that had the name before."""
+        """Return the replicas under a deployment's name, by their own names. Some may belong to a deleted namesake."""
         ...
 
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
-        """What all clusters, but for those kept apart, answer to the need; at most so many candidates."""
+        """Return the results of all clusters but those in `apart`, with at most `limit` candidates."""
         ...
 
 
 def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None = None) -> Answer:
-    """Whether the cluster takes one more replica; `hosting` says which of its pools could, when that is known.
+    """Return whether the cluster takes one more replica; `hosting` are the pools that could, if already known.
 
-    What is wrong for good is told before what may pass: a cluster that is called full, tainted or not Ready has the
+    Permanent obstacles are reported before temporary ones: a cluster reported as full, tainted or not Ready has the
     hardware.
     """
     cluster = info.cluster
-    for key, wanted in requirement.labels:
-        if cluster.labels.get(key) != wanted:
-            return LabelDiffers(key, wanted, cluster.labels.get(key))
+    for key, value in requirement.labels:
+        if cluster.labels.get(key) != value:
+            return LabelDiffers(key, value, cluster.labels.get(key))
     if cluster.phase is ClusterPhase.TERMINATING:
         return ClusterTerminating()
     if not cluster.pools.names:
-        return NoPools(_unusable(info))
+        return NoPools(_unusable_reason(info))
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
         others = unhosted(info, hosting)
         return UnknownPools(cluster.unknown, others) if cluster.unknown else others
-    if not cluster.gangs and (gang := next((one.name for one in requirement.engines if one.gangs), "")):
+    if not cluster.gangs and (gang := next((engine.name for engine in requirement.engines if engine.gangs), "")):
         return NoGangs(gang)
     if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
-    if cluster.phase is not ClusterPhase.READY and (why := _unusable(info)):
-        return why
+    if cluster.phase is not ClusterPhase.READY and (reason := _unusable_reason(info)):
+        return reason
     return fit(requirement.engines, hosting, info)
 
 
 def fit(
     engines: Sequence[EngineRequirement], hosts: Hosts, info: ClusterInfo
 ) -> Fit | Full | TooSmall | Scattered | Crowded:
-    """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
+    """Assign each engine to the earliest possible pool; or return which resource is short."""
     if info.cluster.pools.fabrics:
-        gathered = _gathered(engines, hosts, info.cluster.pools)
-        if isinstance(gathered, Scattered):
-            return gathered
-        hosts = gathered
+        filtered = _filter_by_fabric(engines, hosts, info.cluster.pools)
+        if isinstance(filtered, Scattered):
+            return filtered
+        hosts = filtered
     chosen = _choose(hosts.options, info.free)
     if chosen is not None:
         return Fit(chosen, _usage(hosts.pools, info))
-    short = [
-        _short(engine, options, info)
+    shortages = [
+        _shortage(engine, options, info)
         for engine, options in zip(engines, hosts.options, strict=True)
         if all(option.nodes > info.free[option.pool] for option in options)
     ]
-    if short:
-        return next((found for found in short if isinstance(found, TooSmall)), short[0])
+    if shortages:
+        return next((shortage for shortage in shortages if isinstance(shortage, TooSmall)), shortages[0])
     return Crowded(
         needs=tuple(
             (engine.name, min(option.nodes for option in options))
@@ -149,47 +149,53 @@ def fit(
     )
 
 
-def _gathered(engines: Sequence[EngineRequirement], hosts: Hosts, pools: Pools) -> Hosts | Scattered:
-    """The options that leave no gang without a fabric for all of it."""
+def _filter_by_fabric(engines: Sequence[EngineRequirement], hosts: Hosts, pools: Pools) -> Hosts | Scattered:
+    """Return the options on which each gang fits on one fabric; or the nearest miss."""
     rows: list[tuple[Option, ...]] = []
     for engine, options in zip(engines, hosts.options, strict=True):
         row = tuple(option for option in options if gathers(engine, option.nodes, pools, option.pool))
         if not row:
-            return _scattered(engine, options, pools)
+            return _nearest_fabric(engine, options, pools)
         rows.append(row)
     return Hosts(tuple(rows), tuple(sorted({option.pool for row in rows for option in row})))
 
 
 def gathers(engine: EngineRequirement, nodes: int, pools: Pools, pool: int) -> bool:
-    """Whether one fabric of the pool has the nodes that each gang of an engine needs, of so many in all."""
+    """True if a fabric of the pool has enough nodes for each gang of an engine.
+
+    `nodes` is the total of all its gangs.
+    """
     largest = pools.fabrics[pool] if pools.fabrics else None
     return largest is None or not engine.gangs or nodes // engine.gangs <= largest.nodes
 
 
-def _scattered(engine: EngineRequirement, options: Sequence[Option], pools: Pools) -> Scattered:
-    """The fabric that is nearest to having enough nodes for a gang."""
-    told = [
+def _nearest_fabric(engine: EngineRequirement, options: Sequence[Option], pools: Pools) -> Scattered:
+    """Return the fabric that is nearest to having enough nodes for a gang."""
+    misses = [
         Scattered(engine.name, pools.names[option.pool], option.nodes // engine.gangs, *largest)
         for option in options
         if (largest := pools.fabrics[option.pool]) is not None
     ]
-    return min(told, key=lambda found: found.nearness)
+    return min(misses, key=lambda miss: miss.nearness)
 
 
-def _short(engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo) -> Full | TooSmall:
-    """The pool that is nearest to having enough nodes for an engine: in all, if none ever has, else free ones."""
+def _shortage(engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo) -> Full | TooSmall:
+    """Return the pool that is nearest to having enough nodes: in total, if none is large enough, otherwise free
+    ones.
+    """
     pools = info.cluster.pools
     large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
     if not large:
         nearest = min(options, key=lambda option: option.nodes - pools.nodes[option.pool])
         return TooSmall(engine.name, pools.names[nearest.pool], nearest.nodes, pools.nodes[nearest.pool])
     nearest = min(large, key=lambda option: option.nodes - max(info.free[option.pool], 0))
-    place = nearest.pool
-    return Full(engine.name, pools.names[place], nearest.nodes, info.free[place], pools.nodes[place])
+    pool = nearest.pool
+    return Full(engine.name, pools.names[pool], nearest.nodes, info.free[pool], pools.nodes[pool])
 
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:
-    if len(options) == 1:  # nearly always: nothing to weigh up
+    """Choose a pool for each engine, or return None."""
+    if len(options) == 1:  # the usual case: no combination to search
         for option in options[0]:
             if option.nodes <= free[option.pool]:
                 return (option,)
@@ -203,7 +209,7 @@ def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> t
 def placed(
     engines: Sequence[EngineRequirement], chosen: Sequence[Option], info: ClusterInfo
 ) -> tuple[EnginePlacement, ...]:
-    """The engines on the pools that were chosen for them."""
+    """Return the placement of the engines on the chosen pools."""
     names = info.cluster.pools.names
     return tuple(
         EnginePlacement(
@@ -218,6 +224,7 @@ def placed(
 
 
 def _usage(pools: Sequence[int], info: ClusterInfo) -> float:
+    """Return the fraction of the pools' nodes that is taken."""
     total = info.cluster.pools.nodes
     nodes = free = 0
     for pool in pools:
@@ -226,7 +233,8 @@ def _usage(pools: Sequence[int], info: ClusterInfo) -> float:
     return 1 - free / nodes if nodes else 1.0
 
 
-def _unusable(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGateway | None:
+def _unusable_reason(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGateway | None:
+    """Return why the cluster is not usable now; None if it is."""
     match info.cluster.phase:
         case ClusterPhase.NOT_READY:
             return NotReady(info.cluster.why)
@@ -239,6 +247,7 @@ def _unusable(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGateway | 
 
 
 def unhosted(info: ClusterInfo, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
+    """Return the reason of a cluster whose pools cannot run the engines."""
     if isinstance(why, Unmatched):
         return NoMatch(why.engine, why.role, info.cluster.pools.names[why.pool], why.miss)
     if isinstance(why, Claimless):

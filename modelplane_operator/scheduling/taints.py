@@ -1,4 +1,4 @@
-"""Taints of clusters, and the tolerations that let a deployment's replicas put up with them."""
+"""Taints of clusters, and the tolerations of deployments."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -9,23 +9,26 @@ NO_EXECUTE = "NoExecute"
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Keeps replicas off a cluster."""
+    """A taint, which keeps replicas off a cluster."""
 
     key: str
     value: str
     effect: str
+    """`NoSchedule` or `NoExecute`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Which taints do not matter; an absent part is empty."""
+    """A toleration. An empty field matches everything."""
 
     key: str
     exists: bool
+    """True if every value of the key is tolerated."""
     value: str
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
+        """True if the toleration covers the taint."""
         if self.effect not in ("", taint.effect):
             return False
         if self.exists:
@@ -34,7 +37,7 @@ class Toleration:
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Collection[str]) -> Taint | None:
-    """The first taint with one of these effects that no toleration covers."""
+    """Return the first taint with one of these effects that is not tolerated; None if all are."""
     for taint in taints:
         if taint.effect in effects and not any(toleration.tolerates(taint) for toleration in tolerations):
             return taint

@@ -1,1 +1,1 @@
-"""The selector language behind `cel`: its grammar, types, values, functions, cost, and why a device does not match."""
+"""The selector language of `cel`: grammar, types, values, functions, costs, and reasons why a device does not match."""

@@ -1,4 +1,4 @@
-"""From what the parser recognises to the tree, bottom-up: a method for each rule of the grammar, and the macros."""
+"""Build the syntax tree bottom-up: a method for each rule of the grammar, and the macros."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,12 +23,12 @@ from modelplane_operator.selectors.tree import (
 )
 from modelplane_operator.selectors.values import INT64_MAX, INT64_MIN
 
-MAX_DEPTH = 100  # the API server allows 250; nobody writes 20, and each level costs us stack
+MAX_DEPTH = 100  # the API server allows 250; no one writes 20, and each level takes stack
 
 
 _RESERVED = frozenset({"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
                        "package", "namespace", "return", "var", "void", "while"})  # fmt: skip
-_Part: TypeAlias = Any  # lark hands us tokens and what we built ourselves
+_Part: TypeAlias = Any  # tokens of lark, or nodes that were built before
 
 
 def _is_token(part: _Part, *texts: str) -> bool:
@@ -39,17 +39,18 @@ def _span(parts: list[_Part]) -> tuple[int, int]:
     first, last = parts[0], parts[-1]
     start: int | None = first.start_pos if isinstance(first, lark.Token) else first.start
     end: int | None = last.end_pos if isinstance(last, lark.Token) else last.end
-    return start or 0, end or 0  # a token that was read has a place
+    return start or 0, end or 0  # every parsed token has a position
 
 
-def _deeper(at: int, *nodes: Expr) -> int:
+def _depth_above(at: int, *nodes: Expr) -> int:
+    """Return the depth of a node with these children. Raise CompileError beyond the limit."""
     depth = 1 + max((node.depth for node in nodes), default=0)
     if depth > MAX_DEPTH:
         raise CompileError(f"the selector is nested more than {MAX_DEPTH} levels deep", at)
     return depth
 
 
-class _Place(TypedDict):
+class _Position(TypedDict):
     """The fields that every node has."""
 
     at: int
@@ -60,7 +61,7 @@ class _Place(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Args:
-    """The expressions between two brackets, and the brackets' place."""
+    """The expressions between two brackets, and the position of the brackets."""
 
     nodes: tuple[Expr, ...]
     start: int = 0
@@ -69,6 +70,8 @@ class _Args:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    """An element of a list or an entry of a map."""
+
     optional: bool
     nodes: tuple[Expr, ...]
     start: int
@@ -77,7 +80,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """The left side of a binary operator, with the operator."""
+    """The left operand of a binary operator, and the operator."""
 
     operator: lark.Token
     left: Expr
@@ -85,86 +88,97 @@ class _Half:
     end: int
 
 
-def _binary(_: object, parts: list[_Part]) -> Expr:
+def _build_binary(_: object, parts: list[_Part]) -> Expr:
+    """Build a call of a binary operator."""
     if len(parts) == 1:
         return parts[0]
     half, right = cast("_Half", parts[0]), cast("Expr", parts[1])
     at = half.operator.start_pos or 0
     name = "@in" if half.operator == "in" else f"_{half.operator}_"
-    depth = _deeper(at, half.left, right)
+    depth = _depth_above(at, half.left, right)
     return Call(name, None, (half.left, right), at=at, start=half.start, end=right.end, depth=depth)
 
 
-def _half(_: object, parts: list[_Part]) -> _Half:
+def _build_half(_: object, parts: list[_Part]) -> _Half:
     return _Half(parts[1], parts[0], *_span(parts))
 
 
-def _logic(_: object, parts: list[_Part]) -> Expr:
+def _build_logic(_: object, parts: list[_Part]) -> Expr:
+    """Build a chain of && or ||. A chain of the same operator stays flat."""
     if len(parts) == 1:
         return parts[0]
-    left, operator, right = parts
+    remaining, operator, right = parts
     conjunction = operator == "&&"
-    chained = isinstance(left, Logic) and left.conjunction is conjunction
-    terms = (*left.terms, right) if chained else (left, right)
-    depth = max(left.depth, _deeper(operator.start_pos, right)) if chained else _deeper(operator.start_pos, left, right)
-    return Logic(conjunction, terms, at=operator.start_pos, start=left.start, end=right.end, depth=depth)
+    chained = isinstance(remaining, Logic) and remaining.conjunction is conjunction
+    terms = (*remaining.terms, right) if chained else (remaining, right)
+    depth = (
+        max(remaining.depth, _depth_above(operator.start_pos, right))
+        if chained
+        else _depth_above(operator.start_pos, remaining, right)
+    )
+    return Logic(conjunction, terms, at=operator.start_pos, start=remaining.start, end=right.end, depth=depth)
 
 
-def _only(_: object, parts: list[_Part]) -> _Part:
+def _first(_: object, parts: list[_Part]) -> _Part:
     return parts[0]
 
 
 class Builder(lark.Transformer[Any, Any]):
-    """One method per rule of the grammar; each answers the node for what it is given."""
+    """A transformer with a method for each rule of the grammar. Each returns a node."""
 
-    conditionalor = conditionaland = _logic
-    relation = addition = multiplication = _binary
-    relation_lt = relation_le = relation_gt = relation_ge = relation_eq = relation_ne = relation_in = _half
-    addition_add = addition_sub = multiplication_mul = multiplication_div = multiplication_mod = _half
-    member = primary = _only
+    conditionalor = conditionaland = _build_logic
+    relation = addition = multiplication = _build_binary
+    relation_lt = relation_le = relation_gt = relation_ge = relation_eq = relation_ne = relation_in = _build_half
+    addition_add = addition_sub = multiplication_mul = multiplication_div = multiplication_mod = _build_half
+    member = primary = _first
 
     def expr(self, parts: list[_Part]) -> Expr:
+        """Build a conditional expression."""
         if len(parts) == 1:
             return parts[0]
         condition, mark, yes, _, no = parts
-        depth = _deeper(mark.start_pos, condition, yes, no)
+        depth = _depth_above(mark.start_pos, condition, yes, no)
         return Call("_?_:_", None, (condition, yes, no),
                     at=mark.start_pos, start=condition.start, end=no.end, depth=depth)  # fmt: skip
 
     def unary(self, parts: list[_Part]) -> Expr:
+        """Apply minus and not. A minus before a number becomes part of the literal."""
         node: Expr = parts[-1]
         operators: list[lark.Token] = parts[:-1]
         if operators and operators[0] == "-" and isinstance(node, _Unsigned):
             sign, at = operators.pop(), node.at
             node = Literal(-cast("float", node.value), at=at, start=sign.start_pos or 0, end=node.end, depth=1)
-        node = _in_range(node)
+        node = _finish_number(node)
         if len(operators) % 2 == 0:
-            return node  # two of a kind undo each other, whatever they stand before
+            return node  # two equal signs cancel each other out, whatever their operand
         at = operators[0].start_pos or 0
         name = "!_" if operators[0] == "!" else "-_"
-        return Call(name, None, (node,), at=at, start=at, end=node.end, depth=_deeper(at, node))
+        return Call(name, None, (node,), at=at, start=at, end=node.end, depth=_depth_above(at, node))
 
     def member_dot(self, parts: list[_Part]) -> Expr:
-        operand, name = _in_range(parts[0]), parts[-1]
+        """Build a field access."""
+        operand, name = _finish_number(parts[0]), parts[-1]
         return Select(operand, str(name), any(_is_token(p, "?") for p in parts[1:-1]),
                       at=name.start_pos, start=operand.start, end=name.end_pos,
-                      depth=_deeper(name.start_pos, operand))  # fmt: skip
+                      depth=_depth_above(name.start_pos, operand))  # fmt: skip
 
     def member_dot_arg(self, parts: list[_Part]) -> Expr:
-        target, name = _in_range(parts[0]), parts[2]
+        """Build a method call, or expand a macro."""
+        target, name = _finish_number(parts[0]), parts[2]
         args = next((part.nodes for part in parts if isinstance(part, _Args)), ())
         at: int = name.start_pos
-        depth = _deeper(at, target, *args)
-        place: _Place = {"at": at, "start": target.start, "end": parts[-1].end_pos, "depth": depth}
+        depth = _depth_above(at, target, *args)
+        position: _Position = {"at": at, "start": target.start, "end": parts[-1].end_pos, "depth": depth}
         expand = _MACROS.get((str(name), len(args)))
-        expanded = expand(target, args, place) if expand is not None else None
-        return expanded or Call(str(name), target, args, **place)
+        expanded = expand(target, args, position) if expand is not None else None
+        return expanded or Call(str(name), target, args, **position)
 
     def member_index(self, parts: list[_Part]) -> Expr:
-        operand, bracket, index = _in_range(parts[0]), parts[1], parts[-2]
+        """Build an index access."""
+        operand, bracket, index = _finish_number(parts[0]), parts[1], parts[-2]
         name = "_[?_]" if _is_token(parts[2], "?") else "_[_]"
         return Call(name, None, (operand, index), at=bracket.start_pos, start=operand.start, end=parts[-1].end_pos,
-                    depth=_deeper(bracket.start_pos, operand, index))  # fmt: skip
+                    depth=_depth_above(bracket.start_pos, operand, index))  # fmt: skip
 
     def member_object(self, parts: list[_Part]) -> Expr:
         raise CompileError("message literals are not supported", parts[0].start, "a device has only plain values")
@@ -173,28 +187,31 @@ class Builder(lark.Transformer[Any, Any]):
         return _Args(tuple(part for part in parts if not isinstance(part, lark.Token)), *_span(parts))
 
     def ident(self, parts: list[_Part]) -> Expr:
+        """Build an identifier. Raise CompileError for a reserved word."""
         name: lark.Token = parts[-1]
-        _refuse_reserved(name)
+        _require_unreserved(name)
         start, end = _span(parts)
         return Ident(str(name), at=start, start=start, end=end, depth=1)
 
     dot_ident = ident
 
     def ident_arg(self, parts: list[_Part]) -> Expr:
+        """Build a function call."""
         name: lark.Token = next(part for part in parts if isinstance(part, lark.Token) and part != ".")
-        _refuse_reserved(name)
+        _require_unreserved(name)
         args = next((part.nodes for part in parts if isinstance(part, _Args)), ())
         start, end = _span(parts)
         if name == "has" and len(args) == 1:
-            return _has(args[0], start, end)
-        return Call(str(name), None, args, at=start, start=start, end=end, depth=_deeper(start, *args))
+            return _build_has(args[0], start, end)
+        return Call(str(name), None, args, at=start, start=start, end=end, depth=_depth_above(start, *args))
 
     dot_ident_arg = ident_arg
 
     def paren_expr(self, parts: list[_Part]) -> Expr:
-        # Counted as a level, so that our limit refuses what the API server's parser would.
-        node, at = _in_range(parts[1]), parts[0].start_pos
-        return replace(node, start=at, end=parts[2].end_pos, depth=_deeper(at, node))
+        """Build a parenthesized expression: its content, with the brackets as a level."""
+        # Counts as a level, so that our limit also covers what the API server's parser rejects.
+        node, at = _finish_number(parts[1]), parts[0].start_pos
+        return replace(node, start=at, end=parts[2].end_pos, depth=_depth_above(at, node))
 
     def element(self, parts: list[_Part]) -> _Entry:
         return _Entry(_is_token(parts[0], "?"), (parts[-1],), *_span(parts))
@@ -203,20 +220,23 @@ class Builder(lark.Transformer[Any, Any]):
         return _Entry(_is_token(parts[0], "?"), (parts[-3], parts[-1]), *_span(parts))
 
     def list_lit(self, parts: list[_Part]) -> Expr:
+        """Build a list."""
         entries = [part for part in parts if isinstance(part, _Entry)]
         nodes = tuple(entry.nodes[0] for entry in entries)
         start, end = _span(parts)
         return ListOf(nodes, tuple(entry.optional for entry in entries), at=start, start=start, end=end,
-                      depth=_deeper(start, *nodes))  # fmt: skip
+                      depth=_depth_above(start, *nodes))  # fmt: skip
 
     def map_lit(self, parts: list[_Part]) -> Expr:
+        """Build a map."""
         entries = [part for part in parts if isinstance(part, _Entry)]
         keys, values = tuple(e.nodes[0] for e in entries), tuple(e.nodes[1] for e in entries)
         start, end = _span(parts)
         return MapOf(keys, values, tuple(entry.optional for entry in entries), at=start, start=start, end=end,
-                     depth=_deeper(start, *keys, *values))  # fmt: skip
+                     depth=_depth_above(start, *keys, *values))  # fmt: skip
 
     def literal(self, parts: list[_Part]) -> Expr:
+        """Build a literal."""
         token: lark.Token = parts[0]
         start, end = _span(parts)
         value = LITERALS[token.type](token)
@@ -225,13 +245,13 @@ class Builder(lark.Transformer[Any, Any]):
 
 
 class _Unsigned(Literal):
-    """A number whose minus sign, if any, has not been read yet."""
+    """A number literal that may still get a minus sign."""
 
     __slots__ = ()
 
 
-def _in_range(node: Expr) -> Expr:
-    """A number becomes a literal once it is known that no more signs belong to it."""
+def _finish_number(node: Expr) -> Expr:
+    """Return the node; a number becomes a final literal, after its range was checked."""
     if isinstance(node, Literal) and type(node.value) is int and not INT64_MIN <= node.value <= INT64_MAX:
         raise CompileError("the number has more than 64 bits", node.at)
     if isinstance(node, _Unsigned):
@@ -239,12 +259,13 @@ def _in_range(node: Expr) -> Expr:
     return node
 
 
-def _refuse_reserved(name: lark.Token) -> None:
+def _require_unreserved(name: lark.Token) -> None:
     if name in _RESERVED:
         raise CompileError(f"{name} is a reserved word", name.start_pos or 0)
 
 
-def _has(node: Expr, start: int, end: int) -> Expr:
+def _build_has(node: Expr, start: int, end: int) -> Expr:
+    """Build the test of has(). Raise CompileError if the argument is no field selection."""
     if not isinstance(node, Select) or node.optional:
         raise CompileError(
             "has() needs a field selection", node.start,
@@ -253,62 +274,66 @@ def _has(node: Expr, start: int, end: int) -> Expr:
     return Select(node.operand, node.field, tested=True, at=node.at, start=start, end=end, depth=node.depth)
 
 
-# --- macros: method calls that name a variable ---
+# --- macros: method calls that bind a variable ---
 
-_Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Place], Expr | None]
+_Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Position], Expr | None]
 
 
-def _variable(node: Expr) -> str:
+def _variable_name(node: Expr) -> str:
+    """Return the name of a variable. Raise CompileError for another expression."""
     if not isinstance(node, Ident):
         raise CompileError("this must be the name of a variable", node.start)
     return node.name
 
 
-def _over(fold: Fold, variables: int = 1, *, filtered: bool = False, keep: bool = False) -> _Macro:
-    """A macro `range.name(variables..., [filter,] body)`; with `keep` the filtered element itself is the body."""
+def _fold_macro(fold: Fold, variables: int = 1, *, filtered: bool = False, keep: bool = False) -> _Macro:
+    """Return a macro `range.name(variables..., [filter,] body)`; with `keep` the filtered element itself is the
+    body.
+    """
 
-    def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
-        names = tuple(_variable(arg) for arg in args[:variables])
+    def expand(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr:
+        """Expand the macro. Raise CompileError for a duplicate variable."""
+        names = tuple(_variable_name(arg) for arg in args[:variables])
         if len(set(names)) < len(names):
             raise CompileError(f"the variable {names[0]} is named twice", args[1].start)
         condition = args[variables] if filtered or keep else None
-        return Comprehension(fold, target, names, condition, args[0] if keep else args[-1], **place)
+        return Comprehension(fold, target, names, condition, args[0] if keep else args[-1], **position)
 
     return expand
 
 
-def _bind(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr | None:
+def _expand_bind(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr | None:
     if not (isinstance(target, Ident) and target.name == "cel"):
         return None
-    return Bind(_variable(args[0]), args[1], args[2], **place)
+    return Bind(_variable_name(args[0]), args[1], args[2], **position)
 
 
-def _opt_map(name: str) -> _Macro:
-    def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
-        return Bind(_variable(args[0]), target, args[1], name, **place)
+def _opt_map_macro(name: str) -> _Macro:
+    def expand(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr:
+        return Bind(_variable_name(args[0]), target, args[1], name, **position)
 
     return expand
 
 
 _MACROS: dict[tuple[str, int], _Macro] = {
-    ("all", 2): _over(Fold.ALL),
-    ("all", 3): _over(Fold.ALL, 2),
-    ("exists", 2): _over(Fold.EXISTS),
-    ("exists", 3): _over(Fold.EXISTS, 2),
-    ("exists_one", 2): _over(Fold.EXISTS_ONE),
-    ("exists_one", 3): _over(Fold.EXISTS_ONE, 2),
-    ("existsOne", 3): _over(Fold.EXISTS_ONE, 2),
-    ("map", 2): _over(Fold.LIST),
-    ("map", 3): _over(Fold.LIST, filtered=True),
-    ("filter", 2): _over(Fold.LIST, keep=True),
-    ("transformList", 3): _over(Fold.LIST, 2),
-    ("transformList", 4): _over(Fold.LIST, 2, filtered=True),
-    ("transformMap", 3): _over(Fold.MAP_VALUES, 2),
-    ("transformMap", 4): _over(Fold.MAP_VALUES, 2, filtered=True),
-    ("transformMapEntry", 3): _over(Fold.MAP_ENTRIES, 2),
-    ("transformMapEntry", 4): _over(Fold.MAP_ENTRIES, 2, filtered=True),
-    ("sortBy", 2): _over(Fold.SORT_BY),
-    ("bind", 3): _bind,
-    ("optMap", 2): _opt_map("optMap"),
-    ("optFlatMap", 2): _opt_map("optFlatMap"),
+    ("all", 2): _fold_macro(Fold.ALL),
+    ("all", 3): _fold_macro(Fold.ALL, 2),
+    ("exists", 2): _fold_macro(Fold.EXISTS),
+    ("exists", 3): _fold_macro(Fold.EXISTS, 2),
+    ("exists_one", 2): _fold_macro(Fold.EXISTS_ONE),
+    ("exists_one", 3): _fold_macro(Fold.EXISTS_ONE, 2),
+    ("existsOne", 3): _fold_macro(Fold.EXISTS_ONE, 2),
+    ("map", 2): _fold_macro(Fold.LIST),
+    ("map", 3): _fold_macro(Fold.LIST, filtered=True),
+    ("filter", 2): _fold_macro(Fold.LIST, keep=True),
+    ("transformList", 3): _fold_macro(Fold.LIST, 2),
+    ("transformList", 4): _fold_macro(Fold.LIST, 2, filtered=True),
+    ("transformMap", 3): _fold_macro(Fold.MAP_VALUES, 2),
+    ("transformMap", 4): _fold_macro(Fold.MAP_VALUES, 2, filtered=True),
+    ("transformMapEntry", 3): _fold_macro(Fold.MAP_ENTRIES, 2),
+    ("transformMapEntry", 4): _fold_macro(Fold.MAP_ENTRIES, 2, filtered=True),
+    ("sortBy", 2): _fold_macro(Fold.SORT_BY),
+    ("bind", 3): _expand_bind,
+    ("optMap", 2): _opt_map_macro("optMap"),
+    ("optFlatMap", 2): _opt_map_macro("optFlatMap"),
 }

@@ -1,4 +1,4 @@
-"""What each function costs beyond its operands, and how large its result is."""
+"""Estimate the cost of each function beyond its operands, and the size of its result."""
 
 import math
 from collections.abc import Callable
@@ -26,12 +26,13 @@ from modelplane_operator.selectors.sizes import (
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A call whose operands (the target first) have been estimated."""
+    """A call with the estimates of its operands, the target first."""
 
     function: str
     operands: list[Estimate]
 
     def size(self, position: int) -> Size:
+        """Return the maximum size of an operand."""
         return self.operands[position].bound
 
 
@@ -39,15 +40,17 @@ _Rule: TypeAlias = Callable[[Estimated, Overload], Estimate]
 
 
 def result_of(cost: int, size: Size | None = None, entries: Entries | None = None, path: Path = ()) -> Estimate:
+    """Return an estimate of dynamic type."""
     return Estimate(cost, t.DYN, size, entries, path)
 
 
 def call_estimate(call: Estimated, overload: Overload) -> Estimate:
+    """Return the estimate of a call. A function without a rule costs 1."""
     rule = _RULES.get(call.function)
     return rule(call, overload) if rule is not None else result_of(1)
 
 
-def _traverse(position: int, *, keeps_size: bool = False) -> _Rule:
+def _traversal_rule(position: int, *, keeps_size: bool = False) -> _Rule:
     def rule(call: Estimated, _: Overload) -> Estimate:
         size = call.size(position)
         return result_of(size.cost(TRAVERSAL), size if keeps_size else None)
@@ -55,46 +58,50 @@ def _traverse(position: int, *, keeps_size: bool = False) -> _Rule:
     return rule
 
 
-def _equality(call: Estimated, overload: Overload) -> Estimate:
-    one, other = call.operands
-    if call.function == "_==_" and one.type == other.type and one.type in (t.QUANTITY, t.SEMVER):
+def _estimate_equality(call: Estimated, overload: Overload) -> Estimate:
+    """Estimate `==` and `!=`. Comparing two quantities or two versions costs 1."""
+    first, second = call.operands
+    if call.function == "_==_" and first.type == second.type and first.type in (t.QUANTITY, t.SEMVER):
         return result_of(1)
-    return _comparison(call, overload)
+    return _estimate_comparison(call, overload)
 
 
-def _comparison(call: Estimated, overload: Overload) -> Estimate:
+def _estimate_comparison(call: Estimated, overload: Overload) -> Estimate:
     if not all(p.name in TEXTS or p.is_parameter for p in overload.parameters):
         return result_of(1)
     return result_of(Size(0, min(call.size(0).most, call.size(1).most)).cost(TRAVERSAL))
 
 
-def _addition(call: Estimated, overload: Overload) -> Estimate:
+def _estimate_addition(call: Estimated, overload: Overload) -> Estimate:
+    """Estimate `+`: the result of texts and lists is as large as both operands."""
     kind = overload.parameters[0].name
     if kind not in (*TEXTS, "list"):
         return result_of(1)
-    one, other = call.operands
-    size = one.bound + other.bound
-    entries = one.entries | other.entries if one.entries and other.entries else None
+    first, second = call.operands
+    size = first.bound + second.bound
+    entries = first.entries | second.entries if first.entries and second.entries else None
     return result_of(1 if kind == "list" else size.cost(TRAVERSAL), size, entries)
 
 
-def _conditional(call: Estimated, _: Overload) -> Estimate:
+def _estimate_conditional(call: Estimated, _: Overload) -> Estimate:
     yes, no = call.operands[1:]
     return result_of(0, yes.bound | no.bound, yes.entries | no.entries if yes.entries and no.entries else None)
 
 
-def _index(call: Estimated, overload: Overload) -> Estimate:
+def _estimate_index(call: Estimated, overload: Overload) -> Estimate:
     container = call.operands[0]
     size = container.entries.value if container.entries else None
     plain = overload.parameters[0].name in ("list", "map")
     return result_of(1, size if plain else None, path=(*container.path, EACH_VALUE) if container.path and plain else ())
 
 
-def _membership(call: Estimated, overload: Overload) -> Estimate:
+def _estimate_membership(call: Estimated, overload: Overload) -> Estimate:
     return result_of(call.size(1).cost(1) if overload.parameters[1].name == "list" else 1)
 
 
-def _matching(*, result: bool) -> _Rule:
+def _match_rule(*, result: bool) -> _Rule:
+    """Return the rule of regular expressions: text times pattern."""
+
     def rule(call: Estimated, overload: Overload) -> Estimate:
         if not overload.method:
             return result_of(1)
@@ -105,11 +112,12 @@ def _matching(*, result: bool) -> _Rule:
     return rule
 
 
-def _containing(call: Estimated, _: Overload) -> Estimate:
+def _estimate_contains(call: Estimated, _: Overload) -> Estimate:
     return result_of(capped(call.size(0).cost(TRAVERSAL) * call.size(1).cost(TRAVERSAL)))
 
 
-def _scanning(call: Estimated, _: Overload) -> Estimate:
+def _estimate_scan(call: Estimated, _: Overload) -> Estimate:
+    """Estimate a function that visits all elements, and compares texts by their length."""
     items = call.operands[0]
     if not items.type.parameters:
         return result_of(items.bound.cost(TRAVERSAL))
@@ -121,7 +129,8 @@ def _scanning(call: Estimated, _: Overload) -> Estimate:
     return result_of(capped(items.bound.most * each))
 
 
-def _replacing(call: Estimated, _: Overload) -> Estimate:
+def _estimate_replace(call: Estimated, _: Overload) -> Estimate:
+    """Estimate replace(), with the bounds of the result's size."""
     text, old, new = call.size(0), call.size(1), call.size(2)
     if old.least == 0:
         most = capped(capped(text.most + 1) * new.most + text.most)
@@ -129,10 +138,10 @@ def _replacing(call: Estimated, _: Overload) -> Estimate:
         most = text.most
     else:
         most = capped(math.ceil(text.most / old.least) * new.most)
-    return result_of(text.cost(2 * TRAVERSAL), Size(_shortest_replaced(text, old, new), most))
+    return result_of(text.cost(2 * TRAVERSAL), Size(_min_size_after_replace(text, old, new), most))
 
 
-def _shortest_replaced(text: Size, old: Size, new: Size) -> int:
+def _min_size_after_replace(text: Size, old: Size, new: Size) -> int:
     if old.most == 0:
         return capped((text.least + 1) * new.least + text.least)
     if old.most <= new.least:
@@ -140,14 +149,15 @@ def _shortest_replaced(text: Size, old: Size, new: Size) -> int:
     return capped(math.ceil(text.least / old.most) * new.least)
 
 
-def _splitting(call: Estimated, _: Overload) -> Estimate:
+def _estimate_split(call: Estimated, _: Overload) -> Estimate:
     text = call.size(0)
     count = call.operands[2].number if len(call.operands) > 2 else None
     most = text.most if count is None else count % 2**64
     return result_of(text.cost(2 * TRAVERSAL), Size(0, most))
 
 
-def _joining(call: Estimated, _: Overload) -> Estimate:
+def _estimate_join(call: Estimated, _: Overload) -> Estimate:
+    """Estimate join(): the elements plus the separators between them."""
     items = call.operands[0]
     size = Size(0, 0)
     if items.type.parameters:
@@ -159,7 +169,9 @@ def _joining(call: Estimated, _: Overload) -> Estimate:
     return result_of(size.cost(TRAVERSAL), size)
 
 
-def _converting(least: Callable[[int], int], most: Callable[[int], int], kind: str) -> _Rule:
+def _conversion_rule(least: Callable[[int], int], most: Callable[[int], int], kind: str) -> _Rule:
+    """Return the rule of a conversion between texts and bytes; `least` and `most` convert the bounds of the size."""
+
     def rule(call: Estimated, overload: Overload) -> Estimate:
         if overload.parameters[0].name != kind:
             return result_of(1)
@@ -169,68 +181,68 @@ def _converting(least: Callable[[int], int], most: Callable[[int], int], kind: s
     return rule
 
 
-def _allocating(size: Size, per: float) -> Estimate:
+def _estimate_copy(size: Size, per: float) -> Estimate:
     return result_of(capped(size.cost(per) + 1 + MAKE_LIST), size)
 
 
-def _literal(operand: Estimate, default: int) -> int:
+def _literal_value(operand: Estimate, default: int) -> int:
     return default if operand.number is None else max(operand.number, 0)
 
 
-def _slicing(call: Estimated, _: Overload) -> Estimate:
-    start, end = _literal(call.operands[1], 0), _literal(call.operands[2], call.size(0).most)
+def _estimate_slice(call: Estimated, _: Overload) -> Estimate:
+    start, end = _literal_value(call.operands[1], 0), _literal_value(call.operands[2], call.size(0).most)
     length = (end - start) % 2**64
-    return _allocating(Size(length, length), 1)
+    return _estimate_copy(Size(length, length), 1)
 
 
-def _ranging(call: Estimated, _: Overload) -> Estimate:
-    count = _literal(call.operands[0], BOUNDLESS)
-    return _allocating(Size(count, count), 1)
+def _estimate_range(call: Estimated, _: Overload) -> Estimate:
+    count = _literal_value(call.operands[0], BOUNDLESS)
+    return _estimate_copy(Size(count, count), 1)
 
 
-def _flattening(call: Estimated, _: Overload) -> Estimate:
-    return _allocating(call.size(0), _literal(call.operands[1], BOUNDLESS) if len(call.operands) > 1 else 1)
+def _estimate_flatten(call: Estimated, _: Overload) -> Estimate:
+    return _estimate_copy(call.size(0), _literal_value(call.operands[1], BOUNDLESS) if len(call.operands) > 1 else 1)
 
 
-def _sorting(call: Estimated, overload: Overload) -> Estimate:
+def _estimate_sort(call: Estimated, overload: Overload) -> Estimate:
     texts = overload.parameters[0].parameters[0].name in TEXTS
-    return _allocating(call.size(0) * call.size(0), 2 + TRAVERSAL * texts)
+    return _estimate_copy(call.size(0) * call.size(0), 2 + TRAVERSAL * texts)
 
 
-def _set_operation(factor: float) -> _Rule:
+def _set_operation_rule(factor: float) -> _Rule:
     return lambda call, _: result_of(capped((call.size(0) * call.size(1)).cost(factor) + 1))
 
 
 _RULES: dict[str, _Rule] = {
-    "_==_": _equality,
-    "_!=_": _equality,
-    **dict.fromkeys(["_<_", "_<=_", "_>_", "_>=_"], _comparison),
-    "_+_": _addition,
-    "_?_:_": _conditional,
-    "_[_]": _index,
-    "@in": _membership,
-    "startsWith": _traverse(1),
-    "endsWith": _traverse(1),
-    "contains": _containing,
-    "matches": _matching(result=False),
-    "find": _matching(result=True),
-    "findAll": _matching(result=True),
-    **dict.fromkeys(["lowerAscii", "upperAscii", "substring", "trim"], _traverse(0, keeps_size=True)),
-    **dict.fromkeys(["quantity", "isQuantity", "semver", "isSemver"], _traverse(0)),
-    **dict.fromkeys(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"], _scanning),
-    "replace": _replacing,
-    "split": _splitting,
-    "join": _joining,
-    "strings.quote": _converting(lambda n: n + 2, lambda n: n * 2 + 2, "string"),
-    "bytes": _converting(lambda n: n, lambda n: n * 4, "string"),
-    "string": _converting(lambda n: n // 4, lambda n: n, "bytes"),
-    "slice": _slicing,
-    "lists.range": _ranging,
-    "reverse": lambda call, _: _allocating(call.size(0), 1),
-    "flatten": _flattening,
-    "distinct": lambda call, _: _allocating(call.size(0) * call.size(0), 2),
-    "sort": _sorting,
-    "sets.contains": _set_operation(1),
-    "sets.intersects": _set_operation(1),
-    "sets.equivalent": _set_operation(2),
+    "_==_": _estimate_equality,
+    "_!=_": _estimate_equality,
+    **dict.fromkeys(["_<_", "_<=_", "_>_", "_>=_"], _estimate_comparison),
+    "_+_": _estimate_addition,
+    "_?_:_": _estimate_conditional,
+    "_[_]": _estimate_index,
+    "@in": _estimate_membership,
+    "startsWith": _traversal_rule(1),
+    "endsWith": _traversal_rule(1),
+    "contains": _estimate_contains,
+    "matches": _match_rule(result=False),
+    "find": _match_rule(result=True),
+    "findAll": _match_rule(result=True),
+    **dict.fromkeys(["lowerAscii", "upperAscii", "substring", "trim"], _traversal_rule(0, keeps_size=True)),
+    **dict.fromkeys(["quantity", "isQuantity", "semver", "isSemver"], _traversal_rule(0)),
+    **dict.fromkeys(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"], _estimate_scan),
+    "replace": _estimate_replace,
+    "split": _estimate_split,
+    "join": _estimate_join,
+    "strings.quote": _conversion_rule(lambda n: n + 2, lambda n: n * 2 + 2, "string"),
+    "bytes": _conversion_rule(lambda n: n, lambda n: n * 4, "string"),
+    "string": _conversion_rule(lambda n: n // 4, lambda n: n, "bytes"),
+    "slice": _estimate_slice,
+    "lists.range": _estimate_range,
+    "reverse": lambda call, _: _estimate_copy(call.size(0), 1),
+    "flatten": _estimate_flatten,
+    "distinct": lambda call, _: _estimate_copy(call.size(0) * call.size(0), 2),
+    "sort": _estimate_sort,
+    "sets.contains": _set_operation_rule(1),
+    "sets.intersects": _set_operation_rule(1),
+    "sets.equivalent": _set_operation_rule(2),
 }

@@ -1,11 +1,11 @@
-"""Selectors: which device a request wants, in the expression language of Kubernetes' DRA (CEL).
+"""Selectors: conditions on devices, in the expression language of Kubernetes' DRA (CEL).
 
-    selector = compile('device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0')
-    evaluate(selector, device)      # Evaluation(matched=False, reason="memory is 40960Mi, needs >= 80Gi")
+`compile('device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0')` returns a selector.
+`evaluate(selector, device)` returns for example `Evaluation(matched=False, reason="memory is 40960Mi, needs >= 80Gi")`.
 
-The same text is evaluated on the workload cluster by the real allocator, so a selector means here what it means there,
-and what the API server would refuse is refused here, with the position and what to write instead.
-docs/selector-language.md lists the differences.
+The real allocator evaluates the same text on the workload cluster, so a selector has the same meaning here. A text that
+the API server would reject is rejected here, with the position and a hint. docs/selector-language.md lists the
+differences.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ __all__ = ["Attribute", "Device", "Evaluation", "Selector", "SelectorError", "Ve
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A checked selector; two with the same text are the same. Its program is kept elsewhere, within bounds."""
+    """A checked selector, equal to others with the same text. Its program is kept in a limited cache."""
 
     text: str
 
@@ -36,40 +36,44 @@ class Selector:
 
     @property
     def cost(self) -> int:
-        """The worst that one evaluation may cost, in the API server's units."""
+        """Return the maximum cost of an evaluation, in the API server's units."""
         return _checked(self.text).cost
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Whether a device is wanted, and if not, why not, in words a person can act on."""
+    """The result of an evaluation: a match, or the reason against it."""
 
     matched: bool
+    """True if the device matches."""
     reason: str = ""
+    """Reason why it does not match; empty if it does."""
     nearness: float = 0.0
-    """Of the devices that do not match, the one with the highest is the nearest miss."""
+    """Closeness of a miss: of the devices that do not match, the one with the highest value is the nearest."""
     steps: int = field(default=0, compare=False)
-    """What it took to find that out."""
+    """Steps of the evaluation."""
 
 
 _TOO_MUCH = "compare shorter things: a text or list that is computed, or a type, may be of any size"
 
 
-def _counted(cost: int) -> str:
+def _format_cost(cost: int) -> str:
     return f"{cost:,}" if cost < 10**12 else "countless"
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
+    """A program and its maximum cost."""
+
     program: Program
     cost: int
 
 
-KEPT_BYTES = 64 << 20  # of programs, and as much of verdicts
+KEPT_BYTES = 64 << 20  # bytes of programs, and as many of results
 
 
 def _program_size(text: str) -> int:
-    return 2_000 + 450 * len(text)  # as measured: up to 440 bytes for each byte of the text
+    return 2_000 + 450 * len(text)  # measured: up to 440 bytes for each byte of the text
 
 
 def _verdict_size(selector: Selector, _: Device) -> int:
@@ -77,8 +81,8 @@ def _verdict_size(selector: Selector, _: Device) -> int:
 
 
 @remembered(most=KEPT_BYTES, size=_program_size)
-def _looked_at(text: str) -> _Checked | SelectorError:
-    """The program of a selector, or why there is none: to refuse one takes as long as to accept it."""
+def _check_cached(text: str) -> _Checked | SelectorError:
+    """Return the program of a selector, or the error. Errors are cached, too: rejecting takes as long as accepting."""
     try:
         return _check(text)
     except SelectorError as error:
@@ -86,64 +90,71 @@ def _looked_at(text: str) -> _Checked | SelectorError:
 
 
 def _checked(text: str) -> _Checked:
-    found = _looked_at(text)
-    if isinstance(found, SelectorError):
-        raise SelectorError(found.message, text, found.position, found.hint)
-    return found
+    """Return the checked selector. Raise SelectorError if it is invalid."""
+    result = _check_cached(text)
+    if isinstance(result, SelectorError):
+        raise SelectorError(result.message, text, result.position, result.hint)
+    return result
 
 
-def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel.compile` reads well)
-    """Check a selector; raises SelectorError. Remembers the texts it was given last."""
+def compile(text: str) -> Selector:  # noqa: A001  (shadows the builtin on purpose: `cel.compile` reads well)
+    """Check a selector. Raise SelectorError if it is invalid. Recent results are cached."""
     _checked(text)
     return Selector(text)
 
 
 def knows(text: str) -> bool:
-    """Whether that text was checked lately, so that it costs nothing to do it again."""
-    return _looked_at.knows(text)
+    """True if the result for this text is cached, so that checking it again costs nothing."""
+    return _check_cached.knows(text)
 
 
 def forget() -> None:
-    """Forget all texts, and what they came to."""
-    _looked_at.cache_clear()
+    """Clear the caches of programs and results."""
+    _check_cached.cache_clear()
     evaluate.cache_clear()
 
 
 def _check(text: str) -> _Checked:
+    """Compile a selector and estimate its cost. Raise SelectorError."""
     try:
         program = compile_expression(parse(text))
         cost = worst_cost(program.root, program)
     except CompileError as fault:
         raise SelectorError(fault.message, text, fault.at, fault.hint) from None
-    except Exception as error:  # our mistake; one selector must not stop the scheduler
+    except Exception as error:  # a bug; one selector must not stop the scheduler
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
     if cost > LIMIT:
-        raise SelectorError(f"the selector may cost {_counted(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH)
+        raise SelectorError(
+            f"the selector may cost {_format_cost(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH
+        )
     return _Checked(program, cost)
 
 
 @remembered(most=KEPT_BYTES, size=_verdict_size)
 def evaluate(selector: Selector, device: Device) -> Evaluation:
-    """Whether the device matches; never raises. Remembers the pairs it was asked about last.
+    """Evaluate a selector on a device; never raise. Recent results are cached.
 
-    A run-time error (no such attribute, a value of another type, too much work) is a non-match with that reason.
+    A run-time error (missing attribute, wrong type, too many steps) counts as no match, with the error as the reason.
     """
     try:
         program = selector.program
-        asked = Frame(device.fields, program.variables)
-        if _holds(program, asked):
-            return Evaluation(matched=True, steps=asked.spent)
-        explained = Frame(device.fields, program.variables)
-        why = reason(selector.text, program, device, explained)
-        near = nearness(program, device, explained)
-        return Evaluation(matched=False, reason=why, nearness=near, steps=asked.spent + explained.spent)
+        first_frame = Frame(device.fields, program.variables)
+        if _holds(program, first_frame):
+            return Evaluation(matched=True, steps=first_frame.spent)
+        reason_frame = Frame(device.fields, program.variables)
+        explanation = reason(selector.text, program, device, reason_frame)
+        closeness = nearness(program, device, reason_frame)
+        return Evaluation(
+            matched=False, reason=explanation, nearness=closeness, steps=first_frame.spent + reason_frame.spent
+        )
     except OutOfBudget as error:
         return Evaluation(matched=False, reason=str(error), steps=BUDGET)
-    except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
+    except Exception as error:  # noqa: BLE001  (a bug; one selector must not stop the scheduler)
         return Evaluation(matched=False, reason=f"internal error: {error!r}", steps=BUDGET)
 
 
 def _holds(program: Program, frame: Frame) -> bool:
+    """True if the selector is true. An error counts as false, except OutOfBudget, which is raised."""
     try:
         return program.evaluate(program.root, frame) is True
     except OutOfBudget:

@@ -1,8 +1,8 @@
-"""From a syntax tree to a checked program: the type of every part, and a closure that computes it.
+"""Check a syntax tree, and compile it to a program: a type and a closure for each node.
 
-One pass does both, because what is known about the types decides how the closure may go about it: a call whose
-overload is certain calls it, any other looks at the types of its arguments each time. The rules for types are CEL's, so
-that what is refused here is what the API server refuses.
+One pass does both, since the types determine the closures: a call with a certain overload invokes it directly, any
+other selects it by the types of its arguments at each evaluation. The type rules are CEL's, so that the same selectors
+are rejected as by the API server.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ from modelplane_operator.selectors.values import EvaluationError
 
 
 def compile_expression(tree: Expr) -> Program:
-    """Check an expression whose only variable is `device`; raises CompileError."""
+    """Check an expression whose only variable is `device`. Raise CompileError."""
     compiler = _Compiler()
     compiler.visit(tree)
     compiler.check_literals()
@@ -51,41 +51,50 @@ def compile_expression(tree: Expr) -> Program:
     return program
 
 
-def _not_yet(_: Frame) -> None:
-    """The place of a closure that is filled in later."""
+def _placeholder(_: Frame) -> None:
+    """Stand in for a closure that is set later."""
 
 
 @dataclass(slots=True)
 class _Compiler:
+    """A visitor that checks and compiles all nodes of a tree."""
+
     bindings: t.Bindings = field(default_factory=dict[t.Type, t.Type])
+    """Types bound to type parameters so far."""
     parts: dict[int, Typed] = field(default_factory=dict[int, Typed])
+    """Checked nodes by identity."""
     scope: dict[str, Typed] = field(default_factory=dict[str, Typed])
+    """Visible variables of macros."""
     alike: list[tuple[Expr, t.Type, t.Type]] = field(default_factory=list[tuple[Expr, t.Type, t.Type]])
+    """Pairs of element types that must turn out equal, with their nodes."""
     slots: int = 0
+    """Number of variables' slots."""
     fresh: int = 0
+    """Number of type parameters created so far."""
     folding: Frame = field(default_factory=lambda: Frame({}, 0))
-    """What computes constants: all of them together may take as many steps as one evaluation."""
+    """Frame for constants. All of them together may take as many steps as one evaluation."""
 
     def visit(self, node: Expr) -> Typed:
+        """Check and compile a node."""
         match node:
             case Literal():
-                typed = self._literal(node)
+                typed = self._compile_literal(node)
             case Ident():
-                typed = self._ident(node)
+                typed = self._compile_ident(node)
             case Select():
-                typed = self._select(node)
+                typed = self._compile_select(node)
             case Call():
-                typed = self._call(node)
+                typed = self._compile_call(node)
             case Logic():
-                typed = self._logic(node)
+                typed = self._compile_logic(node)
             case ListOf():
-                typed = self._list(node)
+                typed = self._compile_list(node)
             case MapOf():
-                typed = self._map(node)
+                typed = self._compile_map(node)
             case Comprehension():
-                typed = self._comprehension(node)
+                typed = self._compile_comprehension(node)
             case Bind():
-                typed = self._bind(node)
+                typed = self._compile_bind(node)
             case _:
                 assert_never(node)
         self.parts[id(node)] = typed
@@ -93,54 +102,60 @@ class _Compiler:
 
     # --- types ---
 
-    def _free(self) -> t.Type:
+    def _new_parameter(self) -> t.Type:
+        """Return a new type parameter."""
         self.fresh += 1
         return t.parameter(f"_{self.fresh}")
 
-    def _resolved(self, type_: t.Type) -> t.Type:
+    def _substitute(self, type_: t.Type) -> t.Type:
         return t.substitute(self.bindings, type_)
 
     def _assign(self, froms: Iterable[t.Type], tos: Iterable[t.Type]) -> bool:
+        """Bind type parameters so that the types are assignable. Return True if it is possible."""
         bindings = t.assignable(self.bindings, froms, tos)
         if bindings is not None:
             self.bindings = bindings
         return bindings is not None
 
-    def _joined(self, node: Expr, before: t.Type | None, type_: t.Type) -> t.Type:
-        """The common type of a list's or map's elements, which must be one."""
-        if before is None:
+    def _join_types(self, node: Expr, earlier: t.Type | None, type_: t.Type) -> t.Type:
+        """Return the common type of a list's or map's elements. Raise CompileError if there is none."""
+        if earlier is None:
             return type_
-        # Whether they are of one type shows when all is checked: an empty list may still become a list of anything.
-        self.alike.append((node, before, type_))
-        if not self._assign([before], [type_]):
-            raise self._unlike(node, before, type_)
-        return t.most_general(before, type_)
+        # Exact equality is checked at the end: an empty list may still become a list of anything.
+        self.alike.append((node, earlier, type_))
+        if not self._assign([earlier], [type_]):
+            raise self._type_mismatch(node, earlier, type_)
+        return t.most_general(earlier, type_)
 
-    def _unlike(self, node: Expr, one: t.Type, other: t.Type) -> CompileError:
-        expected, found = self.final(one), self.final(other)
-        return CompileError(f"all elements must be of one type: expected {expected}, found {found}", node.start)
+    def _type_mismatch(self, node: Expr, first: t.Type, second: t.Type) -> CompileError:
+        expected, actual = self.final(first), self.final(second)
+        return CompileError(f"all elements must be of one type: expected {expected}, found {actual}", node.start)
 
     def final(self, type_: t.Type) -> t.Type:
-        """The type once all is checked; what was never bound is `dyn`."""
+        """Return the type after the whole check. A type parameter that was never bound is `dyn`."""
         return t.substitute(self.bindings, type_, free=t.DYN)
 
     def check_literals(self) -> None:
-        """The API server wants the elements of a literal to be of one type exactly, and `dyn` is a type."""
-        for node, one, other in self.alike:
-            if self.final(one) != self.final(other):
-                raise self._unlike(node, one, other)
+        """Raise CompileError for literals whose elements differ in type.
 
-    def _must_be_bool(self, node: Expr, typed: Typed, where: str) -> None:
+        The API server requires equal types, and `dyn` is one.
+        """
+        for node, first, second in self.alike:
+            if self.final(first) != self.final(second):
+                raise self._type_mismatch(node, first, second)
+
+    def _require_bool(self, node: Expr, typed: Typed, context: str) -> None:
         if not self._assign([typed.type], [t.BOOL]):
-            raise CompileError(f"{where} needs a condition, not a {self._resolved(typed.type)}", node.start)
+            raise CompileError(f"{context} needs a condition, not a {self._substitute(typed.type)}", node.start)
 
     # --- leaves and selection ---
 
-    def _literal(self, node: Literal) -> Typed:
+    def _compile_literal(self, node: Literal) -> Typed:
         value = node.value
         return Typed(t.LITERAL_TYPES[type(value)], ev.constant(value), constant=True, sure=True)
 
-    def _ident(self, node: Ident) -> Typed:
+    def _compile_ident(self, node: Ident) -> Typed:
+        """Check an identifier: a macro's variable, or `device`. Raise CompileError for others."""
         if node.name in self.scope:
             return self.scope[node.name]
         if node.name == "device":
@@ -150,9 +165,10 @@ class _Compiler:
         hint = f'texts stand in quotes: "{node.name}"' if node.start else "the only variable is device"
         raise CompileError(f"{node.name} is not known", node.start, hint)
 
-    def _select(self, node: Select) -> Typed:
+    def _compile_select(self, node: Select) -> Typed:
+        """Check a field access. The type of the operand decides how it is evaluated."""
         operand = self.visit(node.operand)
-        type_, wrapped = t.unwrapped(self._resolved(operand.type))
+        type_, wrapped = t.unwrapped(self._substitute(operand.type))
         result, key = t.DYN, node.field
         if type_.name == "map" and not type_.is_parameter:
             result = type_.parameters[1]
@@ -178,6 +194,7 @@ class _Compiler:
         return Typed(result, ev.field_of(run, key, missing))
 
     def _path(self, node: Expr) -> tuple[str, str, str] | None:
+        """Return the path of an attribute or capacity that the node reads; None for other nodes."""
         path = path_of(node)
         if path is None or path[0] not in ("attributes", "capacity") or "device" in self.scope:
             return None
@@ -185,8 +202,9 @@ class _Compiler:
 
     # --- calls ---
 
-    def _call(self, node: Call) -> Typed:
-        namespaced = self._namespaced(node)
+    def _compile_call(self, node: Call) -> Typed:
+        """Check a call: find its overloads, and compute it now if it is constant."""
+        namespaced = self._find_namespaced(node)
         name = namespaced or node.function
         target = None if namespaced else node.target
         if name in f.UNSUPPORTED and name not in f.OVERLOADS:
@@ -200,14 +218,15 @@ class _Compiler:
         self._check_regex(node, name)
         if name in ("_[_]", "_[?_]") and is_written_out(node.args[1]) and args[1].type.name not in t.KEYS:
             raise CompileError(f"{args[1].type} cannot be an index", node.args[1].start)
-        typed = Typed(result, _not_yet, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates)
+        typed = Typed(
+            result, _placeholder, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates
+        )
         path, special = self._path(node), ev.SPECIAL.get(name)
         if path is not None:
             return replace(typed, run=ev.entry(path, missing_entry(node)), sure=True)
         if name == "@in" and isinstance(node.args[1], ListOf) and not node.args[1].elements:
-            return replace(
-                typed, run=ev.constant(value=False)
-            )  # the API server does not look for errors in an empty list
+            # The API server does not evaluate the item for an empty list.
+            return replace(typed, run=ev.constant(value=False))
         if special is not None:
             return replace(typed, run=special(*(a.run for a in args)))
         sure = all(map(certain, args, candidates[0].parameters))
@@ -215,16 +234,15 @@ class _Compiler:
         if not all(a.constant for a in args):
             return typed
         try:
-            return _constant(typed, self.folding)
+            return _fold_constant(typed, self.folding)
         except EvaluationError as error:
             if name in CONVERSIONS and all(map(is_plain, node.args)):
-                raise CompileError(
-                    str(error), node.start
-                ) from None  # the API server does these conversions beforehand, too
+                # The API server does these conversions at compile time, too.
+                raise CompileError(str(error), node.start) from None
             return typed
 
-    def _namespaced(self, node: Call) -> str | None:
-        """`sets.contains` and the like: a function with a dot in its name, and not a method of a variable."""
+    def _find_namespaced(self, node: Call) -> str | None:
+        """Return the name of a function like `sets.contains`, whose name contains a dot; None for a method call."""
         if not isinstance(node.target, Ident):
             return None
         name = f"{node.target.name}.{node.function}"
@@ -237,25 +255,26 @@ class _Compiler:
     def _resolve(
         self, overloads: Iterable[f.Overload], arguments: list[t.Type]
     ) -> tuple[t.Type | None, tuple[f.Overload, ...]]:
-        """The result type, and the overloads that may apply."""
+        """Return the result type, and the overloads that may apply. The type is None if there are none."""
         result: t.Type | None = None
         candidates: list[f.Overload] = []
         for overload in overloads:
             if len(overload.parameters) != len(arguments):
                 continue
             names = {p for type_ in (*overload.parameters, overload.result) for p in t.parameters_of(type_)}
-            renamed: t.Bindings = {name: self._free() for name in sorted(names, key=str)}
+            renamed: t.Bindings = {name: self._new_parameter() for name in sorted(names, key=str)}
             if not self._assign(arguments, [t.substitute(renamed, p) for p in overload.parameters]):
                 continue
             candidates.append(overload)
-            this = self._resolved(t.substitute(renamed, overload.result))
+            candidate_result = self._substitute(t.substitute(renamed, overload.result))
             if result is None:
-                result = this
-            elif not t.is_dynamic(result) and this != result:
+                result = candidate_result
+            elif not t.is_dynamic(result) and candidate_result != result:
                 result = t.DYN
         return result, tuple(candidates)
 
     def _check_regex(self, node: Call, name: str) -> None:
+        """Raise CompileError for an invalid regular expression in a literal."""
         pattern = node.operands[1] if name in _REGEX_FUNCTIONS and len(node.operands) > 1 else None
         if isinstance(pattern, Literal) and isinstance(pattern.value, str):
             try:
@@ -265,31 +284,33 @@ class _Compiler:
 
     # --- logic ---
 
-    def _logic(self, node: Logic) -> Typed:
+    def _compile_logic(self, node: Logic) -> Typed:
         terms: list[Run] = []
         for term in node.terms:
             typed = self.visit(term)
-            self._must_be_bool(term, typed, "&&" if node.conjunction else "||")
+            self._require_bool(term, typed, "&&" if node.conjunction else "||")
             terms.append(typed.run)
         return Typed(t.BOOL, ev.chain(terms, conjunction=node.conjunction), sure=True)
 
     # --- lists and maps ---
 
-    def _list(self, node: ListOf) -> Typed:
+    def _compile_list(self, node: ListOf) -> Typed:
+        """Check a list. A list of constants is computed now."""
         element: t.Type | None = None
         runs: list[tuple[Run, bool]] = []
         constant = not any(node.optional)
         for child, optional in zip(node.elements, node.optional, strict=True):
             typed = self.visit(child)
             constant = constant and typed.constant
-            element = self._joined(child, element, self._element(child, typed, optional=optional))
+            element = self._join_types(child, element, self._element_type(child, typed, optional=optional))
             runs.append((typed.run, optional))
 
-        typed = Typed(t.list_of(element or self._free()), ev.list_of(runs), sure=True)
-        return _constant(typed, self.folding) if constant else typed
+        typed = Typed(t.list_of(element or self._new_parameter()), ev.list_of(runs), sure=True)
+        return _fold_constant(typed, self.folding) if constant else typed
 
-    def _element(self, node: Expr, typed: Typed, *, optional: bool) -> t.Type:
-        type_ = self._resolved(typed.type)
+    def _element_type(self, node: Expr, typed: Typed, *, optional: bool) -> t.Type:
+        """Return the type of an element. An optional element must have an optional type."""
+        type_ = self._substitute(typed.type)
         if not optional:
             return typed.type
         inner, wrapped = t.unwrapped(type_)
@@ -297,89 +318,94 @@ class _Compiler:
             raise CompileError(f"? needs an optional value, not a {type_}", node.start)
         return inner
 
-    def _map(self, node: MapOf) -> Typed:
+    def _compile_map(self, node: MapOf) -> Typed:
+        """Check a map. Raise CompileError for keys of an invalid type."""
         key_type: t.Type | None = None
         value_type: t.Type | None = None
         runs: list[tuple[Run, Run, bool]] = []
         for key, value, optional in zip(node.keys, node.values, node.optional, strict=True):
             typed_key, typed_value = self.visit(key), self.visit(value)
-            held = self._resolved(typed_key.type)
-            if not (t.is_dynamic(held) or held.is_parameter or held.name in t.KEYS):
-                raise CompileError(f"the key of a map cannot be a {held}", key.start)
-            key_type = self._joined(key, key_type, typed_key.type)
-            value_type = self._joined(value, value_type, self._element(value, typed_value, optional=optional))
+            resolved_key = self._substitute(typed_key.type)
+            if not (t.is_dynamic(resolved_key) or resolved_key.is_parameter or resolved_key.name in t.KEYS):
+                raise CompileError(f"the key of a map cannot be a {resolved_key}", key.start)
+            key_type = self._join_types(key, key_type, typed_key.type)
+            value_type = self._join_types(value, value_type, self._element_type(value, typed_value, optional=optional))
             runs.append((typed_key.run, typed_value.run, optional))
 
-        return Typed(t.map_of(key_type or self._free(), value_type or self._free()), ev.map_of(runs), sure=True)
+        return Typed(
+            t.map_of(key_type or self._new_parameter(), value_type or self._new_parameter()), ev.map_of(runs), sure=True
+        )
 
     # --- variables ---
 
-    def _within(self, variables: Mapping[str, Typed], *bodies: Expr) -> tuple[list[int], list[Typed]]:
-        """The slots of new variables, and what is known about the bodies that see them."""
+    def _check_within(self, variables: Mapping[str, Typed], *bodies: Expr) -> tuple[list[int], list[Typed]]:
+        """Check bodies in which new variables are visible. Return the variables' slots and the checked bodies."""
         outer = dict(self.scope)
         slots = list(range(self.slots, self.slots + len(variables)))
         self.slots += len(variables)
-        for slot, (name, known) in zip(slots, variables.items(), strict=True):
-            self.scope[name] = Typed(known.type, folds.variable(slot), sure=known.sure)
+        for slot, (name, typed_variable) in zip(slots, variables.items(), strict=True):
+            self.scope[name] = Typed(typed_variable.type, folds.variable(slot), sure=typed_variable.sure)
         typed = [self.visit(body) for body in bodies]
         self.scope = outer
         return slots, typed
 
-    def _bind(self, node: Bind) -> Typed:
+    def _compile_bind(self, node: Bind) -> Typed:
+        """Check cel.bind, optMap or optFlatMap."""
         value = self.visit(node.value)
         if node.through is None:
-            (slot,), (body,) = self._within({node.variable: value}, node.body)
+            (slot,), (body,) = self._check_within({node.variable: value}, node.body)
             return Typed(body.type, folds.binding(slot, value.run, body.run), sure=body.sure)
         inner, _ = self._resolve(f.OVERLOADS["value"], [value.type])
         if inner is None:
-            found = self._resolved(value.type)
-            raise CompileError(f"{node.through}() needs an optional value, not a {found}", node.value.start)
-        (slot,), (body,) = self._within({node.variable: Typed(inner, _not_yet)}, node.body)
+            actual = self._substitute(value.type)
+            raise CompileError(f"{node.through}() needs an optional value, not a {actual}", node.value.start)
+        (slot,), (body,) = self._check_within({node.variable: Typed(inner, _placeholder)}, node.body)
         flat = node.through == "optFlatMap"
         some = body.type if flat else t.optional_of(body.type)
-        result, _ = self._resolve(f.OVERLOADS["_?_:_"], [t.BOOL, some, t.optional_of(self._free())])
+        result, _ = self._resolve(f.OVERLOADS["_?_:_"], [t.BOOL, some, t.optional_of(self._new_parameter())])
         if result is None:
             raise CompileError("optFlatMap() needs an optional result", node.body.start)
         return Typed(result, folds.through(slot, value.run, body.run, flat=flat))
 
-    def _comprehension(self, node: Comprehension) -> Typed:
+    def _compile_comprehension(self, node: Comprehension) -> Typed:
+        """Check a macro over a list or a map."""
         items = self.visit(node.range)
-        type_ = self._resolved(items.type)
+        type_ = self._substitute(items.type)
         if type_.is_parameter:
             self._assign([t.DYN], [type_])
         elif type_.name not in ("list", "map", "dyn"):
             hint = "an attribute is a single value" if type_ == t.ANY else ""
             raise CompileError(f"{node.fold.value}() needs a list or a map, not {type_}", node.range.start, hint)
         two = len(node.variables) > 1
-        types = [Typed(element, _not_yet) for element in t.element_types(type_, two=two)]
+        types = [Typed(element, _placeholder) for element in t.element_types(type_, two=two)]
         variables = dict(zip(node.variables, types, strict=True))
         bodies = [*filter(None, [node.filter]), node.body]
-        slots, typed = self._within(variables, *bodies)
+        slots, typed = self._check_within(variables, *bodies)
         steps = 1 + sum(map(size_of, bodies))
         if node.filter is not None:
-            self._must_be_bool(node.filter, typed[0], f"{node.fold.value}()")
+            self._require_bool(node.filter, typed[0], f"{node.fold.value}()")
         each = folds.each_of(slots, items.run, typed[0].run if node.filter is not None else None, steps)
-        return self._folded(node, items, types[0].type, typed[-1], each)
+        return self._compile_fold(node, items, types[0].type, typed[-1], each)
 
-    def _folded(self, node: Comprehension, items: Typed, first: t.Type, body: Typed, each: folds.Each) -> Typed:
-        """What the macro makes of the bodies; `first` is the type of its first variable."""
+    def _compile_fold(self, node: Comprehension, items: Typed, first: t.Type, body: Typed, each: folds.Each) -> Typed:
+        """Return the result of a macro; `first` is the type of its first variable."""
         match node.fold:
             case Fold.ALL | Fold.EXISTS:
-                self._must_be_bool(node.body, body, f"{node.fold.value}()")
+                self._require_bool(node.body, body, f"{node.fold.value}()")
                 return Typed(t.BOOL, folds.quantified(each, body.run, decisive=node.fold is Fold.EXISTS), sure=True)
             case Fold.EXISTS_ONE:
-                self._must_be_bool(node.body, body, "exists_one()")
+                self._require_bool(node.body, body, "exists_one()")
                 return Typed(t.BOOL, lambda frame: sum(ev.truth(body.run(frame)) for _ in each(frame)) == 1, sure=True)
             case Fold.LIST:
                 return Typed(t.list_of(body.type), lambda frame: tuple(body.run(frame) for _ in each(frame)), sure=True)
             case Fold.MAP_VALUES:
                 return Typed(t.map_of(first, body.type), lambda frame: {k: body.run(frame) for k in each(frame)})
             case Fold.MAP_ENTRIES:
-                entry = self._resolved(body.type)
+                entry = self._substitute(body.type)
                 if entry.name != "map" and not t.is_dynamic(entry):
                     raise CompileError(f"transformMapEntry() needs a map, not a {entry}", node.body.start)
-                made = t.map_of(t.DYN, t.DYN) if t.is_dynamic(entry) else entry
-                return Typed(made, lambda frame: folds.merged(body.run(frame) for _ in each(frame)))
+                result_type = t.map_of(t.DYN, t.DYN) if t.is_dynamic(entry) else entry
+                return Typed(result_type, lambda frame: folds.merged(body.run(frame) for _ in each(frame)))
             case Fold.SORT_BY:
                 result, _ = self._resolve(f.OVERLOADS["@sortBy"], [items.type, t.list_of(body.type)])
                 if result is None:
@@ -390,8 +416,8 @@ class _Compiler:
                 assert_never(node.fold)
 
 
-def _constant(typed: Typed, frame: Frame) -> Typed:
-    """The value instead of what always computes the same; raises EvaluationError."""
+def _fold_constant(typed: Typed, frame: Frame) -> Typed:
+    """Return a constant instead of a computation that always has the same result. Raise EvaluationError."""
     value = typed.run(frame)
     return replace(typed, run=ev.constant(value), constant=True)
 

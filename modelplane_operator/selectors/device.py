@@ -1,4 +1,4 @@
-"""A device as a selector sees it: what its driver says about it, read once."""
+"""A device as selectors see it: the properties that its driver publishes, parsed once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from modelplane_operator.selectors.values import INT64_MAX, INT64_MIN, DomainMap
 
 
 class Version(str):
-    """The text of an attribute that is a semantic version, as opposed to an ordinary string."""
+    """The text of an attribute that is a semantic version, in contrast to a string."""
 
     __slots__ = ()
 
@@ -19,16 +19,18 @@ Attribute: TypeAlias = str | Version | bool | int | None
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What selectors may ask about; two devices with the same content are the same.
+    """The properties that selectors can use. Devices with equal content are equal.
 
-    Attributes and capacity are keyed as users write them: `domain/id`, or `id` alone for the driver's own domain.
-    A value that cannot be read is remembered as such, and is an error only for a selector that reads it.
+    Attributes and capacity have the keys that users write: `domain/id`, or `id` alone for the driver's own domain. A
+    value that cannot be parsed is stored as malformed, and is an error only for a selector that reads it.
     """
 
     content: tuple[Any, ...]
+    """Driver, multiple allocation, attributes and capacity, for comparisons."""
     digest: int = field(compare=False, repr=False)
+    """Hash of the content."""
     fields: Mapping[str, Any] = field(compare=False, repr=False)
-    """The variable `device`, ready for evaluation."""
+    """Value of the variable `device`, ready for evaluation."""
 
     @classmethod
     def of(
@@ -39,20 +41,20 @@ class Device:
         capacity: Mapping[str, str] | None = None,
         allow_multiple_allocations: bool = False,
     ) -> "Device":
-        """Read a device; never raises (see `malformed`)."""
+        """Create a device; never raise (see `malformed`)."""
         attributes, capacity = attributes or {}, capacity or {}
         content = (
             driver,
             allow_multiple_allocations,
-            # The type is part of the content: Python calls "1" and Version("1") equal, and True and 1.
+            # The type is part of the content, since in Python "1" == Version("1") and True == 1.
             tuple(sorted((name, type(value).__name__, value) for name, value in attributes.items())),
             tuple(sorted(capacity.items())),
         )
         fields = {
             "driver": driver,
             "allowMultipleAllocations": allow_multiple_allocations,
-            "attributes": _by_domain(driver, {name: _attribute(name, v) for name, v in attributes.items()}),
-            "capacity": _by_domain(driver, {name: _capacity(name, v) for name, v in capacity.items()}),
+            "attributes": _group_by_domain(driver, {name: _parse_attribute(name, v) for name, v in attributes.items()}),
+            "capacity": _group_by_domain(driver, {name: _parse_capacity(name, v) for name, v in capacity.items()}),
         }
         return cls(content, hash(content), fields)
 
@@ -65,25 +67,25 @@ class Device:
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """What is wrong with each value that cannot be read, in a stable order."""
+        """Return the errors of all malformed values, in a stable order."""
         domains = (*self.fields["attributes"].values(), *self.fields["capacity"].values())
         return tuple(sorted(v.reason for domain in domains for v in domain.values() if isinstance(v, Malformed)))
 
     @property
     def domains(self) -> frozenset[str]:
-        """Whose attributes and capacity it has."""
+        """Return the domains of its attributes and capacity."""
         return frozenset({*self.fields["attributes"], *self.fields["capacity"]})
 
     def written(self, what: str, domain: str, identifier: str) -> str | None:
-        """An attribute or the capacity as its author wrote it; None when there is none."""
-        wanted = domain, identifier
+        """Return an attribute or a capacity as it was written; None if there is none."""
+        key = domain, identifier
         if what == "capacity":
-            return next((text for name, text in self.content[3] if _split(name, self.driver) == wanted), None)
-        return next((shown(value) for name, _, value in self.content[2] if _split(name, self.driver) == wanted), None)
+            return next((text for name, text in self.content[3] if _split_name(name, self.driver) == key), None)
+        return next((shown(value) for name, _, value in self.content[2] if _split_name(name, self.driver) == key), None)
 
 
 def shown(value: object) -> str:
-    """A value as a selector would write it."""
+    """Return a value in the notation of selectors."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -95,20 +97,23 @@ def shown(value: object) -> str:
             return str(value)
 
 
-def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
+def _group_by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
+    """Group values by their domain."""
     domains = DomainMap()
     for name, value in values.items():
-        domain, identifier = _split(name, driver)
+        domain, identifier = _split_name(name, driver)
         domains.setdefault(domain, {})[identifier] = value
     return domains
 
 
-def _split(name: str, driver: str) -> tuple[str, str]:
+def _split_name(name: str, driver: str) -> tuple[str, str]:
+    """Split a name into its domain and its id."""
     domain, slash, identifier = name.partition("/")
     return (domain, identifier) if slash else (driver, name)
 
 
-def _attribute(name: str, value: Attribute) -> Any:
+def _parse_attribute(name: str, value: Attribute) -> Any:
+    """Parse an attribute; malformed if it is invalid."""
     match value:
         case None:
             return Malformed(f"attribute {name} has no value")
@@ -125,7 +130,8 @@ def _attribute(name: str, value: Attribute) -> Any:
             return Malformed(f"attribute {name} has more than 64 bits")
 
 
-def _capacity(name: str, text: str) -> Any:
+def _parse_capacity(name: str, text: str) -> Any:
+    """Parse a capacity; malformed if it is invalid."""
     try:
         return quantity.parse(text)
     except quantity.QuantityError as error:

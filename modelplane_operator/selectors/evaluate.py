@@ -1,6 +1,6 @@
-"""What checked expressions are made of: closures that compute a value from a frame.
+"""Closures that compute the values of checked expressions from a frame.
 
-Each function here takes the closures of the operands and answers the closure of the whole. Errors are exceptions, which
+Each function takes the closures of the operands and returns the closure of the expression. Errors are exceptions, which
 &&, || and the macros absorb where CEL does.
 """
 
@@ -22,14 +22,14 @@ from modelplane_operator.selectors.values import (
     equal,
 )
 
-# How many steps one evaluation may take; the longest useful selector we know takes about 100. The API server's own
-# limit is 1,000,000 units, which here would be a second.
+# Maximum steps of an evaluation; the longest useful selector that we know takes about 100. The API server's own
+# limit is 1,000,000 units, which would take a second here.
 BUDGET = 100_000
-NAMED = 6  # of what a device has
+NAMED = 6  # maximum names of existing entries in a message
 
 
 class Frame:
-    """One evaluation: the device, the values of variables, and how many steps are left."""
+    """The state of an evaluation: the device, the values of variables, and the remaining steps."""
 
     __slots__ = ("device", "left", "variables")
 
@@ -40,11 +40,11 @@ class Frame:
 
     @property
     def spent(self) -> int:
-        """One at least, whatever the expression is."""
+        """Return the number of steps taken so far, at least 1."""
         return BUDGET - self.left + 1
 
     def spend(self, steps: int) -> None:
-        """Take steps off what is left; raises OutOfBudget."""
+        """Subtract steps from the remaining ones. Raise OutOfBudget when there are none left."""
         self.left -= steps
         if self.left < 0:
             raise OutOfBudget(f"the selector takes more than {BUDGET} steps on this device")
@@ -63,20 +63,21 @@ for _type, _name in KINDS.items():
 
 
 def read(value: Any) -> Any:
+    """Return a value. Raise EvaluationError if it is malformed."""
     if value.__class__ is Malformed:
         raise EvaluationError(value.reason)
     return value
 
 
 def find(mapping: Mapping[Any, Any], key: Any) -> Any:
-    """The value of a key, or MISSING; raises EvaluationError for what can be no key, and for a malformed value."""
+    """Return the value of a key, or MISSING. Raise EvaluationError for an invalid key or a malformed value."""
     if type(key) is str:
         if isinstance(mapping, DomainMap):
             return mapping[key]
         return read(mapping.get(key, MISSING))
     if not _can_be_key(key):
         raise EvaluationError(f"{a_kind(key)} cannot be the key of a map")
-    # Python finds True under 1.
+    # In Python, True and 1 are the same key.
     value = mapping.get(key, MISSING)
     if value is not MISSING and isinstance(key, bool) is not any(isinstance(k, bool) for k in mapping):
         return MISSING
@@ -88,12 +89,14 @@ def _can_be_key(value: Any) -> bool:
 
 
 def truth(value: Any) -> bool:
+    """Return a boolean. Raise EvaluationError for another type."""
     if value is True or value is False:
         return value
     raise EvaluationError(f"{a_kind(value)} is not a condition")
 
 
 def _list_index(key: Any) -> int:
+    """Return an index as int. Raise EvaluationError for another type."""
     if isinstance(key, float) and key.is_integer():
         return int(key)
     if isinstance(key, int) and not isinstance(key, bool):
@@ -101,7 +104,8 @@ def _list_index(key: Any) -> int:
     raise EvaluationError(f"{a_kind(key)} is no index of a list")
 
 
-def _present(value: Any) -> tuple[Any, ...]:
+def _unwrap_present(value: Any) -> tuple[Any, ...]:
+    """Return the value of an optional as a tuple, empty if it is absent."""
     if not isinstance(value, Optional):
         raise EvaluationError(f"? needs an optional value, not {a_kind(value)}")
     return (value.value,) if value.present else ()
@@ -110,21 +114,22 @@ def _present(value: Any) -> tuple[Any, ...]:
 # --- fields and entries ---
 
 
-def _instead(there: Mapping[str, Any]) -> str:
-    """What a device has instead, for whoever has mistyped a name."""
-    some = sorted(there)[:NAMED]
-    more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
-    return f": it has {', '.join(some)}{more}" if some else ""
+def _suggest_entries(entries: Mapping[str, Any]) -> str:
+    """Return the existing entries, as a hint for a mistyped name."""
+    first = sorted(entries)[:NAMED]
+    more = f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
+    return f": it has {', '.join(first)}{more}" if first else ""
 
 
 def entry(path: tuple[str, str, str], missing: str) -> Run:
-    what, domain, identifier = path
+    """Return a closure that reads an attribute or a capacity of the device."""
+    section, domain, identifier = path
 
     def run(frame: Frame) -> Any:
-        of_domain = frame.device[what][domain]
-        value = of_domain.get(identifier, MISSING)
+        domain_entries = frame.device[section][domain]
+        value = domain_entries.get(identifier, MISSING)
         if value is MISSING:
-            raise EvaluationError(f"{missing}{_instead(of_domain)}")
+            raise EvaluationError(f"{missing}{_suggest_entries(domain_entries)}")
         if value.__class__ is Malformed:
             raise EvaluationError(value.reason)
         return value
@@ -133,21 +138,22 @@ def entry(path: tuple[str, str, str], missing: str) -> Run:
 
 
 def field_of(operand: Run, key: str, missing: str) -> Run:
-    """A field of a map; `missing` is what to say when it has none."""
+    """Return a closure that reads a field of a map. `missing` is the message if there is none."""
 
     def run(frame: Frame) -> Any:
         mapping = operand(frame)
         if not isinstance(mapping, Mapping):
             raise EvaluationError(f"{a_kind(mapping)} has no field {key}")
-        found = find(cast("Mapping[Any, Any]", mapping), key)
-        if found is MISSING:
+        value = find(cast("Mapping[Any, Any]", mapping), key)
+        if value is MISSING:
             raise EvaluationError(missing)
-        return found
+        return value
 
     return run
 
 
 def has_entry(value: Any, key: str) -> bool:
+    """True if a map, or an optional map, has the key. Domains always have every key."""
     if isinstance(value, Optional):
         return value.present and has_entry(value.value, key)
     if not isinstance(value, Mapping):
@@ -157,6 +163,7 @@ def has_entry(value: Any, key: str) -> bool:
 
 
 def optional_entry(value: Any, key: Any) -> Optional:
+    """Return an entry of a list or map as an optional."""
     if isinstance(value, Optional):
         return optional_entry(value.value, key) if value.present else NOTHING
     if isinstance(value, tuple):
@@ -164,26 +171,27 @@ def optional_entry(value: Any, key: Any) -> Optional:
         number = _list_index(key)
         return Optional(present=True, value=items[number]) if 0 <= number < len(items) else NOTHING
     if isinstance(value, Mapping):
-        found = find(cast("Mapping[Any, Any]", value), key)
-        return NOTHING if found is MISSING else Optional(present=True, value=found)
+        entry_value = find(cast("Mapping[Any, Any]", value), key)
+        return NOTHING if entry_value is MISSING else Optional(present=True, value=entry_value)
     raise EvaluationError(f"{a_kind(value)} has no entry {key}")
 
 
 def constant(value: Any) -> Run:
-    """The same for every device."""
+    """Return a closure with a constant value."""
     return lambda _: value
 
 
 def index(container: Run, index: Run) -> Run:
     def run(frame: Frame) -> Any:
+        """Return a closure of `container[index]`."""
         value, key = container(frame), index(frame)
         if isinstance(value, tuple):
             return lists.element(cast("tuple[Any, ...]", value), _list_index(key))
         if isinstance(value, Mapping):
-            found = find(cast("Mapping[Any, Any]", value), key)
-            if found is MISSING:
+            entry_value = find(cast("Mapping[Any, Any]", value), key)
+            if entry_value is MISSING:
                 raise EvaluationError(f"there is no {key}")
-            return found
+            return entry_value
         if isinstance(value, Optional):
             return optional_entry(value, key)
         raise EvaluationError(f"{a_kind(value)} has no entry {key}")
@@ -192,18 +200,19 @@ def index(container: Run, index: Run) -> Run:
 
 
 def optional_index(container: Run, index: Run) -> Run:
-    """`container[?index]`."""
+    """Return a closure of `container[?index]`."""
     return lambda frame: optional_entry(container(frame), index(frame))
 
 
 def membership(item: Run, container: Run) -> Run:
     def run(frame: Frame) -> bool:
-        value, within = item(frame), container(frame)
-        if isinstance(within, tuple):
-            return lists.contains(frame.spend, value, cast("tuple[Any, ...]", within))
-        if isinstance(within, Mapping):
-            return _in_map(value, cast("Mapping[Any, Any]", within))
-        raise EvaluationError(f"in needs a list or a map, not {a_kind(within)}")
+        """Return a closure of `item in container`."""
+        value, container_value = item(frame), container(frame)
+        if isinstance(container_value, tuple):
+            return lists.contains(frame.spend, value, cast("tuple[Any, ...]", container_value))
+        if isinstance(container_value, Mapping):
+            return _in_map(value, cast("Mapping[Any, Any]", container_value))
+        raise EvaluationError(f"in needs a list or a map, not {a_kind(container_value)}")
 
     return run
 
@@ -216,12 +225,17 @@ def _in_map(key: Any, mapping: Mapping[Any, Any]) -> bool:
 
 
 def chain(terms: list[Run], *, conjunction: bool) -> Run:
-    """&& or ||: the first term that decides, whatever the others do; an error only when none does."""
+    """Return a closure of && or ||: the first deciding term counts, whatever the others do; errors count only if
+    none decides.
+    """
     return lambda frame: settled(terms, frame, decisive=not conjunction)
 
 
 def settled(terms: Iterable[Run], frame: Frame, *, decisive: bool) -> bool:
-    """What the first term says that decides, or else the opposite; raises the first error when none decides."""
+    """Return the result of a chain of terms: the first deciding one, otherwise the opposite.
+
+    Raise the first error if none decides.
+    """
     failure: EvaluationError | None = None
     for term in terms:
         try:
@@ -241,30 +255,33 @@ def conditional(condition: Run, yes: Run, no: Run) -> Run:
 
 
 def equals(a: Run, b: Run) -> Run:
+    """Return a closure of `==`, with a shortcut for texts."""
+
     def run(frame: Frame) -> bool:
-        one, other = a(frame), b(frame)
-        if type(one) is str and type(other) is str:
-            return one == other
-        return equal(one, other, frame.spend)
+        first, second = a(frame), b(frame)
+        if type(first) is str and type(second) is str:
+            return first == second
+        return equal(first, second, frame.spend)
 
     return run
 
 
 def differs(a: Run, b: Run) -> Run:
     def run(frame: Frame) -> bool:
-        one, other = a(frame), b(frame)
+        """Return a closure of `!=`."""
+        first, second = a(frame), b(frame)
         try:
-            return not equal(one, other, frame.spend)
+            return not equal(first, second, frame.spend)
         except OutOfBudget:
             raise
         except EvaluationError:
-            return True  # what cannot be equal differs
+            return True  # values that cannot be compared differ
 
     return run
 
 
 def or_optional(optional: Run, other: Run) -> Run:
-    """The optional value if it is there, else the other one."""
+    """Return a closure of the optional if it is present, otherwise of the other one."""
 
     def run(frame: Frame) -> Optional:
         value = as_optional(optional(frame))
@@ -274,7 +291,7 @@ def or_optional(optional: Run, other: Run) -> Run:
 
 
 def or_value(optional: Run, other: Run) -> Run:
-    """What is in the optional value, else the other value."""
+    """Return a closure of the optional's value if it is present, otherwise of the other value."""
 
     def run(frame: Frame) -> Any:
         value = as_optional(optional(frame))
@@ -284,6 +301,7 @@ def or_value(optional: Run, other: Run) -> Run:
 
 
 def as_optional(value: Any) -> Optional:
+    """Return the value if it is an optional. Raise EvaluationError otherwise."""
     if isinstance(value, Optional):
         return value
     raise EvaluationError(f"{a_kind(value)} is not optional")
@@ -293,42 +311,47 @@ def as_optional(value: Any) -> Optional:
 
 
 def dispatch(name: str, overloads: tuple[Overload, ...], args: list[Run], *, certain: bool) -> Run:
-    """A call; of the overloads the one that fits the values, unless there is but one and it certainly does."""
+    """Return a closure of a call.
+
+    The overload is selected by the values, unless there is only one and it certainly applies.
+    """
     if len(overloads) == 1 and certain:
-        return _direct(overloads[0], args)
-    known: dict[tuple[type, ...], Overload] = {}
+        return _call_directly(overloads[0], args)
+    by_types: dict[tuple[type, ...], Overload] = {}
 
     def call(frame: Frame) -> Any:
         values = [arg(frame) for arg in args]
         types = tuple(map(type, values))
-        chosen = known.get(types)
+        chosen = by_types.get(types)
         if chosen is None:
-            chosen = known[types] = _chosen(name, overloads, values)
+            chosen = by_types[types] = _select_overload(name, overloads, values)
         return chosen.implementation(frame.spend, *values) if chosen.spends else chosen.implementation(*values)
 
     return call
 
 
-def _direct(overload: Overload, runs: list[Run]) -> Run:
+def _call_directly(overload: Overload, runs: list[Run]) -> Run:
+    """Return a closure that calls the overload, with the most frequent numbers of arguments first."""
     call = overload.implementation
     match runs:
         case _ if overload.spends:
             return lambda frame: call(frame.spend, *[run(frame) for run in runs])
-        case [one]:
-            return lambda frame: call(one(frame))
-        case [one, other]:
-            return lambda frame: call(one(frame), other(frame))
+        case [first]:
+            return lambda frame: call(first(frame))
+        case [first, second]:
+            return lambda frame: call(first(frame), second(frame))
         case _:
             return lambda frame: call(*[run(frame) for run in runs])
 
 
-def _chosen(name: str, overloads: Iterable[Overload], values: list[Any]) -> Overload:
+def _select_overload(name: str, overloads: Iterable[Overload], values: list[Any]) -> Overload:
+    """Return the first overload that accepts the values. Raise EvaluationError if there is none."""
     for overload in overloads:
         if all(map(_accepts, overload.parameters, values)):
             return overload
     types = [a_kind(value) for value in values]
-    what = f"{name}()" if name[0] not in "_@!-" else name.strip("_@")
-    raise EvaluationError(f"{what} cannot be applied to {' and '.join(types)}")
+    subject = f"{name}()" if name[0] not in "_@!-" else name.strip("_@")
+    raise EvaluationError(f"{subject} cannot be applied to {' and '.join(types)}")
 
 
 def _accepts(parameter: t.Type, value: Any) -> bool:
@@ -339,28 +362,28 @@ def _accepts(parameter: t.Type, value: Any) -> bool:
 
 
 def list_of(elements: list[tuple[Run, bool]]) -> Run:
-    """A list of what the closures compute; those marked are optional values, and left out when absent."""
+    """Return a closure of a list. Optional elements are left out when absent."""
 
     def run(frame: Frame) -> tuple[Any, ...]:
         items: list[Any] = []
         for element, optional in elements:
             value = element(frame)
-            items.extend(_present(value) if optional else (value,))
+            items.extend(_unwrap_present(value) if optional else (value,))
         return tuple(items)
 
     return run
 
 
 def map_of(entries: list[tuple[Run, Run, bool]]) -> Run:
-    """A map of keys and values; the values marked are optional, and their keys left out when absent."""
+    """Return a closure of a map. Entries with optional values are left out when absent."""
 
     def run(frame: Frame) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         for key, value, optional in entries:
-            name, held = _as_key(key(frame)), value(frame)
-            for item in _present(held) if optional else (held,):
-                made[name] = item
-        return made
+            name, item_value = _as_key(key(frame)), value(frame)
+            for item in _unwrap_present(item_value) if optional else (item_value,):
+                result[name] = item
+        return result
 
     return run
 
@@ -381,4 +404,4 @@ SPECIAL: dict[str, Callable[..., Run]] = {
     "or": or_optional,
     "orValue": or_value,
 }
-"""Calls that have no overloads, or whose arguments need not all be computed."""
+"""Calls without overloads, or whose arguments need not all be computed."""

@@ -1,4 +1,4 @@
-"""Variables, and the macros that go through lists and maps."""
+"""Variables, and the macros over lists and maps."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from modelplane_operator.selectors.values import NOTHING, EvaluationError, Optio
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """The value of a cel.bind() variable that nobody has read yet."""
+    """The value of a cel.bind() variable before its first use."""
 
     run: Run
 
 
 def binding(slot: int, value: Run, body: Run) -> Run:
-    # As in the API server it is computed when first read: an error in what is not read does not count.
+    """Return a closure that binds a variable in the body."""
+    # As in the API server, it is computed at its first use: an error in an unused variable does not count.
     pending = _Pending(value)
 
     def run(frame: Frame) -> Any:
@@ -27,6 +28,8 @@ def binding(slot: int, value: Run, body: Run) -> Run:
 
 
 def variable(slot: int) -> Run:
+    """Return a closure that reads a variable, and computes its value at the first use."""
+
     def run(frame: Frame) -> Any:
         value = frame.variables[slot]
         if value.__class__ is _Pending:
@@ -37,7 +40,10 @@ def variable(slot: int) -> Run:
 
 
 def through(slot: int, optional: Run, body: Run, *, flat: bool) -> Run:
-    """The body over what is in the optional value, if anything; the body is itself optional when `flat`."""
+    """Return a closure of the body over the value of an optional, if there is one.
+
+    With `flat` the body is itself optional.
+    """
 
     def run(frame: Frame) -> Any:
         value = as_optional(optional(frame))
@@ -54,7 +60,9 @@ Each: TypeAlias = Callable[[Frame], Iterable[Any]]
 
 
 def each_of(slots: list[int], items: Run, condition: Run | None, steps: int) -> Each:
-    """Goes through the elements that meet the condition: sets the variables, yields the first."""
+    """Return a closure that sets the variables for each element that meets the condition, and yields the first
+    variable.
+    """
     two = len(slots) > 1
 
     def each(frame: Frame) -> Iterable[Any]:
@@ -70,6 +78,7 @@ def each_of(slots: list[int], items: Run, condition: Run | None, steps: int) -> 
 
 
 def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
+    """Return the elements of a list, with their indices if `two`, or the entries of a map."""
     if isinstance(container, tuple):
         items = cast("tuple[Any, ...]", container)
         return enumerate(items) if two else ((item, None) for item in items)
@@ -79,17 +88,18 @@ def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
 
 
 def quantified(each: Each, body: Run, *, decisive: bool) -> Run:
+    """Return a closure of all() or exists()."""
     return lambda frame: settled((body for _ in each(frame)), frame, decisive=decisive)
 
 
 def merged(maps: Iterable[Any]) -> dict[Any, Any]:
-    """One map of many; raises EvaluationError when two have the same key."""
-    made: dict[Any, Any] = {}
+    """Merge maps. Raise EvaluationError for a duplicate key."""
+    result: dict[Any, Any] = {}
     for entries in maps:
         if not isinstance(entries, Mapping):
             raise EvaluationError(f"transformMapEntry() needs a map, not {a_kind(entries)}")
         for key, value in cast("Mapping[Any, Any]", entries).items():
-            if key in made:
+            if key in result:
                 raise EvaluationError(f"transformMapEntry() makes the key {key} twice")
-            made[key] = value
-    return made
+            result[key] = value
+    return result

@@ -1,8 +1,8 @@
-"""What a selector may call: one row per overload, read from the signature that a user would write.
+"""Functions of selectors: a row per overload, parsed from the signature that a user would write.
 
-`string.contains(string) -> bool` is a method, `quantity(string) -> Quantity` a function, `_+_(int, int) -> int` an
-operator; one capital letter stands for any type. A row whose signature starts with `!` does work in proportion to its
-arguments: its implementation gets `spend` first.
+`string.contains(string) -> bool` is a method, `quantity(string) -> Quantity` a function, and `_+_(int, int) -> int` an
+operator. A capital letter stands for any type. A signature with `!` marks a function whose work grows with its
+arguments; its implementation gets `spend` as the first argument.
 """
 # The signatures give the lambdas below their types, in a language that pyright does not read.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -21,14 +21,16 @@ from modelplane_operator.selectors.values import NOTHING, UInt
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One way to call a function."""
+    """A signature of a function, with its implementation."""
 
     name: str
     method: bool
+    """True for a method, whose first parameter is the receiver."""
     parameters: tuple[t.Type, ...]
     result: t.Type
     implementation: Implementation
     spends: bool
+    """True if the implementation takes `spend` as the first argument."""
 
     def __str__(self) -> str:
         arguments = [str(p) for p in self.parameters]
@@ -178,7 +180,7 @@ _ROWS: list[tuple[str, Implementation]] = [
         (f"{kind}.isGreaterThan({kind}) -> bool", lambda a, b: a.compare(b) > 0),
         (f"{kind}.isLessThan({kind}) -> bool", lambda a, b: a.compare(b) < 0),
     )],
-    # Checked like any other, but evaluated in `compile`: they take what is no value, or not all their operands.
+    # Checked like other calls, but evaluated in `compile`: their operands are not plain values, or not all computed.
     *[(f"_{sign}_(A, A) -> bool", op.itself) for sign in ("==", "!=")],
     ("_?_:_(bool, A, A) -> A", op.itself),
     ("_[_](map(A, B), A) -> B", op.itself),
@@ -193,7 +195,7 @@ _ROWS: list[tuple[str, Implementation]] = [
 ]  # fmt: skip
 
 
-# What the API server's library has and we do not, with what to tell the user.
+# Functions of the API server's library that are not supported, with a message for the user.
 _NO_TIME = "dates and durations are not supported in selectors"
 _NO_NETWORK = "network addresses and URLs are not supported in selectors"
 _NO_AUTHORIZER = "a selector has no authorizer"
@@ -218,7 +220,7 @@ _TYPE = re.compile(r"(?P<name>[A-Za-z]+)(?:\((?P<inside>.*)\))?")
 
 
 def _split_types(text: str) -> list[str]:
-    """The types in a list of them, split at the commas that are not inside brackets."""
+    """Split a list of types at the commas outside of brackets."""
     parts, depth = [""], 0
     for character in text.replace(" ", ""):
         depth += (character == "(") - (character == ")")
@@ -229,18 +231,19 @@ def _split_types(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _read_type(text: str) -> t.Type:
+def _parse_type(text: str) -> t.Type:
     match = _TYPE.fullmatch(text)
     assert match is not None, text  # noqa: S101  (a row of the table above is misspelt)
     if len(match["name"]) == 1:
         return t.parameter(match["name"])
-    return t.Type(match["name"], tuple(map(_read_type, _split_types(match["inside"] or ""))))
+    return t.Type(match["name"], tuple(map(_parse_type, _split_types(match["inside"] or ""))))
 
 
 _METHOD = re.compile(r"(bool|bytes|string|Quantity|Semver|(?:list|map|optional)\(.*?\)+)\.(@?\w+)\((.*)\)")
 
 
-def _read(row: tuple[str, Implementation]) -> Overload:
+def _parse_row(row: tuple[str, Implementation]) -> Overload:
+    """Parse a row of the table."""
     signature, implementation = row
     spends = signature.startswith("! ")
     call, _, result = signature.removeprefix("! ").rpartition(" -> ")
@@ -250,9 +253,11 @@ def _read(row: tuple[str, Implementation]) -> Overload:
     else:
         name, _, inside = call.removesuffix(")").partition("(")
         types = _split_types(inside)
-    return Overload(name, method is not None, tuple(map(_read_type, types)), _read_type(result), implementation, spends)
+    return Overload(
+        name, method is not None, tuple(map(_parse_type, types)), _parse_type(result), implementation, spends
+    )
 
 
 OVERLOADS: dict[str, list[Overload]] = {}
-for _overload in map(_read, _ROWS):
+for _overload in map(_parse_row, _ROWS):
     OVERLOADS.setdefault(_overload.name, []).append(_overload)

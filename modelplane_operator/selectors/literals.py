@@ -1,4 +1,4 @@
-"""The values that a selector writes out: numbers, strings and bytes."""
+"""Parse literals: numbers, strings and bytes."""
 
 import math
 import re
@@ -15,39 +15,41 @@ ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def _integer(token: lark.Token) -> int:
+def _parse_integer(token: lark.Token) -> int:
     digits = str(token)
     if len(digits) > 30:
         raise CompileError("the number has more than 64 bits", token.start_pos or 0)
     return int(digits, 16 if digits[:2] == "0x" else 10)
 
 
-def _double(token: lark.Token) -> float:
+def _parse_double(token: lark.Token) -> float:
     value = float(token)
     if math.isinf(value):
         raise CompileError("the number is too large", token.start_pos or 0)
     return value
 
 
-def _unsigned(token: lark.Token) -> UInt:
-    value = _integer(lark.Token(token.type, token[:-1], start_pos=token.start_pos))
+def _parse_unsigned(token: lark.Token) -> UInt:
+    value = _parse_integer(lark.Token(token.type, token[:-1], start_pos=token.start_pos))
     if value > UINT64_MAX:
         raise CompileError("the number has more than 64 bits", token.start_pos or 0)
     return UInt(value)
 
 
-def _contents(token: str) -> tuple[str, bool]:
-    """What is between the quotes, and whether escapes mean themselves there."""
+def _split_quotes(token: str) -> tuple[str, bool]:
+    """Return the text between the quotes, and True if it is raw, so that escapes have no meaning."""
     raw = token[0] in "rR"
     quoted = token[1:] if raw else token
     width = 3 if quoted[:3] in ('"""', "'''") else 1
     return quoted[width:-width].replace("\r\n", "\n").replace("\r", "\n"), raw
 
 
-def _string(token: lark.Token) -> str:
-    contents, raw = _contents(token)
+def _parse_string(token: lark.Token) -> str:
+    """Parse a string. Raise CompileError for an escape of an invalid character."""
+    contents, raw = _split_quotes(token)
 
     def character(escape: re.Match[str]) -> str:
+        """Return the character of an escape."""
         code = escape[0][1:]
         if code[0] in "xXuU01234567"[: 12 if len(code) > 1 else 0]:
             point = int(code, 8) if code[0].isdigit() else int(code[1:], 16)
@@ -59,10 +61,12 @@ def _string(token: lark.Token) -> str:
     return contents if raw else re.sub(ESCAPE, character, contents)
 
 
-def _bytes(token: lark.Token) -> bytes:
-    contents, raw = _contents(token[1:])
+def _parse_bytes(token: lark.Token) -> bytes:
+    """Parse bytes. Raise CompileError for a Unicode escape."""
+    contents, raw = _split_quotes(token[1:])
 
     def octets(escape: re.Match[str]) -> str:
+        """Return the character of an escape, or a private one for a byte."""
         code = escape[0][1:]
         if code[0] in "uU":
             raise CompileError(f"{escape[0]} cannot be written in bytes", (token.start_pos or 0) + escape.start())
@@ -72,7 +76,7 @@ def _bytes(token: lark.Token) -> bytes:
             return chr(int(code, 8) + _BYTE)
         return _CONTROL.get(code, code)
 
-    # Bytes given by number travel as private characters until all else is encoded.
+    # Bytes with numeric escapes become private characters until the rest is encoded.
     escaped = contents if raw else re.sub(ESCAPE, octets, contents)
     return b"".join(bytes([ord(c) - _BYTE]) if _BYTE <= ord(c) < _BYTE + 256 else c.encode() for c in escaped)
 
@@ -80,12 +84,12 @@ def _bytes(token: lark.Token) -> bytes:
 _BYTE = 0x10FF00
 
 LITERALS: dict[str, Callable[[lark.Token], Value]] = {
-    "INT_LIT": _integer,
-    "UINT_LIT": _unsigned,
-    "FLOAT_LIT": _double,
-    "STRING_LIT": _string,
-    "MLSTRING_LIT": _string,
-    "BYTES_LIT": _bytes,
+    "INT_LIT": _parse_integer,
+    "UINT_LIT": _parse_unsigned,
+    "FLOAT_LIT": _parse_double,
+    "STRING_LIT": _parse_string,
+    "MLSTRING_LIT": _parse_string,
+    "BYTES_LIT": _parse_bytes,
     "BOOL_LIT": lambda token: str(token).startswith("t"),
     "NULL_LIT": lambda _: None,
 }

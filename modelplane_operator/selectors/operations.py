@@ -1,7 +1,7 @@
-"""What the functions of selectors compute: numbers, texts, lists, quantities, versions and optionals.
+"""Functions on numbers, texts, quantities, versions and optionals.
 
-Each raises EvaluationError where CEL has no answer. What works in proportion to its arguments takes `spend` first, and
-charges for the work before doing it.
+Each raises EvaluationError where CEL has no result. Functions whose work grows with their arguments take `spend` first,
+and charge for the work before they do it.
 """
 
 import math
@@ -27,11 +27,12 @@ from modelplane_operator.selectors.values import (
 Implementation: TypeAlias = Callable[..., Any]
 Items: TypeAlias = tuple[Any, ...]
 
-# The most characters or elements that a computed string or list may have.
+# Maximum number of characters or elements of a computed string or list.
 MAX_SIZE = 65_536
 
 
 def sized(count: int) -> None:
+    """Raise EvaluationError if a computed value would be too large."""
     if count > MAX_SIZE:
         raise EvaluationError(f"a computed value has more than {MAX_SIZE} elements")
 
@@ -40,18 +41,21 @@ def sized(count: int) -> None:
 
 
 def int_of_64_bits(value: int) -> int:
+    """Return the number. Raise EvaluationError if it overflows."""
     if INT64_MIN <= value <= INT64_MAX:
         return value
     raise EvaluationError("the number overflows 64 bits")
 
 
 def uint_of_64_bits(value: int) -> UInt:
+    """Return the unsigned number. Raise EvaluationError if it overflows."""
     if 0 <= value <= UINT64_MAX:
         return UInt(value)
     raise EvaluationError("the unsigned number overflows 64 bits")
 
 
 def quotient(a: int, b: int) -> int:
+    """Return the quotient, rounded toward zero."""
     if b == 0:
         raise EvaluationError("division by zero")
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
@@ -62,26 +66,29 @@ def remainder(a: int, b: int) -> int:
 
 
 def float_quotient(a: float, b: float) -> float:
+    """Return the quotient by IEEE 754, also for a zero divisor."""
     if b:
         return a / b
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
 
 
-def _truncated(least: float, most: float) -> Implementation:
+def _truncation(minimum: float, maximum: float) -> Implementation:
     def truncated(value: float) -> int:
-        if not least <= value <= most:  # neither is NaN
+        """Return a conversion from double to integer that rejects values outside of the range."""
+        if not minimum <= value <= maximum:  # NaN is outside of every range
             raise EvaluationError("the number overflows 64 bits")
         return int(value)
 
     return truncated
 
 
-# The doubles next to the limits; the API server refuses the limits themselves.
-int_from_double = _truncated(math.nextafter(-(2.0**63), 0), math.nextafter(2.0**63, 0))
-uint_from_double = _truncated(0, math.nextafter(2.0**64, 0))
+# The doubles next to the limits; the API server rejects the limits themselves.
+int_from_double = _truncation(math.nextafter(-(2.0**63), 0), math.nextafter(2.0**63, 0))
+uint_from_double = _truncation(0, math.nextafter(2.0**64, 0))
 
 
 def parsed(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementation:
+    """Return a parser that checks the text against a pattern first."""
     form = re.compile(pattern, re.ASCII)
 
     def parse(text: str) -> Any:
@@ -93,7 +100,7 @@ def parsed(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementa
 
 
 def double_from(text: str) -> float:
-    """The number that a text is; one that is too large has no double."""
+    """Return the double of a text. Raise EvaluationError if it is too large."""
     value = float(text)
     if math.isinf(value) and "n" not in text.lower():
         raise EvaluationError(f"{text[:40]} is too large for a double")
@@ -105,6 +112,7 @@ TRUTHS = {**dict.fromkeys(["1", "t", "T", "true", "TRUE", "True"], True),
 
 
 def float_text(value: float) -> str:
+    """Return a double as text, in Go's notation."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     shortest = next(text for p in range(18) if float(text := f"{value:.{p}e}") == value)
@@ -118,6 +126,7 @@ def float_text(value: float) -> str:
 
 def compared(accept: Callable[[int], bool]) -> Implementation:
     def compare(a: Any, b: Any) -> bool:
+        """Return a comparison operator. It raises EvaluationError for NaN."""
         outcome = order(a, b)
         if outcome is None:
             raise EvaluationError("NaN cannot be ordered")
@@ -130,18 +139,21 @@ def compared(accept: Callable[[int], bool]) -> Implementation:
 
 
 def position(text: str | Items, index: int, *, end: int) -> int:
+    """Return an index. Raise EvaluationError if it is out of range."""
     if not 0 <= index <= end:
         raise EvaluationError(f"index {index} is out of range: the size is {len(text)}")
     return index
 
 
 def index_of(text: str, part: str, start: int = 0) -> int:
+    """Return the index of the first occurrence from `start` on, or -1."""
     if not part:
         return start
     return -1 if start >= len(text) else text.find(part, position(text, start, end=len(text)))
 
 
 def last_index_of(text: str, part: str, start: int | None = None) -> int:
+    """Return the index of the last occurrence that begins at `start` or before, or -1."""
     if start is None:
         return text.rfind(part)
     if not part:
@@ -150,15 +162,17 @@ def last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 
 def replace(spend: Spend, text: str, old: str, new: str, count: int = -1) -> str:
-    found = text.count(old)
-    found = found if count < 0 else min(found, count)
-    size = len(text) + found * max(len(new) - len(old), 0)
+    """Replace up to `count` occurrences, all if it is negative."""
+    occurrences = text.count(old)
+    occurrences = occurrences if count < 0 else min(occurrences, count)
+    size = len(text) + occurrences * max(len(new) - len(old), 0)
     sized(size)
     spend(by_text(size))
     return text.replace(old, new, count)
 
 
 def split(spend: Spend, text: str, separator: str, count: int = -1) -> Items:
+    """Split a text into at most `count` parts, all if it is negative."""
     spend(by_text(len(text)))
     if count in (0, 1):
         return (text,) if count else ()
@@ -169,6 +183,7 @@ def split(spend: Spend, text: str, separator: str, count: int = -1) -> Items:
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
+    """Return the characters from `start` up to, but not including, `end`. Raise EvaluationError for invalid indices."""
     if end is None:
         return text[position(text, start, end=len(text)) :]
     if start > end:
@@ -177,6 +192,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def join(spend: Spend, items: Items, separator: str = "") -> str:
+    """Join strings. Raise EvaluationError for other types."""
     if not all(type(item) is str for item in items):
         raise EvaluationError("join() needs strings")
     size = sum(map(len, items)) + len(separator) * len(items)
@@ -186,6 +202,7 @@ def join(spend: Spend, items: Items, separator: str = "") -> str:
 
 
 def case(shift: str) -> Implementation:
+    """Return a function that converts ASCII letters only."""
     ascii_only = {ord(c): ord(getattr(c, shift)()) for c in map(chr, range(128))}
 
     def shifted(text: str) -> str:
@@ -207,6 +224,7 @@ def by_text(characters: int) -> int:
 
 
 def read_quantity(text: str) -> Quantity:
+    """Parse a quantity. Raise EvaluationError if it is invalid."""
     try:
         return quantity.parse(text)
     except quantity.QuantityError as error:
@@ -214,6 +232,7 @@ def read_quantity(text: str) -> Quantity:
 
 
 def is_quantity(text: str) -> bool:
+    """True if the text is a quantity."""
     try:
         quantity.parse(text)
     except quantity.QuantityError:
@@ -222,6 +241,7 @@ def is_quantity(text: str) -> bool:
 
 
 def as_integer(value: Quantity) -> int:
+    """Return a quantity as an integer. Raise EvaluationError if Kubernetes would not convert it."""
     number = value.as_integer()
     if number is None:
         raise EvaluationError(f"{value} is not an integer of 64 bits")
@@ -233,6 +253,7 @@ def pieces(number: int) -> Quantity:
 
 
 def read_semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002  (CEL passes it by position)
+    """Parse a version. Raise EvaluationError if it is invalid."""
     try:
         return semver.parse(text, normalize=normalize)
     except semver.SemverError as error:
@@ -240,6 +261,7 @@ def read_semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, 
 
 
 def is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
+    """True if the text is a version."""
     try:
         semver.parse(text, normalize=normalize)
     except semver.SemverError:
@@ -248,17 +270,20 @@ def is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT0
 
 
 def value(optional: Optional) -> Any:
+    """Return the value of an optional. Raise EvaluationError if it is absent."""
     if not optional.present:
         raise EvaluationError("the optional has no value")
     return optional.value
 
 
 def of_non_zero(value: Any) -> Optional:
+    """Return an optional that is absent for null, zero and empty values."""
     zero = value is None or (isinstance(value, bool | int | float | str | bytes | tuple | Mapping) and not value)
     return NOTHING if zero else Optional(present=True, value=value)
 
 
 def unwrap(items: Items) -> Items:
+    """Return the values of the optionals that are present."""
     if not all(isinstance(item, Optional) for item in items):
         raise EvaluationError("only optional values can be unwrapped")
     return tuple(item.value for item in items if item.present)
@@ -273,6 +298,7 @@ def itself(value: Any) -> Any:
 
 
 def decoded(value: bytes) -> str:
+    """Decode UTF-8. Raise EvaluationError for invalid bytes."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A checked selector: what is known of every part, and how it is computed."""
+"""A checked selector: the type and the closure of each part."""
 
 from dataclasses import dataclass
 
@@ -11,39 +11,44 @@ from modelplane_operator.selectors.values import Value
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What is known about an expression."""
+    """The result of checking an expression."""
 
     type: t.Type
     run: Run
+    """Closure that computes the value."""
     constant: bool = False
+    """True if the value is the same for every device."""
     sure: bool = False
-    """Whether the value is certain to be of the type; elements that came in through `dyn` need not be."""
+    """True if the value is certain to be of the type; elements that came through `dyn` are not."""
     overloads: tuple[f.Overload, ...] = ()
+    """Overloads that a call may have."""
 
 
 @dataclass(slots=True)
 class Program:
-    """A checked expression, and the checked parts it was made of (by identity, for explaining a result)."""
+    """A checked expression with its checked parts, by identity, for explanations."""
 
     root: Expr
     parts: dict[int, Typed]
+    """Checked nodes by identity."""
     bindings: t.Bindings
     variables: int
+    """Number of slots for variables."""
 
     def evaluate(self, part: Expr, frame: Frame) -> Value:
-        """The value of the expression, or of a part outside any comprehension; raises EvaluationError."""
+        """Return the value of the expression, or of a part outside of any macro. Raise EvaluationError."""
         return self.parts[id(part)].run(frame)
 
     def type_of(self, part: Expr) -> t.Type:
-        """The type of a part; what nothing decided is `dyn`."""
+        """Return the type of a part; `dyn` if it is undetermined."""
         return t.substitute(self.bindings, self.parts[id(part)].type, free=t.DYN)
 
     def overloads_of(self, part: Expr) -> tuple[f.Overload, ...]:
-        """The ways in which a call may be meant, as far as types tell."""
+        """Return the overloads that a call may have, by its types."""
         return self.parts[id(part)].overloads
 
 
 def certain(argument: Typed, parameter: t.Type) -> bool:
-    """Whether the argument can be nothing at evaluation that the parameter does not take."""
-    anything = parameter.is_parameter or t.is_dynamic(parameter)
-    return anything or (argument.sure and t.is_concrete(argument.type))
+    """True if the parameter accepts every possible value of the argument."""
+    accepts_all = parameter.is_parameter or t.is_dynamic(parameter)
+    return accepts_all or (argument.sure and t.is_concrete(argument.type))

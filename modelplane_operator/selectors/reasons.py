@@ -1,4 +1,4 @@
-"""Why a device does not match: the first condition that fails, with what the device has and what is needed."""
+"""Explain why a device does not match: the first failing condition, the device's value and the required one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from modelplane_operator.selectors.refusals import path_of
 from modelplane_operator.selectors.tree import Call, Expr, Ident, Literal, Logic, Select, children
 from modelplane_operator.selectors.values import EvaluationError, Value
 
-MAX_LENGTH = 256  # of a reason: it becomes part of a condition's message
-_WRITTEN = 80  # of a part of the selector quoted in it
+MAX_LENGTH = 256  # maximum length of a reason, which becomes part of a condition's message
+_WRITTEN = 80  # maximum length of a quoted part of the selector
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One device asked by one selector; all that is asked for the answer shares the steps of one evaluation."""
+    """A selector and a device. All evaluations for the explanation share the steps of one evaluation."""
 
     text: str
     program: Program
@@ -31,7 +31,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """A condition of the form: what the device has, and what is needed of it."""
+    """A condition that compares a value of the device with a required value."""
 
     actual: Expr
     sign: str
@@ -39,51 +39,52 @@ class _Comparison:
 
 
 def reason(text: str, program: Program, device: Device, frame: Frame) -> str:
-    """The sentence for a person; the selector must not match the device."""
+    """Return the reason as a sentence. The selector must not match the device."""
     question = _Question(text, program, device, frame)
-    for condition in _conditions(program.root):
-        failed = _failure(question, condition)
-        if failed is not None:
-            return _shortened(failed, MAX_LENGTH)
+    for condition in _split_conditions(program.root):
+        failing_reason = _find_failure(question, condition)
+        if failing_reason is not None:
+            return _shorten(failing_reason, MAX_LENGTH)
     return "the selector is false"
 
 
-# How near a condition is to holding that does not: it cannot be asked of a device that knows nothing of its domain; it
-# asks for what the device does not say of itself; or the device says something else, for numbers near to it or not.
+# Levels of a failing condition: the device has no such domain; it lacks the attribute; or its value differs, which for
+# numbers also counts the distance.
 _FOREIGN, _ABSENT, _OTHER = 0.0, 0.25, 0.5
 
 
 def nearness(program: Program, device: Device, frame: Frame) -> float:
-    """The conditions that hold before the first that fails, plus how far that one is from holding (0 to 1)."""
+    """Return the number of conditions that hold before the first failing one, plus how close that one is (0 to 1)."""
     question = _Question("", program, device, frame)
-    for held, condition in enumerate(_conditions(program.root)):
+    for satisfied, condition in enumerate(_split_conditions(program.root)):
         try:
             if question.value(condition) is not True:
-                return held + _OTHER + _share(question, condition) * (1 - _OTHER)
+                return satisfied + _OTHER + _closeness(question, condition) * (1 - _OTHER)
         except EvaluationError:
-            return held + (_ABSENT if device.domains & _domains(condition) else _FOREIGN)
+            return satisfied + (_ABSENT if device.domains & _domains(condition) else _FOREIGN)
     return 0.0
 
 
 def _domains(node: Expr) -> frozenset[str]:
-    """The domains of what a condition asks for."""
+    """Return the domains that a condition reads."""
     path = path_of(node)
     if path is not None:
         return frozenset({path[1]})
     return frozenset(domain for child in children(node) for domain in _domains(child))
 
 
-def _conditions(tree: Expr) -> Iterator[Expr]:
+def _split_conditions(tree: Expr) -> Iterator[Expr]:
+    """Yield the terms of a conjunction."""
     match tree:
         case Logic(conjunction=True):
             for term in tree.terms:
-                yield from _conditions(term)
+                yield from _split_conditions(term)
         case _:
             yield tree
 
 
-def _failure(question: _Question, node: Expr) -> str | None:
-    """Why a condition does not hold; None when it does."""
+def _find_failure(question: _Question, node: Expr) -> str | None:
+    """Return why a condition does not hold; None if it does."""
     try:
         value = question.value(node)
     except EvaluationError as error:
@@ -91,26 +92,27 @@ def _failure(question: _Question, node: Expr) -> str | None:
     if value is True:
         return None
     if value is not False:
-        return f"{_name(question, node)} is {shown(value)}, not true or false"
+        return f"{_name_of(question, node)} is {shown(value)}, not true or false"
     match node:
         case Logic(conjunction=False):
-            return " and ".join(filter(None, (_failure(question, term) for term in node.terms)))
+            return " and ".join(filter(None, (_find_failure(question, term) for term in node.terms)))
         case Select(tested=True):
             path = path_of(Select(node.operand, node.field, at=0, start=0, end=0, depth=0))
-            what = _short(question, path) if path is not None else _quoted(question, node)
-            return f"the device has no {what}"
+            missing_name = _short_name(question, path) if path is not None else _quote(question, node)
+            return f"the device has no {missing_name}"
         case _:
             pass
-    domain = _tested_domain(node)
+    domain = _find_tested_domain(node)
     if domain is not None:
         return f"the device has no {domain[0]} of {domain[1]}"
-    comparison = _comparison(node)
+    comparison = _to_comparison(node)
     if comparison is None:
-        return f"{_quoted(question, node)} is false"
-    return _unmet(question, comparison) or f"{_quoted(question, node)} is false"
+        return f"{_quote(question, node)} is false"
+    return _describe_unmet(question, comparison) or f"{_quote(question, node)} is false"
 
 
-def _tested_domain(node: Expr) -> tuple[str, str] | None:
+def _find_tested_domain(node: Expr) -> tuple[str, str] | None:
+    """Return (field, domain) if the node tests a domain of the device; otherwise None."""
     match node:
         case Call(function="@in", args=(Literal(value=str(domain)), Select(operand=Ident(name="device"), field=what))):
             return what, domain
@@ -123,10 +125,11 @@ _SWAPPED = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_"}
 _METHODS = {"isGreaterThan": "> ", "isLessThan": "< "}
 
 
-def _comparison(node: Expr) -> _Comparison | None:
+def _to_comparison(node: Expr) -> _Comparison | None:
+    """Return a condition as a comparison; None if it has no such form."""
     match node:
         case Call(function="!_", args=(inner,)):
-            return _Comparison(inner, "", _truth(node, value=False))
+            return _Comparison(inner, "", _bool_literal(node, value=False))
         case Call(function=("isGreaterThan" | "isLessThan") as method, target=actual, args=(needed,)) if actual:
             return _Comparison(actual, _METHODS[method], needed)
         case Call(function="@in", args=(actual, needed)):
@@ -140,75 +143,78 @@ def _comparison(node: Expr) -> _Comparison | None:
         case Call(function=operator, args=(actual, needed)) if operator in _SIGNS:
             return _Comparison(actual, _SIGNS[operator], needed)
         case Select() if path_of(node) is not None:
-            return _Comparison(node, "", _truth(node, value=True))
+            return _Comparison(node, "", _bool_literal(node, value=True))
         case _:
             return None
 
 
-def _truth(node: Expr, *, value: bool) -> Literal:
+def _bool_literal(node: Expr, *, value: bool) -> Literal:
     return Literal(value, at=node.at, start=node.start, end=node.end, depth=1)
 
 
-def _unmet(question: _Question, comparison: _Comparison) -> str | None:
+def _describe_unmet(question: _Question, comparison: _Comparison) -> str | None:
+    """Return the sentence with the actual and the required value; None if one cannot be computed."""
     try:
-        actual, needed = _has(question, comparison.actual), _needs(question, comparison.needed)
+        actual, needed = _format_actual(question, comparison.actual), _format_needed(question, comparison.needed)
     except EvaluationError:
         return None
-    return f"{_name(question, comparison.actual)} is {actual}, needs {comparison.sign}{needed}"
+    return f"{_name_of(question, comparison.actual)} is {actual}, needs {comparison.sign}{needed}"
 
 
-def _needs(question: _Question, node: Expr) -> str:
+def _format_needed(question: _Question, node: Expr) -> str:
+    """Return the required value: as it is written if possible, otherwise computed."""
     match node:
         case Literal(value=value):
             return shown(value)
         case Call(function="quantity" | "semver", args=(Literal(value=str(text)), *_)):
             return text
         case _:
-            return _shown(question.value(node))
+            return _format(question.value(node))
 
 
-def _has(question: _Question, node: Expr) -> str:
+def _format_actual(question: _Question, node: Expr) -> str:
     path = path_of(node)
     written = question.device.written(*path) if path is not None else None
-    return written if written is not None else _shown(question.value(node))
+    return written if written is not None else _format(question.value(node))
 
 
-def _shown(value: Any) -> str:
-    return ", ".join(map(_shown, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else shown(value)
+def _format(value: Any) -> str:
+    return ", ".join(map(_format, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else shown(value)
 
 
-def _name(question: _Question, node: Expr) -> str:
+def _name_of(question: _Question, node: Expr) -> str:
+    """Return the name of an attribute or field, otherwise the quoted expression."""
     path = path_of(node)
     if path is not None:
-        return _short(question, path)
+        return _short_name(question, path)
     match node:
         case Select(operand=Ident(name="device"), field=field):
             return field
         case _:
-            return _quoted(question, node)
+            return _quote(question, node)
 
 
-def _short(question: _Question, path: tuple[str, str, str]) -> str:
+def _short_name(question: _Question, path: tuple[str, str, str]) -> str:
     _, domain, identifier = path
     return identifier if domain == question.device.driver else f"{domain}/{identifier}"
 
 
-def _quoted(question: _Question, node: Expr) -> str:
+def _quote(question: _Question, node: Expr) -> str:
     written = " ".join(question.text[node.start : node.end].split())
-    return f"`{_shortened(written, _WRITTEN)}`"
+    return f"`{_shorten(written, _WRITTEN)}`"
 
 
-def _shortened(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _share(question: _Question, node: Expr) -> float:
-    """How much of what is needed the device has, from 0 to less than 1."""
-    comparison = _comparison(node)
+def _closeness(question: _Question, node: Expr) -> float:
+    """Return the ratio of the smaller to the larger of the actual and the required number, from 0 to less than 1."""
+    comparison = _to_comparison(node)
     if comparison is None:
         return 0.0
     try:
-        actual, needed = _number(question.value(comparison.actual)), _number(question.value(comparison.needed))
+        actual, needed = _to_number(question.value(comparison.actual)), _to_number(question.value(comparison.needed))
     except (EvaluationError, KeyError):
         return 0.0
     if actual is None or needed is None or min(actual, needed) <= 0:
@@ -216,7 +222,8 @@ def _share(question: _Question, node: Expr) -> float:
     return min(actual, needed) / max(actual, needed) * 0.999
 
 
-def _number(value: Value) -> float | None:
+def _to_number(value: Value) -> float | None:
+    """Return a numeric value as a float; None for other values."""
     match value:
         case Quantity():
             return value.as_float()

@@ -1,4 +1,4 @@
-"""Why a selector is refused, and what a device lacks, in words that say what to write instead."""
+"""Explain errors of selectors and missing entries of devices, with hints what to write instead."""
 
 from modelplane_operator.selectors import functions as f
 from modelplane_operator.selectors import types as t
@@ -6,7 +6,9 @@ from modelplane_operator.selectors.tree import Call, CompileError, Expr, Ident, 
 
 
 def path_of(node: Expr) -> tuple[str, str, str] | None:
-    """What a node reads of the device: ("attributes" or "capacity", domain, id)."""
+    """Return the path that a node reads of the device: ("attributes" or "capacity", domain, id); None for other
+    nodes.
+    """
     match node:
         case Select(operand=inner, field=identifier, optional=False, tested=False):
             domain = _domain_of(inner)
@@ -18,6 +20,7 @@ def path_of(node: Expr) -> tuple[str, str, str] | None:
 
 
 def _domain_of(node: Expr) -> tuple[str, str] | None:
+    """Return (field, domain) that a node reads of the device; None for other nodes."""
     match node:
         case Select(operand=inner, field=domain, optional=False, tested=False):
             pass
@@ -33,32 +36,34 @@ def _domain_of(node: Expr) -> tuple[str, str] | None:
 
 
 def missing_entry(node: Expr) -> str:
-    """What to say when the device lacks what the node reads."""
+    """Return the message for an entry that the device does not have."""
     path = path_of(node)
     if path is None:
         return f"there is no {node.field}" if isinstance(node, Select) else "there is no such key"
-    what, domain, identifier = path
-    return f"the device has no {'attribute' if what == 'attributes' else what} {domain}/{identifier}"
+    section, domain, identifier = path
+    return f"the device has no {'attribute' if section == 'attributes' else section} {domain}/{identifier}"
 
 
 def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool) -> CompileError:
-    """Why no overload fits, and what to write instead."""
+    """Return the error for a call without a matching overload, with a hint what to write instead."""
     others = f.OVERLOADS.get(name, [])
     if not others:
         return CompileError(f"there is no function {name}()", node.at)
     operator = name.strip("_@") if name[0] in "_@!-" else None
-    shown = " and ".join(map(str, types))
+    type_list = " and ".join(map(str, types))
     if operator is not None:
         return CompileError(
-            f"{_OPERATORS.get(name, operator)} cannot be applied to {shown}", node.at, _operator_hint(operator, types)
+            f"{_OPERATORS.get(name, operator)} cannot be applied to {type_list}",
+            node.at,
+            _operator_hint(operator, types),
         )
     if all(o.method is not method for o in others):
         hint = f"write {others[0]}"
         return CompileError(f"{name}() is {'not a method' if method else 'a method'}", node.at, hint)
     accepted = [str(o) for o in others if o.method is method]
     receiver = f"a {types[0]} has no {name}()" if method else f"{name}()"
-    given = f" for ({', '.join(map(str, types[method:]))})" if len(types) > method or not method else ""
-    return CompileError(f"{receiver}{given}" if method else f"{receiver} does not take ({shown})", node.at,
+    arguments = f" for ({', '.join(map(str, types[method:]))})" if len(types) > method or not method else ""
+    return CompileError(f"{receiver}{arguments}" if method else f"{receiver} does not take ({type_list})", node.at,
                  f"it is {' or '.join(accepted[:3])}")  # fmt: skip
 
 
@@ -67,22 +72,23 @@ _INSTEAD_OF = {"<": "isLessThan", ">": "isGreaterThan", "<=": "compareTo", ">=":
 
 
 def _operator_hint(operator: str, types: list[t.Type]) -> str:
-    one, other = types[0], types[-1]
-    for type_, make in ((t.QUANTITY, 'quantity("80Gi")'), (t.SEMVER, 'semver("9.0.0")')):
-        if type_ not in (one, other):
+    """Return a hint for an operator with wrong types; empty if there is none."""
+    first, second = types[0], types[-1]
+    for type_, example in ((t.QUANTITY, 'quantity("80Gi")'), (t.SEMVER, 'semver("9.0.0")')):
+        if type_ not in (first, second):
             continue
         if operator in ("==", "!="):
-            return f"compare it with {make}"
+            return f"compare it with {example}"
         if operator in _INSTEAD_OF:
             method = _INSTEAD_OF[operator]
-            return f"write .{method}({make})" + (f" {operator} 0" if method == "compareTo" else "")
+            return f"write .{method}({example})" + (f" {operator} 0" if method == "compareTo" else "")
         if operator in "+-":
             return f"write .{'add' if operator == '+' else 'sub'}(...)"
     if operator in ("==", "!=", "<", "<=", ">", ">="):
         numbers = {"int": "int", "double": "double", "uint": "uint"}
-        if one.name in numbers and other.name in numbers:
-            return f"write both numbers in the same way: as {one} or as {other}"
-        if "string" in (one.name, other.name):
+        if first.name in numbers and second.name in numbers:
+            return f"write both numbers in the same way: as {first} or as {second}"
+        if "string" in (first.name, second.name):
             return "numbers and truth values stand without quotes, texts with them"
     return ""
 
@@ -93,4 +99,4 @@ CONDITION_HINTS = {
     "Quantity": 'compare it, such as with .compareTo(quantity("80Gi")) >= 0',
     "dyn": "compare it, such as with == true",
 }
-"""What to do with a value that is no condition, by its type."""
+"""Hints for values that are no conditions, by their type."""

@@ -1,6 +1,6 @@
-"""Semantic versions as the DRA allocator reads them: strict, or normalised first.
+"""Semantic versions as the DRA allocator parses them: strictly, or normalized first.
 
-Order follows semver.org: numbers, then prerelease identifiers; build metadata counts for nothing.
+The order follows semver.org: numbers, then prerelease identifiers. Build metadata is ignored.
 """
 
 import re
@@ -14,13 +14,13 @@ _STRICT = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:
 
 
 class SemverError(ValueError):
-    """The text is not a semantic version; the message says so in a user's words."""
+    """The text is not a semantic version. The message is for users."""
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A version; equal and ordered by everything but its build metadata."""
+    """A version, compared by everything but its build metadata."""
 
     major: int
     minor: int
@@ -28,7 +28,7 @@ class Semver:
     prerelease: tuple[int | str, ...] = ()
 
     def compare(self, other: "Semver") -> int:
-        """-1, 0 or 1 when this is older than, the same as or newer than the other."""
+        """Return -1, 0 or 1 when this is older than, the same as or newer than the other."""
         return (self > other) - (self < other)
 
     def __lt__(self, other: "Semver") -> bool:
@@ -46,12 +46,11 @@ class Semver:
 
 
 def parse(text: str, *, normalize: bool = False) -> Semver:
-    """Read three numbers with optional prerelease and build.
+    """Parse three numbers with optional prerelease and build. Raise SemverError.
 
-    With `normalize`, a leading `v`, leading zeros and missing minor or patch numbers are forgiven.
-    Raises SemverError.
+    With `normalize`, a leading `v`, leading zeros and missing minor or patch numbers are accepted.
     """
-    match = _STRICT.fullmatch(_normalized(text) if normalize else text)
+    match = _STRICT.fullmatch(_normalize(text) if normalize else text)
     if match is None:
         raise SemverError(f'"{text[:80]}" is not a semantic version: write three numbers, such as 9.0.0')
     identifiers = match[4].split(".") if match[4] else []
@@ -64,16 +63,17 @@ def parse(text: str, *, normalize: bool = False) -> Semver:
     return Semver(int(match[1]), int(match[2]), int(match[3]), prerelease)
 
 
-def _normalized(text: str) -> str:
-    parts = [_without_leading_zeros(part) for part in text.removeprefix("v").split(".", 2)]
+def _normalize(text: str) -> str:
+    """Return the text without a leading `v` and leading zeros, and with three numbers; empty if that is ambiguous."""
+    parts = [_strip_leading_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     missing = 3 - len(parts)
     if missing and ("+" in parts[-1] or "-" in parts[-1]):
-        return ""  # where the missing numbers belong cannot be told
+        return ""  # the position of the missing numbers is ambiguous
     return ".".join(parts + ["0"] * missing)
 
 
-def _without_leading_zeros(part: str) -> str:
+def _strip_leading_zeros(part: str) -> str:
     if len(part) <= 1:
         return part
-    rest = part.lstrip("0")
-    return rest if rest and rest[0] in "0123456789" else f"0{rest}"
+    stripped = part.lstrip("0")
+    return stripped if stripped and stripped[0] in "0123456789" else f"0{stripped}"

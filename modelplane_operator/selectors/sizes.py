@@ -1,4 +1,4 @@
-"""How large the value of an expression may be, by what the API server declares, and what it costs."""
+"""Sizes and costs of expressions, from the limits that the API server declares."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import TypeAlias
 from modelplane_operator.selectors import types as t
 
 BOUNDLESS = 2**64 - 1
-MAKE_LIST, MAKE_MAP = 10, 30  # what making one costs
+MAKE_LIST, MAKE_MAP = 10, 30  # cost of creating one
 _SCALARS = frozenset({"bool", "int", "uint", "double"})
 TEXTS = frozenset({"string", "bytes"})
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many characters, elements or entries a value may have."""
+    """The range of the number of characters, elements or entries of a value."""
 
     least: int
     most: int
@@ -29,12 +29,12 @@ class Size:
         return Size(capped(self.least * other.least), capped(self.most * other.most))
 
     def cost(self, each: float) -> int:
-        """What going through it costs at most, at so much for each."""
+        """Return the maximum cost of iterating over it, with this cost per element."""
         return capped(math.ceil(self.most * each))
 
 
 UNKNOWN = Size(0, BOUNDLESS)
-TRAVERSAL, REGEX = 0.1, 0.25  # of a character of a text, and of a regular expression
+TRAVERSAL, REGEX = 0.1, 0.25  # cost per character of a text, and of a regular expression
 
 
 def capped(number: int) -> int:
@@ -43,7 +43,7 @@ def capped(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """How large the keys and values of a container are."""
+    """The sizes of a container's keys and values."""
 
     key: Size
     value: Size
@@ -58,24 +58,28 @@ EACH_KEY, EACH_VALUE = "@keys", "@values"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known about an expression: its cost, and how large its value may be."""
+    """The estimate of an expression: its cost, and the size of its value."""
 
     cost: int
+    """Maximum cost of computing the value."""
     type: t.Type
     size: Size | None = None
+    """Range of the size, if it is known."""
     entries: Entries | None = None
+    """Sizes of keys and values, for a container."""
     path: Path = ()
-    number: int | None = None  # a literal integer's value
+    """Path of the value within the device; empty if it is not part of it."""
+    number: int | None = None  # the value of a literal integer
 
     @property
     def bound(self) -> Size:
-        """The size as far as it is known: given, declared by the device, or 1 for a scalar."""
+        """Return the size, the limit that the device declares, or 1 for a scalar; otherwise unknown."""
         return self.size or declared(self.path) or (Size(1, 1) if _is_scalar(self.type) else UNKNOWN)
 
 
-# The declared limits, by path: names of fields, or each key or value of a map. Attributes count the same however they
-# are reached; a domain's map that is reached by a field instead of an index has no declared size, an oversight of the
-# API server's that we share.
+# The declared limits, by path: names of fields, or each key or value of a map. Attributes count the same for every kind
+# of access. A domain's map that is accessed by a field instead of an index has no declared size, an oversight of the
+# API server that is copied here.
 _DECLARED: dict[Path, int] = {
     ("device", "driver"): 63,
     ("device", "allowMultipleAllocations"): 1,
@@ -93,6 +97,7 @@ _DECLARED: dict[Path, int] = {
 
 
 def declared(path: Path) -> Size | None:
+    """Return the declared maximum size of a path; None if there is none."""
     if len(path) == 4 and path[:3] == ("device", "attributes", EACH_VALUE) and path[3] != EACH_KEY:
         path = (*path[:3], EACH_VALUE)
     most = _DECLARED.get(path)
@@ -104,6 +109,7 @@ def _is_scalar(type_: t.Type) -> bool:
 
 
 def union(sizes: list[Size]) -> Size:
+    """Return the smallest range that contains all sizes; zero without any."""
     union = sizes[0] if sizes else Size(0, 0)
     for size in sizes[1:]:
         union |= size

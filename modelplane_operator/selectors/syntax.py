@@ -1,9 +1,8 @@
-"""From the text of a selector to its syntax tree, or to an error that points at the place.
+"""Parse the text of a selector to a syntax tree, or to an error with a position.
 
-The grammar is cel-python's, read from that package without running any of its code (importing it changes the process's
-recursion limit). It is amended where it differs from the language that the API server reads; see AMENDMENTS.
-Trees are built bottom-up while parsing, so no depth of nesting can exhaust the stack here, and MAX_DEPTH protects
-everything that walks a tree afterwards.
+The grammar is cel-python's, read from that package without running its code (an import would change the process's
+recursion limit). It is amended where it differs from the API server's language; see AMENDMENTS. Trees are built
+bottom-up during parsing, so nesting cannot exhaust the stack here, and MAX_DEPTH protects all later traversals.
 """
 
 import importlib.util
@@ -22,26 +21,26 @@ MAX_LENGTH = 10_240  # the API server's limit, in bytes
 
 
 def parse(text: str) -> Expr:
-    """The tree of a selector; raises CompileError."""
+    """Return the tree of a selector. Raise CompileError."""
     if len(text.encode("utf-8", "replace")) > MAX_LENGTH:
         raise CompileError(f"the selector is longer than {MAX_LENGTH} bytes", 0, "split it over several selectors")
     if not text.strip():
         raise CompileError("the selector is empty", 0, 'write a condition, such as device.driver == "gpu.nvidia.com"')
     try:
-        tree: Expr = _parser().parse(text)
+        tree: Expr = _build_parser().parse(text)
         return tree
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     except lark.UnexpectedToken as error:
-        raise _unexpected_token(error, text) from None
+        raise _explain_token(error, text) from None
     except lark.UnexpectedCharacters as error:
-        raise _unexpected_character(text, cast("int", error.pos_in_stream)) from None
+        raise _explain_character(text, cast("int", error.pos_in_stream)) from None
 
 
-# Amendments to cel-python's grammar. Each is something that the API server's parser reads differently:
-# minus signs are operators (`8-1`), numbers need digits after the point, words end at a word boundary (`x iny` is no
+# Amendments to cel-python's grammar, where the API server's parser differs: minus signs are operators (`8-1`), numbers
+# need digits after the point, words end at a word boundary (`x iny` is not
 # `x in y`), escapes are checked, `.?` and `[?` and `{?k: v}` are optional access, lists may end in a comma, and
-# `!-x` is refused.
+# `!-x` is rejected.
 _AMENDMENTS = r"""
 %override INT_LIT: /0x[0-9a-fA-F]+|[0-9]+/
 %override UINT_LIT: /(?:0x[0-9a-fA-F]+|[0-9]+)[uU]/
@@ -65,7 +64,7 @@ entry: ["?"] expr ":" expr
 """
 _TRIPLE_QUOTED = "|".join(rf"{q}(?:{ESCAPE}|[^\\])*?{q}|[rR]{q}(?s:.*?){q}" for q in ('"""', "'''"))
 _ESCAPED_OR_RAW = "|".join(rf"{q}(?:{ESCAPE}|[^{q}\\\n\r])*{q}|[rR]{q}[^{q}\n\r]*{q}" for q in ('"', "'"))
-# Which token wins where several match at one place.
+# Precedence of tokens that match at the same position, highest first.
 _PRIORITIES = [
     "MLSTRING_LIT",
     "BYTES_LIT",
@@ -80,7 +79,8 @@ _PRIORITIES = [
 
 
 @cache
-def _parser() -> Any:  # a lark.Lark that answers what Builder makes
+def _build_parser() -> Any:  # a lark.Lark that returns what Builder creates
+    """Return the parser, built once from cel-python's grammar and the amendments."""
     package = importlib.util.find_spec("celpy")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("cel-python is not installed", name="celpy")
@@ -92,10 +92,11 @@ def _parser() -> Any:  # a lark.Lark that answers what Builder makes
                      transformer=Builder())  # fmt: skip
 
 
-def _unexpected_token(error: lark.UnexpectedToken, text: str) -> CompileError:
+def _explain_token(error: lark.UnexpectedToken, text: str) -> CompileError:
+    """Return the error for a token in the wrong place, with a hint for common mistakes."""
     token = cast("lark.Token", error.token)
     if token.type == "$END":
-        unclosed = _unclosed(text)
+        unclosed = _find_unclosed(text)
         if unclosed is not None:
             return CompileError(f"the {text[unclosed]} is never closed", unclosed)
         return CompileError("the selector ends too early", len(text.rstrip()), "complete the condition")
@@ -110,17 +111,18 @@ _INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", "and": "wr
             "not": "write !", '"': "close the string", "'": "close the string"}  # fmt: skip
 
 
-def _unexpected_character(text: str, at: int) -> CompileError:
+def _explain_character(text: str, at: int) -> CompileError:
     character = text[at]
-    what = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
-    return CompileError(what, at, _INSTEAD.get(character, ""))
+    subject = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
+    return CompileError(subject, at, _INSTEAD.get(character, ""))
 
 
-def _unclosed(text: str) -> int | None:
-    opened: list[int] = []
+def _find_unclosed(text: str) -> int | None:
+    """Return the position of the innermost bracket that is never closed; None if there is none."""
+    open_brackets: list[int] = []
     for token in re.finditer(rf"{_TRIPLE_QUOTED}|{_ESCAPED_OR_RAW}|//[^\n]*|[(\[{{]|[)\]}}]", text):
         if token[0] in "([{":
-            opened.append(token.start())
-        elif token[0] in ")]}" and opened:
-            opened.pop()
-    return opened[-1] if opened else None
+            open_brackets.append(token.start())
+        elif token[0] in ")]}" and open_brackets:
+            open_brackets.pop()
+    return open_brackets[-1] if open_brackets else None

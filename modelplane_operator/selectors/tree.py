@@ -1,4 +1,4 @@
-"""The tree of a selector, and mistakes at a place of its text."""
+"""The syntax tree of a selector, and errors with a position."""
 
 import enum
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from modelplane_operator.selectors.values import Value
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be used: what is wrong, where, and what to write instead."""
+    """A selector that is invalid: the problem, its position, and a hint."""
 
     def __init__(self, message: str, text: str, position: int, hint: str = "") -> None:
         self.message = message
@@ -21,7 +21,7 @@ class SelectorError(ValueError):
 
 
 class CompileError(Exception):
-    """A mistake at a position of the text being compiled."""
+    """An error at a position of the text."""
 
     def __init__(self, message: str, at: int, hint: str = "") -> None:
         super().__init__(message)
@@ -30,7 +30,10 @@ class CompileError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What every node has: where it is (`at`: the place to point at; start and end: its text) and how deep it is."""
+    """Base of all nodes.
+
+    `at` is the position for errors, `start` and `end` delimit the text, `depth` is the nesting.
+    """
 
     at: int
     start: int
@@ -50,7 +53,7 @@ class Ident(Node):
 
 @dataclass(frozen=True, slots=True)
 class Select(Node):
-    """`operand.field`, `operand.?field`, or `has(operand.field)` when only tested."""
+    """Field access: `operand.field`, `operand.?field`, or `has(operand.field)` when only tested."""
 
     operand: "Expr"
     field: str
@@ -60,7 +63,7 @@ class Select(Node):
 
 @dataclass(frozen=True, slots=True)
 class Call(Node):
-    """A function, a method (with a target) or an operator (its name is spelled `_+_`, as CEL does)."""
+    """Call of a function, a method (with a target) or an operator (named `_+_`, as in CEL)."""
 
     function: str
     target: "Expr | None"
@@ -81,19 +84,23 @@ class Logic(Node):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Node):
+    """A list literal; elements marked as optional are left out when absent."""
+
     elements: "tuple[Expr, ...]"
     optional: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf(Node):
+    """A map literal; entries marked as optional are left out when absent."""
+
     keys: "tuple[Expr, ...]"
     values: "tuple[Expr, ...]"
     optional: tuple[bool, ...]
 
 
 class Fold(enum.Enum):
-    """What a macro over a list or map makes of its elements."""
+    """The result that a macro over a list or map creates."""
 
     ALL = "all"
     EXISTS = "exists"
@@ -106,7 +113,7 @@ class Fold(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Comprehension(Node):
-    """`range.all(x, body)` and its kin; two variables mean index or key, then value."""
+    """A macro like `range.all(x, body)`; two variables mean index or key, then value."""
 
     fold: Fold
     range: "Expr"
@@ -117,7 +124,9 @@ class Comprehension(Node):
 
 @dataclass(frozen=True, slots=True)
 class Bind(Node):
-    """`cel.bind(variable, value, body)`; of an optional value (`optMap`, `optFlatMap`) when `through` says so."""
+    """Binding of a variable: `cel.bind(variable, value, body)`, or of an optional value if `through` is `optMap` or
+    `optFlatMap`.
+    """
 
     variable: str
     value: "Expr"
@@ -129,7 +138,7 @@ Expr: TypeAlias = Literal | Ident | Select | Call | Logic | ListOf | MapOf | Com
 
 
 def children(node: Expr) -> Iterator[Expr]:
-    """The expressions directly inside this one."""
+    """Yield the direct children of a node."""
     match node:
         case Literal() | Ident():
             return
@@ -155,12 +164,12 @@ def size_of(node: Expr) -> int:
 
 
 def is_written_out(node: Expr) -> bool:
-    """A literal, or a list or map of nothing but literals."""
+    """True for a literal, or a list or map of nothing but literals."""
     return isinstance(node, Literal | ListOf | MapOf) and all(map(is_written_out, children(node)))
 
 
 def is_plain(node: Expr) -> bool:
-    """A literal, or a conversion of one."""
+    """True for a literal, or a conversion of one."""
     match node:
         case Literal():
             return True

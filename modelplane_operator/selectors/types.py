@@ -1,7 +1,8 @@
-"""The static types of selectors and the rule by which one may stand for another.
+"""The static types of selectors, and the rule that makes one assignable to another.
 
-`assignable` is CEL's: `dyn` and `any` fit everything, type parameters are bound on the way (and widened when a later
-use is more general), `null` fits what the API server's library calls nullable.
+`assignable` is CEL's rule: `dyn` and `any` are assignable to everything, type parameters are bound on the way (and
+widened when a later use is more general), and `null` is assignable to the types that the API server's library calls
+nullable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,23 +60,23 @@ Bindings: TypeAlias = Mapping[Type, Type]
 
 
 def is_dynamic(type_: Type) -> bool:
-    """Whether anything may be done with it, to be found out at evaluation."""
+    """True if the type is only known at evaluation."""
     return type_ in (DYN, ANY)
 
 
 def is_concrete(type_: Type) -> bool:
-    """Whether a value of this type can be nothing else at evaluation (lists and maps: whatever they hold)."""
+    """True if a value of this type has no other type at evaluation. Elements of lists and maps do not matter."""
     return not is_dynamic(type_) and not type_.is_parameter and type_ != NULL
 
 
 def assignable(bindings: Bindings, froms: Iterable[Type], tos: Iterable[Type]) -> Bindings | None:
-    """The bindings under which each of the first types may stand for its partner; None when there are none."""
+    """Return the bindings with which each of the first types is assignable to its partner; None if there are none."""
     attempt = dict(bindings)
-    return attempt if all(_fits(attempt, a, b) for a, b in zip(froms, tos, strict=True)) else None
+    return attempt if all(_is_assignable(attempt, a, b) for a, b in zip(froms, tos, strict=True)) else None
 
 
 def substitute(bindings: Bindings, type_: Type, *, free: Type | None = None) -> Type:
-    """The type with its bound parameters replaced, and the unbound ones by `free` when that is given."""
+    """Replace bound type parameters in a type, and unbound ones by `free` if it is given."""
     if type_.is_parameter:
         if type_ in bindings:
             return substitute(bindings, bindings[type_], free=free)
@@ -86,29 +87,30 @@ def substitute(bindings: Bindings, type_: Type, *, free: Type | None = None) -> 
 
 
 def most_general(one: Type, other: Type) -> Type:
-    """Of two types that fit each other, the one that says less."""
-    return one if _says_less(one, other) else other
+    """Return the more general of two types that are assignable to each other."""
+    return one if _is_more_general(one, other) else other
 
 
-def _fits(bindings: dict[Type, Type], a: Type, b: Type) -> bool:
+def _is_assignable(bindings: dict[Type, Type], a: Type, b: Type) -> bool:
+    """True if `a` is assignable to `b`. Type parameters are bound on the way."""
     if b.is_parameter:
         bound = b in bindings
-        if _bind(bindings, a, b):
+        if _bind_parameter(bindings, a, b):
             return True
         if bound:
             return False
     if a.is_parameter:
-        return _bind(bindings, b, a)
+        return _bind_parameter(bindings, b, a)
     if is_dynamic(a) or is_dynamic(b):
         return True
     if NULL in (a, b):
         return a == b or (b if a == NULL else a).name in _NULLABLE
     same = a.name == b.name and len(a.parameters) == len(b.parameters)
-    return same and all(_fits(bindings, x, y) for x, y in zip(a.parameters, b.parameters, strict=True))
+    return same and all(_is_assignable(bindings, x, y) for x, y in zip(a.parameters, b.parameters, strict=True))
 
 
-def _bind(bindings: dict[Type, Type], type_: Type, variable: Type) -> bool:
-    """Let the variable stand for the type, or for something more general when it already stands for another."""
+def _bind_parameter(bindings: dict[Type, Type], type_: Type, variable: Type) -> bool:
+    """Bind a type parameter to a type, or widen its binding. Return False if it is not possible."""
     if type_ == variable:
         return True
     bound = bindings.get(variable)
@@ -119,7 +121,7 @@ def _bind(bindings: dict[Type, Type], type_: Type, variable: Type) -> bool:
         return True
     if type_ == bound:
         return True
-    if not _fits(bindings, type_, bound):
+    if not _is_assignable(bindings, type_, bound):
         return False
     general = most_general(type_, bound)
     if not _occurs(bindings, variable, general):
@@ -127,25 +129,28 @@ def _bind(bindings: dict[Type, Type], type_: Type, variable: Type) -> bool:
     return True
 
 
-def _occurs(bindings: Bindings, variable: Type, within: Type) -> bool:
-    if variable == within:
+def _occurs(bindings: Bindings, variable: Type, type_: Type) -> bool:
+    """True if the type parameter is part of the type, so that binding it would be circular."""
+    if variable == type_:
         return True
-    if within.is_parameter:
-        return within in bindings and _occurs(bindings, variable, bindings[within])
-    return any(_occurs(bindings, variable, p) for p in within.parameters)
+    if type_.is_parameter:
+        return type_ in bindings and _occurs(bindings, variable, bindings[type_])
+    return any(_occurs(bindings, variable, p) for p in type_.parameters)
 
 
-def _says_less(one: Type, other: Type) -> bool:
-    if is_dynamic(one) or one.is_parameter:
+def _is_more_general(first: Type, second: Type) -> bool:
+    """True if the first type is at least as general as the second."""
+    if is_dynamic(first) or first.is_parameter:
         return True
-    if is_dynamic(other) or other.is_parameter:
+    if is_dynamic(second) or second.is_parameter:
         return False
-    if one.name != other.name or len(one.parameters) != len(other.parameters):
+    if first.name != second.name or len(first.parameters) != len(second.parameters):
         return False
-    return all(_says_less(x, y) for x, y in zip(one.parameters, other.parameters, strict=True))
+    return all(_is_more_general(x, y) for x, y in zip(first.parameters, second.parameters, strict=True))
 
 
 def parameters_of(type_: Type) -> Iterable[Type]:
+    """Yield the type parameters within a type."""
     if type_.is_parameter:
         yield type_
     for parameter in type_.parameters:
@@ -153,11 +158,13 @@ def parameters_of(type_: Type) -> Iterable[Type]:
 
 
 def unwrapped(type_: Type) -> tuple[Type, bool]:
+    """Return the type within an optional, and True; another type unchanged, and False."""
     wrapped = type_.name == "optional" and not type_.is_parameter
     return (type_.parameters[0], True) if wrapped else (type_, False)
 
 
 def element_types(range_: Type, *, two: bool) -> tuple[Type, ...]:
+    """Return the types of a macro's variables over a list or map."""
     match range_.name, range_.parameters:
         case "list", (element,):
             return (INT, element) if two else (element,)

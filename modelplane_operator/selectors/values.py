@@ -1,7 +1,7 @@
-"""The values a selector computes with, their equality and order, and the ways a computation can fail.
+"""The values of selectors, their equality and order, and evaluation errors.
 
-Python's own types stand for CEL's: bool, int (64 bits, checked where it is made), float, str, bytes, None, tuple (list)
-and dict (map); the rest has a type here. Python calls True and 1 equal, CEL does not, hence `equal`.
+Python's types represent CEL's: bool, int (64 bits, checked at creation), float, str, bytes, None, tuple (list) and dict
+(map); the others are defined here. In Python True == 1, but not in CEL; hence `equal`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ UINT64_MAX = 2**64 - 1
 
 
 class UInt(int):
-    """An unsigned 64-bit number, which CEL keeps apart from int."""
+    """An unsigned 64-bit number, which CEL distinguishes from int."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,13 +34,13 @@ NOTHING = Optional(present=False)
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Stands where a device has a value that cannot be read; reading it is an error, having it is not."""
+    """A value of a device that cannot be parsed. Only reading it is an error."""
 
     reason: str
 
 
 class DomainMap(dict[str, dict[str, Any]]):
-    """A device's attributes or capacity by domain; an unknown domain reads as an empty one."""
+    """A device's attributes or capacity by domain. An unknown domain is empty."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
         return {}
@@ -67,85 +67,86 @@ KINDS: dict[type, str] = {
 }
 _NUMBERS = frozenset({int, UInt, float})
 _INCOMPARABLE = frozenset({Quantity, Semver})
-TOLD = 32  # characters of a text
+TOLD = 32  # maximum characters of a text in a message
 
-Spend: TypeAlias = Callable[[int], None]  # charges steps to the evaluation under way; raises OutOfBudget
+Spend: TypeAlias = Callable[[int], None]  # charges steps to the current evaluation; raises OutOfBudget
 
 
 class EvaluationError(Exception):
-    """The selector has no answer for this device; the message says why."""
+    """The selector has no result for this device. The message is the reason."""
 
 
 class OutOfBudget(EvaluationError):  # noqa: N818
-    """The evaluation took more steps than any reasonable selector; unlike other errors, && and || do not absorb it."""
+    """The evaluation took more steps than any reasonable selector. Unlike other errors, && and || do not absorb it."""
 
 
 def kind(value: Value) -> str:
-    """The name of the value's type, for messages."""
+    """Return the name of the value's type, for messages."""
     return KINDS[type(value)]
 
 
 def a_kind(value: Value) -> str:
-    """The same with its article."""
+    """Return the name of the type with its article."""
     name = kind(value)
     return f"an {name}" if name[0] in "io" else f"a {name}"
 
 
 def equal(one: Value, other: Value, spend: "Spend") -> bool:
-    """CEL equality: numbers by value whatever their type, different types differ.
+    """Compare by CEL's rules: numbers by value whatever their type; values of different types differ.
 
-    Raises EvaluationError where a quantity or version stands left of something else, as CEL does.
+    Raise EvaluationError if a quantity or version is compared with a value of another type on its right, as CEL does.
     """
-    mine, theirs = type(one), type(other)
-    if mine is tuple and theirs is tuple:
+    own_type, other_type = type(one), type(other)
+    if own_type is tuple and other_type is tuple:
         return _equal_lists(cast("tuple[Any, ...]", one), cast("tuple[Any, ...]", other), spend)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return _equal_maps(one, other, spend)
-    if mine is Optional and theirs is Optional:
+    if own_type is Optional and other_type is Optional:
         return _equal_optionals(cast("Optional", one), cast("Optional", other), spend)
-    if mine is theirs or (mine in _NUMBERS and theirs in _NUMBERS):
+    if own_type is other_type or (own_type in _NUMBERS and other_type in _NUMBERS):
         return one == other
-    if mine in _INCOMPARABLE and other is not None:
-        raise EvaluationError(f"{a_kind(one)} cannot be compared with {a_kind(other)}{_how(one, other)}")
+    if own_type in _INCOMPARABLE and other is not None:
+        raise EvaluationError(f"{a_kind(one)} cannot be compared with {a_kind(other)}{_comparison_hint(one, other)}")
     return False
 
 
-def _how(one: Value, other: Value) -> str:
-    """What to write for a comparison with a text that was meant as the same."""
-    if not isinstance(other, str):
+def _comparison_hint(first: Value, second: Value) -> str:
+    """Return a hint for a comparison of a quantity or version with a text; empty for other values."""
+    if not isinstance(second, str):
         return ""
-    return f': write .compareTo({"semver" if isinstance(one, Semver) else "quantity"}("{other[:TOLD]}")) == 0'
+    return f': write .compareTo({"semver" if isinstance(first, Semver) else "quantity"}("{second[:TOLD]}")) == 0'
 
 
-def _equal_lists(one: tuple[Any, ...], other: tuple[Any, ...], spend: "Spend") -> bool:
-    return len(one) == len(other) and all(_equal_inside(a, b, spend) for a, b in zip(one, other, strict=True))
+def _equal_lists(first: tuple[Any, ...], second: tuple[Any, ...], spend: "Spend") -> bool:
+    return len(first) == len(second) and all(_equal_elements(a, b, spend) for a, b in zip(first, second, strict=True))
 
 
-def _equal_maps(one: Mapping[Any, Any], other: Mapping[Any, Any], spend: "Spend") -> bool:
-    if len(one) != len(other):
+def _equal_maps(first: Mapping[Any, Any], second: Mapping[Any, Any], spend: "Spend") -> bool:
+    if len(first) != len(second):
         return False
-    return all(key in other and _equal_inside(value, other[key], spend) for key, value in one.items())
+    return all(key in second and _equal_elements(value, second[key], spend) for key, value in first.items())
 
 
-def _equal_optionals(one: Optional, other: Optional, spend: "Spend") -> bool:
-    return one.present is other.present and (not one.present or equal(one.value, other.value, spend))
+def _equal_optionals(first: Optional, second: Optional, spend: "Spend") -> bool:
+    return first.present is second.present and (not first.present or equal(first.value, second.value, spend))
 
 
-def _equal_inside(one: Value | Malformed, other: Value | Malformed, spend: "Spend") -> bool:
-    spend(4)  # nested lists can share their parts, and so be exponentially larger than what they were made from
-    for value in (one, other):
+def _equal_elements(first: Value | Malformed, second: Value | Malformed, spend: "Spend") -> bool:
+    """Compare elements of lists and maps. Elements that cannot be compared count as equal, as in the API server."""
+    spend(4)  # nested lists can share parts, and so be exponentially larger than their sources
+    for value in (first, second):
         if isinstance(value, Malformed):
             raise EvaluationError(value.reason)
     try:
-        return equal(cast("Value", one), cast("Value", other), spend)
+        return equal(cast("Value", first), cast("Value", second), spend)
     except OutOfBudget:
         raise
     except EvaluationError:
-        return True  # the API server's lists and maps differ only where elements are known to differ
+        return True  # the API server's lists and maps only differ if elements certainly differ
 
 
 def order(one: Any, other: Any) -> int | None:
-    """-1, 0 or 1; None when one of them is not a number (NaN)."""
+    """Return -1, 0 or 1; None if one of them is NaN."""
     if one < other:
         return -1
     return 1 if one > other else 0 if one == other else None

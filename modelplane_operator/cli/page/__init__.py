@@ -1,4 +1,4 @@
-"""The fleet as a page: served on this machine's loopback, read with the user's own credentials, and only read."""
+"""Serve the fleet as a page on this machine's loopback, read-only, with the user's own credentials."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def page(
     """The fleet in a browser: clusters, models and moves, live. Nobody but you can open it, and it changes nothing."""
     logs.configure(level="error", json=False)
     target = hub(kubeconfig, context)
-    everything = ask(target, sees_all)
-    own = "" if everything else namespace or target.namespace
+    may_see_all = ask(target, sees_all)
+    own = "" if may_see_all else namespace or target.namespace
 
     async def serve() -> None:
         live, token = Live(target, own, lambda: hub(kubeconfig, context)), secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""The fleet while somebody looks at it: what the hub's watches tell, as rows, as far as the user may see them."""
+"""Follow the fleet for the page: the hub's watches, converted to rows as far as the user may read them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.kubeconfig import HubTarget
 
 Rows = Mapping[str, Mapping[str, Any]]
-"""By what they are of, and by name."""
+"""Rows by group and by name."""
 
 OWN: Final[tuple[Kind, ...]] = (ModelReplica, ModelDeployment, ModelCache, ModelService)
-SHORTEST: Final = 0.5  # seconds between two looks
-SHARE: Final = 5  # a look takes no more than this part of the time
+SHORTEST: Final = 0.5  # minimum seconds between two updates
+SHARE: Final = 5  # an update takes at most this fraction of the time (1/5)
 
 _Parsed = dict[Key, tuple[Manifest, Any]]
 
 
 async def sees_all(kube: Kube) -> bool:
-    """Whether the user may read what a decision depends on; otherwise the page is of one namespace."""
+    """True if the user may read everything that a decision depends on. Otherwise the page shows one namespace."""
     for kind in (InferenceCluster, ModelReplica, ModelDeployment, ModelCache):
         if not await may(kube, "list", of(kind), Key("", "")):
             return False
@@ -48,19 +48,24 @@ async def sees_all(kube: Kube) -> bool:
 
 @dataclass(slots=True)
 class Live:
-    """Somebody has to `run` it. `renewed`: the hub with new credentials, where the old ones have ended."""
+    """The live state behind the page; `run` keeps it up to date. `renewed` returns the hub with new credentials."""
 
     target: HubTarget
     namespace: str
-    """Empty: of the whole fleet."""
+    """Namespace to show; empty for the whole fleet."""
     renewed: Callable[[], HubTarget]
+    """Function that returns the hub with new credentials."""
     rows: Rows = field(default_factory=dict[str, dict[str, Any]], init=False)
-    """Replaced, and never changed."""
+    """Current rows. They are replaced, never changed."""
     connection: Connection = field(init=False)
     _known: dict[Kind, _Parsed] = field(default_factory=dict[Kind, _Parsed], init=False)
+    """Parsed objects by kind, with the manifests that they were parsed from."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Event for changes of watched objects."""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
+    """Condition that is notified when the rows were replaced."""
     _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Event for rejected credentials."""
 
     def __post_init__(self) -> None:
         watched = [Watched(of(kind), selecting=None, namespace=self.namespace) for kind in self.kinds]
@@ -82,13 +87,14 @@ class Live:
         return OWN if self.namespace else (InferenceCluster, *OWN)
 
     async def run(self) -> None:
+        """Keep the connection, the credentials and the rows up to date."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.connection.run())
             group.create_task(self._renew())
             group.create_task(self._look())
 
     async def changed(self, seen: Rows, seconds: float) -> Rows:
-        """The rows, once they are other ones than those, or after so many seconds."""
+        """Return the rows as soon as they differ from these, or after so many seconds."""
         try:
             async with asyncio.timeout(seconds), self._news:
                 await self._news.wait_for(lambda: self.rows is not seen)
@@ -97,51 +103,55 @@ class Live:
         return self.rows
 
     def kept(self) -> Mapping[Kind, Sequence[Manifest]]:
-        """What the watches have seen, to be parsed elsewhere."""
-        found = {kind: self.connection.find(of(kind)) for kind in self.kinds}
-        return {kind: tuple(informer or ()) for kind, informer in found.items()}
+        """Return the objects of the watches, to be parsed in another thread."""
+        informers = {kind: self.connection.find(of(kind)) for kind in self.kinds}
+        return {kind: tuple(informer or ()) for kind, informer in informers.items()}
 
     def snapshot(self, kept: Mapping[Kind, Sequence[Manifest]]) -> Snapshot:
+        """Parse the objects into a snapshot of the fleet."""
         fleet, replicas, deployments, caches = (
             self.parsed(kind, kept) for kind in (InferenceCluster, ModelReplica, ModelDeployment, ModelCache)
         )
         return Snapshot(fleet, replicas, deployments, caches, datetime.now(UTC))
 
     def parsed(self, kind: Kind, kept: Mapping[Kind, Sequence[Manifest]]) -> tuple[Any, ...]:
-        """Of one kind; what is as it was is not parsed again, and what cannot be read is passed over."""
-        before, now = self._known.get(kind, {}), _Parsed()
+        """Parse the objects of a kind. Unchanged objects are not parsed again, and invalid ones are skipped."""
+        old, new = self._known.get(kind, {}), _Parsed()
         for manifest in kept.get(kind, ()):
             key = key_of(manifest)
-            known = before.get(key)
-            if known is None or known[0] is not manifest:
+            cached = old.get(key)
+            if cached is None or cached[0] is not manifest:
                 try:
-                    known = (manifest, kind.parse(manifest))
+                    cached = (manifest, kind.parse(manifest))
                 except ValidationError:
                     continue
-            now[key] = known
-        self._known[kind] = now
-        return tuple(one for _, one in now.values())
+            new[key] = cached
+        self._known[kind] = new
+        return tuple(parsed_object for _, parsed_object in new.values())
 
     async def _look(self) -> None:
+        """Recompute the rows after changes, at a limited rate."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            began, state = time.monotonic(), self._state()
+            started, state = time.monotonic(), self._connection_state()
             rows = await asyncio.to_thread(self._rows, self.kept())
             async with self._news:
                 self.rows = {"page": {"state": state}, **rows}
                 self._news.notify_all()
-            await asyncio.sleep(max(SHORTEST, (SHARE - 1) * (time.monotonic() - began)))
+            await asyncio.sleep(max(SHORTEST, (SHARE - 1) * (time.monotonic() - started)))
 
-    def _rows(self, kept: Mapping[Kind, Sequence[Manifest]]) -> Rows:
-        seen = self.snapshot(kept)
+    def _rows(self, manifests: Mapping[Kind, Sequence[Manifest]]) -> Rows:
+        """Compute all rows."""
+        fleet = self.snapshot(manifests)
         return {
-            "clusters": {one.name: shown(one) for one in clusters(seen)},
-            "models": {f"{one.namespace}/{one.name}": shown(one) for one in models(seen)},
-            "moves": {f"{one.namespace}/{one.name}": shown(one) for one in in_transit(seen)},
+            "clusters": {item.name: shown(item) for item in clusters(fleet)},
+            "models": {f"{item.namespace}/{item.name}": shown(item) for item in models(fleet)},
+            "moves": {f"{item.namespace}/{item.name}": shown(item) for item in in_transit(fleet)},
         }
 
-    def _state(self) -> Mapping[str, Any]:
+    def _connection_state(self) -> Mapping[str, Any]:
+        """Return the state of the connection."""
         failing = (self.connection.failing(of(kind)) for kind in self.kinds)
         error = self.connection.health.error or next(filter(None, failing), None)
         return {
@@ -152,42 +162,46 @@ class Live:
         }
 
     async def _renew(self) -> None:
+        """Renew the credentials when they were rejected."""
         while True:
             await self._stale.wait()
             self._stale.clear()
             try:
                 self.connection.update((await asyncio.to_thread(self.renewed)).access)
             except ClientError:
-                continue  # the connection asks again by itself, and tells what it is told
+                continue  # the connection retries by itself and reports its error
 
 
 def shown(value: Any) -> Any:
-    """As JSON, without what turns the direction of a text: others choose names and messages."""
+    """Return a value as JSON, without characters that change the direction of text: names and messages come from
+    others.
+    """
     return _legible(plain(value))
 
 
 def _legible(value: Any) -> Any:
+    """Remove direction marks from all texts of a value."""
     match value:
         case str():
             return legible(value)
         case dict():
-            return {name: _legible(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+            return {name: _legible(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
         case list():
-            return [_legible(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_legible(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
         case _:
             return value
 
 
 def changes(before: Rows, after: Rows) -> Mapping[str, Any]:
-    """What makes the one of the other."""
+    """Return the changes between two states of the rows."""
     put = {
         group: changed
         for group, rows in after.items()
         if (changed := {key: row for key, row in rows.items() if before.get(group, {}).get(key) != row})
     }
-    gone = {
-        group: left
+    deleted = {
+        group: keys
         for group, rows in before.items()
-        if (left := [key for key in rows if key not in after.get(group, {})])
+        if (keys := [key for key in rows if key not in after.get(group, {})])
     }
-    return {"put": put, "gone": gone}
+    return {"put": put, "gone": deleted}

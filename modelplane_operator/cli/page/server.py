@@ -1,8 +1,8 @@
-"""What a browser on this machine is served: the page, its rows as they change, and one object in detail.
+"""Serve the page to a browser on this machine: files, rows as they change, and details of one object.
 
-Any page on the web may send requests to a loopback port, and any user of the machine may connect to it. So rows are
-given for a token alone, which is in the address that the command prints, behind its `#`; and only by the names of
-loopback, so that no name of somebody else's leads here.
+Any web page can send requests to a loopback port, and any user of the machine can connect to it. So rows require a
+token, which is in the fragment of the printed address. Only loopback host names are accepted, so that no foreign DNS
+name leads here.
 """
 
 from __future__ import annotations
@@ -42,57 +42,61 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 HEARTBEAT: Final = 15.0
-STREAMS: Final = 16  # at once; each is a tab
+STREAMS: Final = 16  # maximum streams, one for each tab
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """The answers; `token` is what they are given for."""
+    """The HTTP server of the page. `token` is required for all data."""
 
     def __init__(self, live: Live, token: str) -> None:
         self._live, self._token = live, token
         self._streams = 0
-        self._turn = asyncio.Semaphore(1)
+        self._detail_slot = asyncio.Semaphore(1)
 
     def application(self) -> web.Application:
+        """Return the application with all routes."""
+
         @web.middleware
         async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-            return await self._guarded(request, handler)
+            return await self._handle(request, handler)
 
         app = web.Application(middlewares=[guard])
         for path in FILES:
             app.router.add_get(path, self._file)
         app.router.add_get("/api/rows", self._rows)
-        for name, answer in (("model", self._model), ("cluster", self._cluster), ("hardware", self._hardware)):
-            app.router.add_get(f"/api/{name}", self._detail(answer))
+        for name, fetch in (("model", self._model), ("cluster", self._cluster), ("hardware", self._hardware)):
+            app.router.add_get(f"/api/{name}", self._detail(fetch))
         return app
 
-    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        response = self._refused(request)
+    async def _handle(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Check a request, handle it, and add the security headers."""
+        response = self._rejection(request)
         if response is None:
             try:
                 response = await handler(request)
             except web.HTTPException as error:
-                response = _error(error.status, error.reason)
+                response = _error_response(error.status, error.reason)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
-    def _refused(self, request: web.Request) -> web.Response | None:
+    def _rejection(self, request: web.Request) -> web.Response | None:
+        """Return the rejection of a request; None if it is allowed."""
         address = request.transport.get_extra_info("sockname") if request.transport else None
         port = address[1] if address else 0
         if request.host not in {f"127.0.0.1:{port}", f"localhost:{port}"}:
-            return _error(421, "this is not the address that `modelplane page` has printed")
+            return _error_response(421, "this is not the address that `modelplane page` has printed")
         if request.headers.get("Origin", own := f"http://{request.host}") != own:
-            return _error(403, "another page asks")
+            return _error_response(403, "another page asks")
         if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and request.path != "/":
-            return _error(403, "another page asks")
+            return _error_response(403, "another page asks")
         if request.path in FILES:
             return None
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            return _error(401, "open the address that `modelplane page` has printed")
+        authorization = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if not hmac.compare_digest(authorization, f"Bearer {self._token}".encode()):
+            return _error_response(401, "open the address that `modelplane page` has printed")
         return None
 
     async def _file(self, request: web.Request) -> web.Response:
@@ -101,9 +105,9 @@ class Server:
         return web.Response(text=content, content_type=kind, charset="utf-8")
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events: all rows first, and then those that change."""
+        """Stream rows as server-sent events: first all rows, then changes."""
         if self._streams >= STREAMS:
-            return _error(503, "too many tabs are open")
+            return _error_response(503, "too many tabs are open")
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         self._streams += 1
         try:
@@ -119,43 +123,45 @@ class Server:
         finally:
             self._streams -= 1
 
-    def _detail(self, answer: Callable[[Mapping[str, str]], Awaitable[Any]]) -> _Handler:
-        """One at a time: each looks through the fleet."""
+    def _detail(self, fetch: Callable[[Mapping[str, str]], Awaitable[Any]]) -> _Handler:
+        """Return a handler for details. Only one runs at a time, since each searches the fleet."""
 
-        async def asked(request: web.Request) -> web.Response:
-            async with self._turn:
+        async def handle(request: web.Request) -> web.Response:
+            """Fetch the detail, and return it as JSON or as an error."""
+            async with self._detail_slot:
                 try:
-                    found = await answer(request.query)
+                    detail = await fetch(request.query)
                 except (ClientError, No) as error:
-                    return _error(502, str(error))
-            if found is None:
-                return _error(404, "there is none of that name any more")
-            return web.Response(body=orjson.dumps(shown(found)), content_type="application/json")
+                    return _error_response(502, str(error))
+            if detail is None:
+                return _error_response(404, "there is none of that name any more")
+            return web.Response(body=orjson.dumps(shown(detail)), content_type="application/json")
 
-        return asked
+        return handle
 
     async def _model(self, query: Mapping[str, str]) -> Any:
+        """Return the explanation of a model, from the operator if the user only has a namespace."""
         namespace, name = query.get("namespace", ""), query.get("name", "")
         if self._live.namespace:
             return await told(self._live.connection.kube, namespace, ask="Why", modelDeployment=name)
-        return await asyncio.to_thread(self._why, namespace, name, self._live.kept())
+        return await asyncio.to_thread(self._explain, namespace, name, self._live.kept())
 
-    def _why(self, namespace: str, name: str, kept: Any) -> Any:
-        seen = self._live.snapshot(kept)
-        found = next((one for one in seen.deployments if one.key == (namespace, name)), None)
-        services = self._live.parsed(ModelService, kept)
-        return why(found, services, seen) if isinstance(found, ModelDeployment) else None
+    def _explain(self, namespace: str, name: str, manifests: Any) -> Any:
+        fleet = self._live.snapshot(manifests)
+        deployment = next((candidate for candidate in fleet.deployments if candidate.key == (namespace, name)), None)
+        services = self._live.parsed(ModelService, manifests)
+        return why(deployment, services, fleet) if isinstance(deployment, ModelDeployment) else None
 
     async def _cluster(self, query: Mapping[str, str]) -> Any:
-        kept = self._live.kept()
-        return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(kept)))
+        manifests = self._live.kept()
+        return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(manifests)))
 
     async def _hardware(self, _: Mapping[str, str]) -> Any:
         if self._live.namespace:
             return await told(self._live.connection.kube, self._live.namespace, ask="Hardware")
-        kept = self._live.kept()
-        return {"items": await asyncio.to_thread(lambda: hardware(self._live.snapshot(kept)))}
+        manifests = self._live.kept()
+        return {"items": await asyncio.to_thread(lambda: hardware(self._live.snapshot(manifests)))}
 
 
-def _error(status: int, words: str) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(shown({"error": words})), content_type="application/json")
+def _error_response(status: int, message: str) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(shown({"error": message})), content_type="application/json")

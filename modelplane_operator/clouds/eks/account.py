@@ -1,4 +1,4 @@
-"""What AWS says of an account and a region: who we are, which zones there are, and what machines are like."""
+"""Query an AWS account and region: the operator's identity, the zones, and the properties of machine types."""
 
 from __future__ import annotations
 
@@ -12,74 +12,86 @@ from modelplane_operator.clouds.eks.session import Session
 
 @dataclass(frozen=True, slots=True)
 class AccountFacts:
-    """An account and a region."""
+    """Properties of an account and a region."""
 
     zones: tuple[str, ...]
+    """Zones in which the account can have subnets."""
     principal: str
+    """ARN of the operator's role or user."""
     cards: Mapping[str, int]
+    """Number of EFA-capable network cards by instance type."""
     offered: Mapping[str, tuple[str, ...]]
+    """Zones that offer each instance type."""
 
 
 async def principal(session: Session) -> str:
-    """The ARN of the role or user that we are, as EKS knows it: a role, and not the session of one. Asked for once."""
+    """Return the ARN of the operator's role or user, as EKS knows it: a role, not a session of one.
+
+    Queried once per session.
+    """
     if not session.principal:
-        session.principal = await _principal(session)
+        session.principal = await _resolve_principal(session)
     return session.principal
 
 
-async def _principal(session: Session) -> str:
+async def _resolve_principal(session: Session) -> str:
+    """Resolve a session's ARN to its role's ARN.
+
+    Without permission to read the role, its path is assumed to be empty.
+    """
     arn: str = (await session.call("sts", "get_caller_identity", {}))["Arn"]
     head, _, name = arn.partition(":assumed-role/")
     if not name:
         return arn
     role = name.split("/")[0]
-    try:  # the path of a role is not in the name of its session
+    try:  # the ARN of a session does not contain the path of its role
         return (await session.call("iam", "get_role", {"RoleName": role}))["Role"]["Arn"]
     except ApiError:
         return f"{head.replace(':sts:', ':iam:')}:role/{role}"
 
 
 async def zones(session: Session) -> tuple[str, ...]:
-    """Zones where this account may have subnets; local zones take no control plane."""
-    asked = {
+    """Return the zones where this account can have subnets. Local zones are excluded: they support no control plane."""
+    query = {
         "Filters": [
             {"Name": "opt-in-status", "Values": ["opt-in-not-required", "opted-in"]},
             {"Name": "zone-type", "Values": ["availability-zone"]},
             {"Name": "state", "Values": ["available"]},
         ]
     }
-    found = await session.list("ec2", "describe_availability_zones", "AvailabilityZones", asked)
-    return tuple(sorted(one["ZoneName"] for one in found))
+    zone_items = await session.list("ec2", "describe_availability_zones", "AvailabilityZones", query)
+    return tuple(sorted(zone["ZoneName"] for zone in zone_items))
 
 
 async def cards(session: Session, types: Collection[str]) -> Mapping[str, int]:
-    """How many network cards of each instance type take EFA."""
+    """Return the number of EFA-capable network cards of each instance type."""
     if not types:
         return {}
-    asked = {
-        "Filters": [{"Name": "instance-type", "Values": sorted(types)}]
-    }  # by name, one that is not there fails all
-    found = await session.list("ec2", "describe_instance_types", "InstanceTypes", asked)
+    # A filter, since a query by name fails for all types if one does not exist.
+    query = {"Filters": [{"Name": "instance-type", "Values": sorted(types)}]}
+    type_items = await session.list("ec2", "describe_instance_types", "InstanceTypes", query)
     return {
-        one["InstanceType"]: one.get("NetworkInfo", {}).get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
-        for one in found
+        instance_type["InstanceType"]: instance_type.get("NetworkInfo", {})
+        .get("EfaInfo", {})
+        .get("MaximumEfaInterfaces", 0)
+        for instance_type in type_items
     }
 
 
 async def offered(session: Session, types: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """The zones that have each instance type."""
-    asked = {
+    """Return the zones that offer each instance type."""
+    query = {
         "LocationType": "availability-zone",
         "Filters": [{"Name": "instance-type", "Values": sorted(types)}],
     }
-    found = (
-        await session.list("ec2", "describe_instance_type_offerings", "InstanceTypeOfferings", asked) if types else []
+    offerings = (
+        await session.list("ec2", "describe_instance_type_offerings", "InstanceTypeOfferings", query) if types else []
     )
-    pairs = sorted((one["InstanceType"], one["Location"]) for one in found)
-    return {one: tuple(place for other, place in pairs if other == one) for one in types}
+    pairs = sorted((item["InstanceType"], item["Location"]) for item in offerings)
+    return {item: tuple(location for instance_type, location in pairs if instance_type == item) for item in types}
 
 
 async def told(session: Session, types: Collection[str]) -> AccountFacts:
-    """All of that. An instance type that the region has not is left out."""
-    found = await asyncio.gather(zones(session), principal(session), cards(session, types), offered(session, types))
-    return AccountFacts(*found)
+    """Query all of these in parallel. An instance type that the region does not offer is left out of `cards`."""
+    answers = await asyncio.gather(zones(session), principal(session), cards(session, types), offered(session, types))
+    return AccountFacts(*answers)

@@ -1,6 +1,6 @@
-"""The calls that change something, a row for each kind: what is asked for, from the parameters that a resource has.
+"""Build the calls that create, update and delete resources on AWS, from a table with a row for each kind.
 
-IAM policies for the operator are made from this table, and from that in `lists`.
+The operator's IAM policy is generated from this table and from the one in `lists`.
 """
 
 from __future__ import annotations
@@ -19,63 +19,68 @@ CLUSTER: Final = f"{labels.PREFIX}cluster"
 UID: Final = f"{labels.PREFIX}uid"
 RESOURCE: Final = f"{labels.PREFIX}resource"
 JSON: Final = frozenset({"AssumeRolePolicyDocument", "PolicyDocument"})
-"""Parameters that are documents of IAM, and travel as text."""
+"""Parameters that are IAM documents and are sent as text."""
 
 Parameters = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask which service for."""
+    """A request to a service of AWS."""
 
     service: str
+    """Name of the service in the SDK."""
     operation: str
+    """Name of the operation in the SDK."""
     parameters: Parameters
 
 
 Tagging = Literal["", "specification", "list", "map"]
-"""How a service takes tags with a creation."""
+"""The format in which a service takes tags at creation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a kind is made and taken away."""
+    """The operations that create and delete a kind of resource."""
 
     create: str
+    """Operation that creates the resource; empty if there is none, or if it depends on the parameters."""
     delete: str
+    """Operation that deletes the resource; empty if it depends on the id."""
     answer: tuple[str, ...] = ()
-    """The path of the id in the answer."""
+    """Path of the id in the response."""
     tagged: Tagging = ""
     tagged_as: str = ""
-    """What EC2 calls it in a tag specification."""
+    """EC2's name of the kind in a tag specification."""
     token: str = ""
-    """The parameter that tells a repeated call."""
+    """Name of the idempotency parameter."""
     later: frozenset[str] = frozenset()
-    """Parameters that the creation does not take: they are set by an update."""
+    """Parameters that creation does not accept; an update sets them."""
     by: str = ""
-    """The parameter of the deletion that the id goes into."""
+    """Parameter of the deletion that takes the id."""
 
 
 def tags(owner: Owner, wanted: Wanted) -> dict[str, str]:
+    """Return the tags of a resource: the owner's, its key, and the ones from its parameters."""
     own = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: wanted.key}
     others: Mapping[str, str] = wanted.parameters.get("Tags", {})
     return {"Name": f"{owner.cluster}/{wanted.key}", **others, **own}
 
 
-def _ec2(create: str, delete: str, by: str, tagged_as: str, *answer: str, token: str = "", later: str = "") -> Row:
+def _ec2_row(create: str, delete: str, by: str, tagged_as: str, *answer: str, token: str = "", later: str = "") -> Row:
     return Row(create, delete, answer, "specification", tagged_as, token, frozenset(later.split()), by)
 
 
 _CLIENT: Final = "ClientToken"
 _REQUEST: Final = "clientRequestToken"
 ROWS: Final[Mapping[str, Row]] = {
-    k.VPC: _ec2(
+    k.VPC: _ec2_row(
         "create_vpc", "delete_vpc", "VpcId", "vpc", "Vpc", "VpcId", later="EnableDnsSupport EnableDnsHostnames"
     ),
-    k.SUBNET: _ec2(
+    k.SUBNET: _ec2_row(
         "create_subnet", "delete_subnet", "SubnetId", "subnet", "Subnet", "SubnetId", later="MapPublicIpOnLaunch"
     ),
-    k.INTERNET_GATEWAY: _ec2(
+    k.INTERNET_GATEWAY: _ec2_row(
         "create_internet_gateway",
         "delete_internet_gateway",
         "InternetGatewayId",
@@ -84,8 +89,8 @@ ROWS: Final[Mapping[str, Row]] = {
         "InternetGatewayId",
     ),
     k.ATTACHMENT: Row("attach_internet_gateway", "detach_internet_gateway"),
-    k.ADDRESS: _ec2("allocate_address", "release_address", "AllocationId", "elastic-ip", "AllocationId"),
-    k.NAT_GATEWAY: _ec2(
+    k.ADDRESS: _ec2_row("allocate_address", "release_address", "AllocationId", "elastic-ip", "AllocationId"),
+    k.NAT_GATEWAY: _ec2_row(
         "create_nat_gateway",
         "delete_nat_gateway",
         "NatGatewayId",
@@ -94,7 +99,7 @@ ROWS: Final[Mapping[str, Row]] = {
         "NatGatewayId",
         token=_CLIENT,
     ),
-    k.ROUTE_TABLE: _ec2(
+    k.ROUTE_TABLE: _ec2_row(
         "create_route_table",
         "delete_route_table",
         "RouteTableId",
@@ -105,9 +110,11 @@ ROWS: Final[Mapping[str, Row]] = {
     ),
     k.ROUTE: Row("create_route", "delete_route"),
     k.ASSOCIATION: Row("associate_route_table", "disassociate_route_table", ("AssociationId",), by="AssociationId"),
-    k.SECURITY_GROUP: _ec2("create_security_group", "delete_security_group", "GroupId", "security-group", "GroupId"),
+    k.SECURITY_GROUP: _ec2_row(
+        "create_security_group", "delete_security_group", "GroupId", "security-group", "GroupId"
+    ),
     k.RULE: Row("", "", tagged="specification", tagged_as="security-group-rule"),
-    k.LAUNCH_TEMPLATE: _ec2(
+    k.LAUNCH_TEMPLATE: _ec2_row(
         "create_launch_template",
         "delete_launch_template",
         "LaunchTemplateId",
@@ -136,7 +143,7 @@ ROWS: Final[Mapping[str, Row]] = {
     k.ACCESS_POINT: Row("", "delete_access_point", by="AccessPointId"),
 }
 SEPARATOR: Final = "|"
-"""Between the parts of an id that has several."""
+"""Separator in ids that consist of several parts."""
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     k.ATTACHMENT: ("InternetGatewayId", "VpcId"),
     k.ROUTE: ("RouteTableId", "DestinationCidrBlock"),
@@ -148,7 +155,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     k.NODEGROUP: ("clusterName", "nodegroupName"),
     k.POD_IDENTITY: ("clusterName", "associationId"),
 }
-"""What has no id of its own is told by the parameters that its deletion takes."""
+"""Parameters that form the id of a resource without an id of its own; its deletion takes the same ones."""
 
 
 def service_of(kind: str) -> str:
@@ -156,48 +163,48 @@ def service_of(kind: str) -> str:
 
 
 def creation(owner: Owner, wanted: Wanted, token: str) -> Request:
-    """The call that makes a resource."""
+    """Return the call that creates a resource."""
     row = ROWS[wanted.kind]
-    left_out = {*row.later, "Tags"}
-    said: Parameters = {
+    excluded = {*row.later, "Tags"}
+    parameters: Parameters = {
         name: json.dumps(value) if name in JSON else value
         for name, value in wanted.parameters.items()
-        if name not in left_out
+        if name not in excluded
     }
     operation = row.create
     if wanted.kind == k.RULE:
-        operation = f"authorize_security_group_{said.pop('Direction')}"
+        operation = f"authorize_security_group_{parameters.pop('Direction')}"
     if wanted.kind == k.NODEGROUP:
-        bounds: Mapping[str, int] = said.pop("scaling")
-        said["scalingConfig"] = {**bounds, "desiredSize": said.pop("desiredSize")}
-        said = {name: value for name, value in said.items() if value != []}
+        bounds: Mapping[str, int] = parameters.pop("scaling")
+        parameters["scalingConfig"] = {**bounds, "desiredSize": parameters.pop("desiredSize")}
+        parameters = {name: value for name, value in parameters.items() if value != []}
     if row.token:
-        said[row.token] = token
-    return Request(service_of(wanted.kind), operation, {**said, **_tagged(row, tags(owner, wanted))})
+        parameters[row.token] = token
+    return Request(service_of(wanted.kind), operation, {**parameters, **_tag_parameters(row, tags(owner, wanted))})
 
 
 def made(wanted: Wanted, answer: Mapping[str, Any]) -> str:
-    """The id of what an answer says to have made."""
+    """Return the id of a created resource from the response."""
     if parts := PARTS.get(wanted.kind):
         associated: Mapping[str, Any] = answer.get("association", {})
-        known = {**wanted.parameters, **associated}
-        return SEPARATOR.join(str(known.get(part, "")) for part in parts)
+        values = {**wanted.parameters, **associated}
+        return SEPARATOR.join(str(values.get(field, "")) for field in parts)
     if wanted.kind == k.RULE:
-        number: str = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
-        return SEPARATOR.join((wanted.parameters["Direction"], wanted.parameters["GroupId"], number))
-    found: Any = answer
-    for part in ROWS[wanted.kind].answer:
-        found = found[part]
-    return str(found)
+        identifier: str = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
+        return SEPARATOR.join((wanted.parameters["Direction"], wanted.parameters["GroupId"], identifier))
+    value: Any = answer
+    for field in ROWS[wanted.kind].answer:
+        value = value[field]
+    return str(value)
 
 
 def deletion(found: Found) -> Request:
-    """The call that takes a resource away."""
+    """Return the call that deletes a resource."""
     row, service = ROWS[found.kind], service_of(found.kind)
     if found.kind == k.RULE:
-        direction, group, number = found.id.split(SEPARATOR)
-        said: Parameters = {"GroupId": group, "SecurityGroupRuleIds": [number]}
-        return Request(service, f"revoke_security_group_{direction}", said)
+        direction, group, identifier = found.id.split(SEPARATOR)
+        parameters: Parameters = {"GroupId": group, "SecurityGroupRuleIds": [identifier]}
+        return Request(service, f"revoke_security_group_{direction}", parameters)
     if found.kind == k.LOAD_BALANCER:
         if found.id.startswith("arn:"):
             return Request("elbv2", "delete_load_balancer", {"LoadBalancerArn": found.id})
@@ -207,117 +214,127 @@ def deletion(found: Found) -> Request:
     return Request(service, row.delete, {row.by: found.id})
 
 
-# Updates: the first that is due ---------------------------------------------------------------------------------------
+# Updates: one call at a time ----------------------------------------------------------------------------------------
 
 
 def update(wanted: Wanted, found: Found, changed: Collection[str], token: str) -> Request:
-    """The call that brings one of the changed parameters in line, and what goes with it."""
-    name = min(changed, key=lambda one: (_ORDER.get(one, 0), one))
+    """Return the call that updates one of the changed parameters, with others that the same call sets."""
+    name = min(changed, key=lambda candidate: (_ORDER.get(candidate, 0), candidate))
     return _UPDATES[wanted.kind, name](wanted, found, changed, token)
 
 
-_ORDER = {"version": 1}  # a node group is told apart first, and replaces its nodes last
+_ORDER = {"version": 1}  # labels and taints come first; a new version replaces the nodes, so it comes last
 Update = Callable[[Wanted, Found, Collection[str], str], Request]
 
 
-def _vpc(name: str) -> Update:
-    def request(wanted: Wanted, found: Found, _: Collection[str], __: str) -> Request:
-        said = {"VpcId": found.id, name: {"Value": wanted.parameters[name]}}
-        return Request("ec2", "modify_vpc_attribute", said)
+def _update_vpc(name: str) -> Update:
+    def request(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+        """Return the call that sets one DNS attribute of a VPC."""
+        parameters = {"VpcId": existing.id, name: {"Value": desired.parameters[name]}}
+        return Request("ec2", "modify_vpc_attribute", parameters)
 
     return request
 
 
-def _subnet(wanted: Wanted, found: Found, _: Collection[str], __: str) -> Request:
-    said = {"SubnetId": found.id, "MapPublicIpOnLaunch": {"Value": wanted.parameters["MapPublicIpOnLaunch"]}}
-    return Request("ec2", "modify_subnet_attribute", said)
+def _update_subnet(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+    parameters = {"SubnetId": existing.id, "MapPublicIpOnLaunch": {"Value": desired.parameters["MapPublicIpOnLaunch"]}}
+    return Request("ec2", "modify_subnet_attribute", parameters)
 
 
-def _route(wanted: Wanted, _: Found, __: Collection[str], ___: str) -> Request:
-    return Request("ec2", "replace_route", {**wanted.parameters})
+def _replace_route(desired: Wanted, _: Found, __: Collection[str], ___: str) -> Request:
+    return Request("ec2", "replace_route", {**desired.parameters})
 
 
-def _trust(wanted: Wanted, found: Found, _: Collection[str], __: str) -> Request:
-    document = json.dumps(wanted.parameters["AssumeRolePolicyDocument"])
-    return Request("iam", "update_assume_role_policy", {"RoleName": found.id, "PolicyDocument": document})
+def _update_trust_policy(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+    document = json.dumps(desired.parameters["AssumeRolePolicyDocument"])
+    return Request("iam", "update_assume_role_policy", {"RoleName": existing.id, "PolicyDocument": document})
 
 
-def _inline(wanted: Wanted, _: Found, __: Collection[str], ___: str) -> Request:
-    said = {**wanted.parameters, "PolicyDocument": json.dumps(wanted.parameters["PolicyDocument"])}
-    return Request("iam", "put_role_policy", said)
+def _update_inline_policy(desired: Wanted, _: Found, __: Collection[str], ___: str) -> Request:
+    parameters = {**desired.parameters, "PolicyDocument": json.dumps(desired.parameters["PolicyDocument"])}
+    return Request("iam", "put_role_policy", parameters)
 
 
-def _cluster_version(wanted: Wanted, found: Found, _: Collection[str], token: str) -> Request:
-    version = next_version(str(found.live["version"]), str(wanted.parameters["version"]))
-    said = {"name": found.id, "version": version, _REQUEST: token}
-    return Request("eks", "update_cluster_version", said)
+def _update_cluster_version(desired: Wanted, existing: Found, _: Collection[str], token: str) -> Request:
+    version = next_version(str(existing.live["version"]), str(desired.parameters["version"]))
+    parameters = {"name": existing.id, "version": version, _REQUEST: token}
+    return Request("eks", "update_cluster_version", parameters)
 
 
 def next_version(live: str, wanted: str) -> str:
-    """EKS takes one minor version at a time. What it cannot do, such as to go back, it is asked for to say why not."""
+    """Return the next minor version towards `wanted`, since EKS upgrades by one.
+
+    An impossible change, such as a downgrade, is requested as it is, so that EKS explains why not.
+    """
     try:
-        (major, minor), (to_major, to_minor) = (map(int, one.split(".")[:2]) for one in (live, wanted))
+        (major, minor), (to_major, to_minor) = (map(int, text.split(".")[:2]) for text in (live, wanted))
     except ValueError:
         return wanted
     return f"{major}.{minor + 1}" if major == to_major and to_minor > minor + 1 else wanted
 
 
-def _addon(wanted: Wanted, _: Found, __: Collection[str], token: str) -> Request:
+def _update_addon(desired: Wanted, _: Found, __: Collection[str], token: str) -> Request:
     names = ("clusterName", "addonName", "configurationValues")
-    said = {name: wanted.parameters[name] for name in names}
-    # What somebody has set on its pods by hand is not what is asked for here, and stays.
-    return Request("eks", "update_addon", {**said, "resolveConflicts": "PRESERVE", _REQUEST: token})
+    parameters = {name: desired.parameters[name] for name in names}
+    # PRESERVE keeps settings that were changed by hand on the addon's pods.
+    return Request("eks", "update_addon", {**parameters, "resolveConflicts": "PRESERVE", _REQUEST: token})
 
 
-def _group_config(wanted: Wanted, found: Found, changed: Collection[str], token: str) -> Request:
-    said = {**_of_group(wanted), _REQUEST: token}
-    parameters, live = wanted.parameters, found.live
+def _update_group_config(desired: Wanted, existing: Found, changed: Collection[str], token: str) -> Request:
+    """Return the call that updates the scaling, labels and taints of a node group."""
+    request = {**_group_id(desired), _REQUEST: token}
+    parameters, live = desired.parameters, existing.live
     if "scaling" in changed:
-        least, most = parameters["scaling"]["minSize"], parameters["scaling"]["maxSize"]
-        now = min(max(int(live.get("desiredSize", least)), least), most)  # the autoscaler's, as far as bounds let it
-        said["scalingConfig"] = {"minSize": least, "maxSize": most, "desiredSize": now}
+        min_size, max_size = parameters["scaling"]["minSize"], parameters["scaling"]["maxSize"]
+        # Keep the size that the autoscaler has chosen, as far as the bounds allow.
+        size = min(max(int(live.get("desiredSize", min_size)), min_size), max_size)
+        request["scalingConfig"] = {"minSize": min_size, "maxSize": max_size, "desiredSize": size}
     if "labels" in changed:
-        gone = sorted(live["labels"].keys() - parameters["labels"].keys())
-        said["labels"] = {"addOrUpdateLabels": parameters["labels"], **({"removeLabels": gone} if gone else {})}
-    if "taints" in changed:
-        gone = [one for one in live["taints"] if one not in parameters["taints"]]
-        said["taints"] = {
-            **({"addOrUpdateTaints": parameters["taints"]} if parameters["taints"] else {}),
-            **({"removeTaints": gone} if gone else {}),
+        removed = sorted(live["labels"].keys() - parameters["labels"].keys())
+        request["labels"] = {
+            "addOrUpdateLabels": parameters["labels"],
+            **({"removeLabels": removed} if removed else {}),
         }
-    return Request("eks", "update_nodegroup_config", said)
+    if "taints" in changed:
+        removed = [taint for taint in live["taints"] if taint not in parameters["taints"]]
+        request["taints"] = {
+            **({"addOrUpdateTaints": parameters["taints"]} if parameters["taints"] else {}),
+            **({"removeTaints": removed} if removed else {}),
+        }
+    return Request("eks", "update_nodegroup_config", request)
 
 
-def _group_version(wanted: Wanted, _: Found, __: Collection[str], token: str) -> Request:
-    said = {**_of_group(wanted), "version": wanted.parameters["version"], _REQUEST: token}
-    return Request("eks", "update_nodegroup_version", said)
+def _update_group_version(desired: Wanted, _: Found, __: Collection[str], token: str) -> Request:
+    parameters = {**_group_id(desired), "version": desired.parameters["version"], _REQUEST: token}
+    return Request("eks", "update_nodegroup_version", parameters)
 
 
-def _of_group(wanted: Wanted) -> Parameters:
-    return {name: wanted.parameters[name] for name in ("clusterName", "nodegroupName")}
+def _group_id(desired: Wanted) -> Parameters:
+    return {name: desired.parameters[name] for name in ("clusterName", "nodegroupName")}
 
 
 _UPDATES: Final[Mapping[tuple[str, str], Update]] = {
-    (k.VPC, "EnableDnsSupport"): _vpc("EnableDnsSupport"),
-    (k.VPC, "EnableDnsHostnames"): _vpc("EnableDnsHostnames"),
-    (k.SUBNET, "MapPublicIpOnLaunch"): _subnet,
-    (k.ROUTE, "NatGatewayId"): _route,
-    (k.ROLE, "AssumeRolePolicyDocument"): _trust,
-    (k.INLINE_POLICY, "PolicyDocument"): _inline,
-    (k.CLUSTER, "version"): _cluster_version,
-    (k.ADDON, "configurationValues"): _addon,
-    **dict.fromkeys(((k.NODEGROUP, one) for one in ("scaling", "labels", "taints")), _group_config),
-    (k.NODEGROUP, "version"): _group_version,
+    (k.VPC, "EnableDnsSupport"): _update_vpc("EnableDnsSupport"),
+    (k.VPC, "EnableDnsHostnames"): _update_vpc("EnableDnsHostnames"),
+    (k.SUBNET, "MapPublicIpOnLaunch"): _update_subnet,
+    (k.ROUTE, "NatGatewayId"): _replace_route,
+    (k.ROLE, "AssumeRolePolicyDocument"): _update_trust_policy,
+    (k.INLINE_POLICY, "PolicyDocument"): _update_inline_policy,
+    (k.CLUSTER, "version"): _update_cluster_version,
+    (k.ADDON, "configurationValues"): _update_addon,
+    **dict.fromkeys(((k.NODEGROUP, one) for one in ("scaling", "labels", "taints")), _update_group_config),
+    (k.NODEGROUP, "version"): _update_group_version,
 }
 
 
-def _tagged(row: Row, with_tags: Mapping[str, str]) -> Parameters:
-    listed = [{"Key": key, "Value": value} for key, value in with_tags.items()]
+def _tag_parameters(row: Row, with_tags: Mapping[str, str]) -> Parameters:
+    """Return the tags in the format of the service."""
+    tag_list = [{"Key": key, "Value": value} for key, value in with_tags.items()]
     match row.tagged:
         case "specification":
-            return {"TagSpecifications": [{"ResourceType": row.tagged_as, "Tags": listed}]}
+            return {"TagSpecifications": [{"ResourceType": row.tagged_as, "Tags": tag_list}]}
         case "list":
-            return {"Tags": listed}
+            return {"Tags": tag_list}
         case "map":
             return {"tags": {**with_tags}}
         case _:

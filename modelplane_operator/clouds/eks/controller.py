@@ -1,4 +1,4 @@
-"""EKSCluster: what to read of it on AWS."""
+"""Controller of EKSCluster: what to read on AWS before each plan."""
 
 from __future__ import annotations
 
@@ -19,44 +19,53 @@ OWN = ALL - {*kinds.SWEPT}
 
 
 def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
+    """Return the controller of EKSClusters."""
     view = work.view(OWN - LIVELY)
 
     async def observe(cluster: EKSCluster, clients: Clients) -> Observed:
-        at = work.at()
+        """Read the account, the cluster's resources and the offer.
+
+        The first error ends the reading and is part of the result.
+        """
+        now = work.at()
         terminating = cluster.metadata.deletion_timestamp is not None
-        known, told, seen, offer = cluster.status.facts if cluster.status else None, None, None, None
-        lacking = unknown_machines(cluster)
+        facts, discovered, inventory, offer = cluster.status.facts if cluster.status else None, None, None, None
+        unknown_types = unknown_machines(cluster)
         error: ClientError | None = None
-        who = ""
+        principal = ""
         try:
             cloud = work.accounts.aws(account_of(cluster))
-        except ClientError as failed:
-            return Observed(cluster, error=failed, process=work.process, now=at, missing=isinstance(failed, NotFound))
+        except ClientError as failure:
+            return Observed(
+                cluster, error=failure, process=work.process, now=now, missing=isinstance(failure, NotFound)
+            )
         try:
-            who = await account.principal(cloud.session)
-            if (known is None or lacking) and not terminating:
-                said = await account.told(cloud.session, lacking)
-                told = AwsFacts(said.zones, said.principal, said.cards, said.offered)
+            principal = await account.principal(cloud.session)
+            if (facts is None or unknown_types) and not terminating:
+                account_facts = await account.told(cloud.session, unknown_types)
+                discovered = AwsFacts(
+                    account_facts.zones, account_facts.principal, account_facts.cards, account_facts.offered
+                )
             else:
-                seen = await looked(view, cloud, cluster, at, own=OWN, left=ALL)
+                inventory = await looked(view, cloud, cluster, now, own=OWN, left=ALL)
                 if not terminating and (pools := unbegun(cluster)):
                     machines = {pool.instance_type for pool in pools}
                     blocks = {pool.capacity_block.capacity_reservation_id for pool in pools if pool.capacity_block}
                     offer = await work.offer(cluster, partial(cloud.offered, machines, blocks))
-        except ClientError as failed:
-            error = failed
+        except ClientError as failure:
+            error = failure
         return Observed(
             cluster,
-            seen=seen,
+            seen=inventory,
             error=error,
             offer=offer,
             journal=work.journal.of(owner_of(cluster).uid),
             process=work.process,
-            now=at,
+            now=now,
             held=holder(cluster, clients.hub),
             lag=work.lag,
-            told=told,
-            principal=who,
+            told=discovered,
+            principal=principal,
         )
 
     return work.controller(EKSCluster, observe, plan)

@@ -1,4 +1,4 @@
-"""What AWS refuses, as our errors: sorted once, here."""
+"""Translate the errors of AWS into the operator's own, in one place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubeloop.errors import (
     Unauthorized,
 )
 
-_WORDS = 1000  # of AWS's message
+_MAX_MESSAGE = 1000  # maximum length of a message from AWS
 
 _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
     TooMany: (
@@ -83,7 +83,7 @@ _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
         "SecurityGroupLimitExceeded",
         "ThroughputLimitExceeded",
     ),
-    # Of a subnet or a group that was made seconds ago, too: what is wrong with a parameter is told otherwise.
+    # Also for a subnet or group created seconds ago; wrong parameters are reported by other codes.
     NotSettled: ("ResourcePropagationDelayException", "SecurityGroupNotFound", "SubnetNotFound"),
     Unauthorized: (
         "AuthFailure",
@@ -121,23 +121,28 @@ _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
     ),
 }
 _BY_CODE = {code: kind for kind, codes in _CODES.items() for code in codes}
-_QUOTES = "The Canonical String"  # what follows is the request that was signed, with the token of its session
-# A role, a subnet or a group that was made seconds ago: AWS does not know it everywhere.
+_SIGNED_REQUEST = "The Canonical String"  # the signed request follows, with the session's token
+# A role, subnet or group created seconds ago is not known everywhere in AWS yet.
 _BUSY = ("not in ACTIVE", "not ACTIVE", "in progress")
-_YOUNG = ("cannot be assumed", "not authorized to perform: iam:PassRole", "does not exist or", "Invalid principal")
+_NOT_PROPAGATED = (
+    "cannot be assumed",
+    "not authorized to perform: iam:PassRole",
+    "does not exist or",
+    "Invalid principal",
+)
 
 
 def translated(error: Mapping[str, Any], asked: str) -> ApiError:
-    """The error that an answer of AWS is; `asked` says what it answers."""
-    said, status = error.get("Error", {}), error.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    code = str(said.get("Code", ""))
-    message = str(said.get("Message", "")).partition(_QUOTES)[0].strip()[:_WORDS]
+    """Return the operator's error for an error response of AWS. `asked` describes the request, for the message."""
+    details, status = error.get("Error", {}), error.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = str(details.get("Code", ""))
+    message = str(details.get("Message", "")).partition(_SIGNED_REQUEST)[0].strip()[:_MAX_MESSAGE]
     kind = _BY_CODE.get(code)
     if kind is None and code.startswith("Invalid") and code.endswith(("NotFound", "NotFoundException")):
         kind = NotFound
-    if kind is None and any(words in message for words in _YOUNG):
+    if kind is None and any(phrase in message for phrase in _NOT_PROPAGATED):
         kind = NotSettled
-    if kind is None and any(words in message for words in _BUSY):
+    if kind is None and any(phrase in message for phrase in _BUSY):
         kind = Conflict
     if kind is None and "already exists" in message:
         kind = AlreadyExists

@@ -1,6 +1,6 @@
-"""What the operator may do on AWS: made from the tables of calls, for `examples/access/eks-policy.json`.
+"""Generate the operator's IAM policy from the tables of calls, for `examples/access/eks-policy.json`.
 
-A test holds it against every call of a cluster's life, both ways.
+A test compares it with every call of a cluster's lifecycle, in both directions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PREFIXES: Final[Mapping[str, str]] = {
     "elbv2": "elasticloadbalancing",
     "service-quotas": "servicequotas",
 }
-"""What IAM calls a service, where that is not its name."""
+"""IAM's name of a service, where it differs from the SDK's."""
 READS: Final[Mapping[str, tuple[str, ...]]] = {
     "ec2": (
         "describe_addresses",
@@ -75,38 +75,49 @@ IMPLIED: Final = (
     "iam:PassRole",
     "iam:TagRole",
 )
-"""What AWS asks for beside the action of a call: tags at creation, roles that are handed on, nodes of a template."""
+"""Actions that AWS requires in addition to the call itself: tags at creation, passed roles, nodes of a template."""
 
 
 def action(service: str, operation: str) -> str:
-    """What IAM calls an operation of the SDK."""
+    """Return IAM's name of an operation of the SDK."""
     name = "".join("AWS" if part == "aws" else part.capitalize() for part in operation.split("_"))
     return f"{PREFIXES.get(service, service)}:{name}"
 
 
 def reads() -> frozenset[str]:
-    return frozenset(action(service, one) for service, operations in READS.items() for one in operations)
+    return frozenset(action(service, operation) for service, operations in READS.items() for operation in operations)
 
 
 def changes() -> frozenset[str]:
-    """Everything that the tables can ask for. What goes with something else is not deleted by itself."""
-    rows = ((service_of(kind), one) for kind, row in ROWS.items() for one in (row.create, row.delete) if one)
-    updates = ((service, one) for service, operations in _UPDATES.items() for one in operations)
-    others = (*(("ec2", one) for one in _BY_DIRECTION), (service_of(k.LOAD_BALANCER), "delete_load_balancer"))
-    return frozenset(action(service, one) for service, one in (*rows, *updates, *others))
+    """Return all changing actions of the tables.
+
+    Kinds that are deleted with another one have no deletion of their own.
+    """
+    rows = (
+        (service_of(kind), operation)
+        for kind, row in ROWS.items()
+        for operation in (row.create, row.delete)
+        if operation
+    )
+    updates = ((service, operation) for service, operations in _UPDATES.items() for operation in operations)
+    others = (
+        *(("ec2", operation) for operation in _BY_DIRECTION),
+        (service_of(k.LOAD_BALANCER), "delete_load_balancer"),
+    )
+    return frozenset(action(service, operation) for service, operation in (*rows, *updates, *others))
 
 
 def policy() -> Mapping[str, Any]:
-    """The policy of the role or user that the operator is on AWS."""
+    """Return the policy for the operator's role or user on AWS."""
     return {
         "Version": "2012-10-17",
         "Statement": [
-            _allowed("Look", reads()),
-            _allowed("Change", changes()),
-            _allowed("Implied", IMPLIED),
+            _statement("Look", reads()),
+            _statement("Change", changes()),
+            _statement("Implied", IMPLIED),
         ],
     }
 
 
-def _allowed(name: str, actions: Iterable[str]) -> Mapping[str, Any]:
+def _statement(name: str, actions: Iterable[str]) -> Mapping[str, Any]:
     return {"Sid": name, "Effect": "Allow", "Action": sorted(actions), "Resource": "*"}

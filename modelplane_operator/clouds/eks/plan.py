@@ -1,4 +1,4 @@
-"""One cluster on EKS: what is known of its account is kept first, then it is made, then held to its spec."""
+"""Plan a cluster on EKS: store the account's properties first, then create the cluster, then keep it up to date."""
 
 from __future__ import annotations
 
@@ -34,173 +34,191 @@ EKS: Final = Clouds(
 
 @dataclass(frozen=True, slots=True)
 class AwsFacts:
-    """What AWS says of the account and the region."""
+    """Properties of the account and the region, as AWS reports them."""
 
     zones: tuple[str, ...]
+    """Zones in which the account can have subnets."""
     principal: str
+    """ARN of the operator's role or user."""
     cards: Mapping[str, int]
-    """How many network cards each instance type has that take EFA; only those that there are."""
+    """Number of EFA-capable network cards by instance type; types that do not exist are missing."""
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """The zones that have it."""
+    """Zones that offer each instance type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed(clusters.Observed[EKSCluster]):
-    """A cluster, and what was seen of it on AWS."""
+    """A cluster, and the resources observed on AWS."""
 
     _: KW_ONLY
     told: AwsFacts | None = None
-    """What AWS says of account and region; asked for while something of it is not known yet."""
+    """Properties of the account and the region; queried only while some are unknown."""
     principal: str = ""
-    """Who we are on AWS now; empty while that is not known."""
+    """ARN of the operator's identity now; empty while unknown."""
 
 
 def plan(seen: Observed) -> Plan:
-    if (decided := without_the_cloud(EKS, seen)) is not None:
-        return decided
+    """Return the next calls to AWS and the status of the cluster."""
+    if (early_plan := without_the_cloud(EKS, seen)) is not None:
+        return early_plan
     last = seen.cluster.status
-    if words := _another_account(seen):
-        return refused(EKS, seen, CredentialsValid.ANOTHER_ACCOUNT, words)
-    account, known = account_of(seen.cluster), last.facts if last else None
+    if message := _account_mismatch(seen):
+        return refused(EKS, seen, CredentialsValid.ANOTHER_ACCOUNT, message)
+    account, stored_facts = account_of(seen.cluster), last.facts if last else None
     if seen.terminating:
-        return towards(EKS, seen, account, (), facts=known)
+        return towards(EKS, seen, account, (), facts=stored_facts)
     try:
-        facts = _facts(seen, known)
+        facts = _merge_facts(seen, stored_facts)
         if facts is None:
             return Plan(requeue_after=REQUEUE_SOON)
-        if facts != known:
+        if facts != stored_facts:
             return keep(EKS, seen, facts=facts)
-        cards = {one.instance_type: one.efa for one in facts.machines}
-        offered = {one.instance_type: one.zones for one in facts.machines}
-        found = seen.seen.found if seen.seen else ()
-        nodes = {one.key: int(one.live["desiredSize"]) for one in found if one.live.get("desiredSize")}
-        cni = next((str(one.live["configurationValues"]) for one in found if one.key == CNI and one.live), "")
-        of_groups = template_keys(found)
-        wanted = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes, of_groups, cni))
-        return towards(EKS, seen, account, wanted, _before(seen), facts=facts)
+        cards = {entry.instance_type: entry.efa for entry in facts.machines}
+        offered = {entry.instance_type: entry.zones for entry in facts.machines}
+        resources_found = seen.seen.found if seen.seen else ()
+        nodes = {
+            entry.key: int(entry.live["desiredSize"]) for entry in resources_found if entry.live.get("desiredSize")
+        }
+        cni = next(
+            (str(entry.live["configurationValues"]) for entry in resources_found if entry.key == CNI and entry.live), ""
+        )
+        templates = template_keys(resources_found)
+        desired = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes, templates, cni))
+        return towards(EKS, seen, account, desired, _preflight(seen), facts=facts)
     except CannotMake as error:
         return refused(EKS, seen, Stalled.STALLED, str(error))
 
 
 def template_keys(found: Sequence[Found]) -> Mapping[str, str]:
-    """Return the key of the launch template that each node group has; empty for one that has none.
+    """Return the key of each node group's launch template; empty for a group without one.
 
-    Nothing is said of a group whose template is not ours, or is gone.
+    A group is left out if its template belongs to another owner or was deleted.
     """
-    keys = {one.id: one.key for one in found if one.kind == kinds.LAUNCH_TEMPLATE}
-    groups = [one for one in found if one.kind == kinds.NODEGROUP]
-    of_groups = {one.key: one.live.get("launchTemplate") for one in groups}
+    keys = {item.id: item.key for item in found if item.kind == kinds.LAUNCH_TEMPLATE}
+    groups = [item for item in found if item.kind == kinds.NODEGROUP]
+    templates = {item.key: item.live.get("launchTemplate") for item in groups}
     return {
         group: keys[template["id"]] if template else ""
-        for group, template in of_groups.items()
+        for group, template in templates.items()
         if not template or template["id"] in keys
     }
 
 
 def account_of(cluster: EKSCluster) -> Account:
+    """Return the account of a cluster."""
     credentials = cluster.spec.credentials.name if cluster.spec.credentials else "default"
     return Account("EKS", cluster.spec.region, credentials)
 
 
 def unbegun(cluster: EKSCluster) -> tuple[EKSPool, ...]:
-    """The pools that are asked about before they are made."""
+    """Return the pools that need preflight checks because they were never created."""
     return preflight.unbegun(cluster, with_system(cluster.spec.node_pools), lambda pool: group_key(pool.name))
 
 
-_EACH: Final[Mapping[str, str]] = {"vpc": quotas.VPCS, "nat-eip": quotas.ADDRESSES, "cluster": quotas.CLUSTERS}
-"""What a cluster has one of, by its key, and whose quota that is."""
+_SINGLE_RESOURCES: Final[Mapping[str, str]] = {
+    "vpc": quotas.VPCS,
+    "nat-eip": quotas.ADDRESSES,
+    "cluster": quotas.CLUSTERS,
+}
+"""Quota of each resource of which a cluster has one, by the resource's key."""
 
 
-def _before(seen: Observed) -> PreflightResult | None:
-    if seen.offer is None:
+def _preflight(observed: Observed) -> PreflightResult | None:
+    """Return the result of the preflight checks; None while AWS was not queried."""
+    if observed.offer is None:
         return None
-    cluster, offer, pools = seen.cluster, seen.offer, unbegun(seen.cluster)
-    one_each = [QuotaRequirement(code, 1, 1) for key, code in _EACH.items() if key not in preflight.begun(cluster)]
+    cluster, offer, pools = observed.cluster, observed.offer, unbegun(observed.cluster)
+    single = [
+        QuotaRequirement(code, 1, 1) for key, code in _SINGLE_RESOURCES.items() if key not in preflight.begun(cluster)
+    ]
     of_pools = [
         QuotaRequirement(quotas.quota_of(pool.instance_type), cores * first_nodes(pool), cores * pool.max_node_count)
         for pool in pools
         if pool.capacity_block is None and (cores := offer.cores.get(pool.instance_type))
     ]
-    blocks = [words for pool in pools if (words := _block_is_not(pool, offer))]
+    reservation_problems = [problem for pool in pools if (problem := _reservation_problem(pool, offer))]
     return judge(
-        replace(offer, absent=(*offer.absent, *blocks)),
-        (*one_each, *of_pools),
+        replace(offer, absent=(*offer.absent, *reservation_problems)),
+        (*single, *of_pools),
         cluster.spec.kubernetes_version,
         f"ask for more in Service Quotas of {cluster.spec.region}",
     )
 
 
-def _block_is_not(pool: EKSPool, offer: Offer) -> str:
-    """What is wrong with the reservation of a pool; empty when nothing is, or when nobody could ask."""
+def _reservation_problem(pool: EKSPool, offer: Offer) -> str:
+    """Return the problem with a pool's reservation; empty if there is none, or if it could not be queried."""
     name = pool.capacity_block.capacity_reservation_id if pool.capacity_block else ""
     if name not in offer.reservations:
         return ""
-    said, found = f"pool {pool.name}: capacity reservation {name}", offer.reservations[name]
-    if found is None:
-        return f"{said} does not exist in this account and region"
-    if found.state not in _WILL_BE:
-        return f"{said} is {found.state}: name another one"
-    if found.machine != pool.instance_type:
-        return f"{said} is of {found.machine}, and the pool of {pool.instance_type}"
-    if found.zone and found.zone not in pool.zones:
-        return f"{said} is in {found.zone}, and the pool in {', '.join(pool.zones)}"
-    if found.count < first_nodes(pool):
-        return f"{said} has {found.count} of the {first_nodes(pool)} machines that the pool begins with"
+    subject, reservation = f"pool {pool.name}: capacity reservation {name}", offer.reservations[name]
+    if reservation is None:
+        return f"{subject} does not exist in this account and region"
+    if reservation.state not in _USABLE_STATES:
+        return f"{subject} is {reservation.state}: name another one"
+    if reservation.machine != pool.instance_type:
+        return f"{subject} is of {reservation.machine}, and the pool of {pool.instance_type}"
+    if reservation.zone and reservation.zone not in pool.zones:
+        return f"{subject} is in {reservation.zone}, and the pool in {', '.join(pool.zones)}"
+    if reservation.count < first_nodes(pool):
+        return f"{subject} has {reservation.count} of the {first_nodes(pool)} machines that the pool begins with"
     return ""
 
 
-_WILL_BE: Final = frozenset({"active", "assessing", "delayed", "payment-pending", "pending", "scheduled"})
-"""What a reservation is that has machines, or will have."""
+_USABLE_STATES: Final = frozenset({"active", "assessing", "delayed", "payment-pending", "pending", "scheduled"})
+"""States of reservations that have capacity, or will have it."""
 
 
-def _another_account(seen: Observed) -> str:
-    """That the credentials are those of another account, where nothing of the cluster is to be seen; empty if not.
+def _account_mismatch(observed: Observed) -> str:
+    """Return a message if the credentials belong to another account than the cluster; otherwise an empty string.
 
-    All of it would be made there once more, or be taken for gone.
+    In another account the cluster would look deleted, and would be created a second time.
     """
-    facts = seen.cluster.status.facts if seen.cluster.status else None
-    ours, now = _account_id(facts.principal if facts else ""), _account_id(seen.principal)
-    if not ours or not now or ours == now:
+    facts = observed.cluster.status.facts if observed.cluster.status else None
+    own, actual = _account_id(facts.principal if facts else ""), _account_id(observed.principal)
+    if not own or not actual or own == actual:
         return ""
     return (
-        f"the credentials are those of AWS account {now}, and the cluster is in account {ours}: put credentials of "
+        f"the credentials are those of AWS account {actual}, and the cluster is in account {own}: put credentials of "
         "that one back; nothing is changed until then"
     )
 
 
 def _account_id(arn: str) -> str:
-    """The fifth part of an ARN; empty where it has none."""
+    """Return the fifth part of an ARN; empty if it has none."""
     return "".join(arn.split(":")[4:5])
 
 
 def unknown_machines(cluster: EKSCluster) -> tuple[str, ...]:
-    """The instance types of pools of which it is not known yet what they are like and where they are."""
+    """Return the pools' instance types whose properties are still unknown."""
     facts = cluster.status.facts if cluster.status else None
-    known = {one.instance_type for one in facts.machines} if facts else set[str]()
-    return tuple(sorted({pool.instance_type for pool in cluster.spec.node_pools} - known))
+    described = {machine.instance_type for machine in facts.machines} if facts else set[str]()
+    return tuple(sorted({pool.instance_type for pool in cluster.spec.node_pools} - described))
 
 
-def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
-    """What is known, and what AWS has told since; None while it has not.
+def _merge_facts(observed: Observed, stored: EKSFacts | None) -> EKSFacts | None:
+    """Return the stored properties, completed by newly discovered ones; None while they were not queried.
 
-    Of machines that no pool has any more nothing is kept.
+    Machine types that no pool uses any longer are dropped.
     """
-    lacking = unknown_machines(seen.cluster)
-    if known is not None and not lacking:
-        # Other credentials may be another's, who is let in to the cluster by an entry of his own.
-        return known.model_copy(update={"principal": seen.principal}) if seen.principal else known
-    if seen.told is None:
+    unknown_types = unknown_machines(observed.cluster)
+    if stored is not None and not unknown_types:
+        # New credentials may have another principal, which has an access entry of its own.
+        return stored.model_copy(update={"principal": observed.principal}) if observed.principal else stored
+    if observed.told is None:
         return None
-    if strange := [one for one in lacking if one not in seen.told.cards]:
+    if absent := [item for item in unknown_types if item not in observed.told.cards]:
         raise CannotMake(
-            f"region {seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
+            f"region {observed.cluster.spec.region} has no instance type {', '.join(absent)}: correct the pool's class"
         )
-    told = seen.told
-    new = (Machine(instance_type=one, efa=told.cards[one], zones=told.offered.get(one, ())) for one in lacking)
-    used = {pool.instance_type for pool in seen.cluster.spec.node_pools}
-    machines = [*(one for one in (known.machines if known else ()) if one.instance_type in used), *new]
+    discovered = observed.told
+    added = (
+        Machine(instance_type=item, efa=discovered.cards[item], zones=discovered.offered.get(item, ()))
+        for item in unknown_types
+    )
+    types_in_use = {pool.instance_type for pool in observed.cluster.spec.node_pools}
+    machines = [*(item for item in (stored.machines if stored else ()) if item.instance_type in types_in_use), *added]
     return EKSFacts(
-        zones=known.zones if known else zones_for(seen.cluster, told.zones),
-        principal=told.principal,
-        machines=tuple(sorted(machines, key=lambda one: one.instance_type)),
+        zones=stored.zones if stored else zones_for(observed.cluster, discovered.zones),
+        principal=discovered.principal,
+        machines=tuple(sorted(machines, key=lambda item: item.instance_type)),
     )

@@ -1,4 +1,4 @@
-"""What AWS says before anything is made: its versions and machines, and what the account may have."""
+"""Query AWS before anything is created: versions, machine types, quotas and reservations."""
 
 from __future__ import annotations
 
@@ -16,68 +16,81 @@ T = TypeVar("T")
 
 UNSUPPORTED: Final = "UNSUPPORTED"
 UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
-"""What comes of an answer that is not what it should be: it speaks against no cluster."""
+"""Errors raised by a malformed response, which never blocks a cluster."""
 _RUNNING: Final = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 
 async def offered(session: Session, machines: Collection[str], reservations: Collection[str]) -> Offer:
-    """`machines`: instance types; `reservations`: ids. What may not be asked is told, and nothing follows from it."""
-    refused: list[str] = []
+    """Return the offer.
 
-    async def told(question: Awaitable[Mapping[str, T]]) -> Mapping[str, T]:
+    `machines` are instance types, `reservations` ids. A rejected query is reported and has no effect.
+    """
+    rejections: list[str] = []
+
+    async def answer_or_empty(question: Awaitable[Mapping[str, T]]) -> Mapping[str, T]:
+        """Return the answer to a query; an empty one if it was rejected or cannot be parsed."""
         try:
             return await question
         except ApiError as error:
-            refused.append(str(error))
+            rejections.append(str(error))
         except UNREADABLE as error:
-            refused.append(f"an answer of AWS that nobody can read: {error!r}")
+            rejections.append(f"an answer of AWS that nobody can read: {error!r}")
         return {}
 
     codes = [quotas.VPCS, quotas.ADDRESSES, quotas.CLUSTERS, *sorted({*map(quotas.quota_of, machines)} - {""})]
-    versions, cores, limits, reserved = await asyncio.gather(
-        told(_versions(session)),
-        told(_cores(session, machines)),
-        asyncio.gather(*(told(_quota(session, code)) for code in codes)),
-        asyncio.gather(*(told(_reservation(session, one)) for one in reservations)),
+    versions, cores, limits, found_reservations = await asyncio.gather(
+        answer_or_empty(_read_versions(session)),
+        answer_or_empty(_read_cores(session, machines)),
+        asyncio.gather(*(answer_or_empty(_read_quota(session, code)) for code in codes)),
+        asyncio.gather(*(answer_or_empty(_read_reservation(session, reservation)) for reservation in reservations)),
     )
     return Offer(
         frozenset(version for version, status in versions.items() if status != UNSUPPORTED),
         dict(ChainMap(*map(dict, limits))),
         cores,
-        reservations=dict(ChainMap(*map(dict, reserved))),
-        unasked=tuple(sorted({*refused})),
+        reservations=dict(ChainMap(*map(dict, found_reservations))),
+        unasked=tuple(sorted({*rejections})),
     )
 
 
-async def _versions(session: Session) -> Mapping[str, str]:
-    """Of Kubernetes, and how far each is supported."""
-    found = await session.list("eks", "describe_cluster_versions", "clusterVersions", {})
-    return {one["clusterVersion"]: one.get("versionStatus", "") for one in found}
+async def _read_versions(session: Session) -> Mapping[str, str]:
+    """Return the versions of Kubernetes with their support status."""
+    versions = await session.list("eks", "describe_cluster_versions", "clusterVersions", {})
+    return {version["clusterVersion"]: version.get("versionStatus", "") for version in versions}
 
 
-async def _cores(session: Session, machines: Collection[str]) -> Mapping[str, int]:
-    asked = {"Filters": [{"Name": "instance-type", "Values": sorted(machines)}]}
-    found = await session.list("ec2", "describe_instance_types", "InstanceTypes", asked)
-    return {one["InstanceType"]: int(one.get("VCpuInfo", {}).get("DefaultVCpus", 0)) for one in found}
+async def _read_cores(session: Session, machines: Collection[str]) -> Mapping[str, int]:
+    """Return the number of vCPUs by instance type."""
+    query = {"Filters": [{"Name": "instance-type", "Values": sorted(machines)}]}
+    types = await session.list("ec2", "describe_instance_types", "InstanceTypes", query)
+    return {
+        instance_type["InstanceType"]: int(instance_type.get("VCpuInfo", {}).get("DefaultVCpus", 0))
+        for instance_type in types
+    }
 
 
-async def _quota(session: Session, code: str) -> Mapping[str, Quota]:
-    """The account's own, or AWS's where that was never changed."""
-    asked = {"ServiceCode": quotas.SERVICES[code], "QuotaCode": code}
+async def _read_quota(session: Session, code: str) -> Mapping[str, Quota]:
+    """Return the account's quota, or AWS's default if it was never changed.
+
+    Raise ServerFault if AWS reports no value.
+    """
+    query = {"ServiceCode": quotas.SERVICES[code], "QuotaCode": code}
     try:
-        answer = await session.call("service-quotas", "get_service_quota", asked)
+        answer = await session.call("service-quotas", "get_service_quota", query)
     except NotFound:
-        answer = await session.call("service-quotas", "get_aws_default_service_quota", asked)
-    said = answer["Quota"]
-    if "Value" not in said:
-        raise ServerFault(f"quota {code} is not told: {said.get('ErrorReason', {}).get('ErrorMessage', '')}")
-    name = f"{said.get('QuotaName', '')} ({code})".strip()
-    return {code: Quota(name, float(said["Value"]), await _used(session, code))}
+        answer = await session.call("service-quotas", "get_aws_default_service_quota", query)
+    quota = answer["Quota"]
+    if "Value" not in quota:
+        raise ServerFault(f"quota {code} is not told: {quota.get('ErrorReason', {}).get('ErrorMessage', '')}")
+    name = f"{quota.get('QuotaName', '')} ({code})".strip()
+    return {code: Quota(name, float(quota["Value"]), await _read_usage(session, code))}
 
 
-async def _used(session: Session, code: str) -> float:
-    """How much the account has. Of ordinary machines there may be thousands, and a cluster needs two more: they are not
-    counted."""
+async def _read_usage(session: Session, code: str) -> float:
+    """Return the usage of a quota.
+
+    Standard machines are not counted: there may be thousands, and a cluster adds two.
+    """
     match code:
         case quotas.VPCS:
             return len(await session.list("ec2", "describe_vpcs", "Vpcs", {}))
@@ -88,30 +101,32 @@ async def _used(session: Session, code: str) -> float:
         case quotas.STANDARD:
             return 0.0
         case _:
-            return await _cores_that_run(session, code)
+            return await _count_running_cores(session, code)
 
 
-async def _cores_that_run(session: Session, code: str) -> float:
-    """Those on demand: others are in quotas of their own."""
-    letters = next(one.letters for one in quotas.FAMILIES if one.quota == code)
-    of_family = {"Name": "instance-type", "Values": [f"{one}*" for one in letters]}
-    found = await session.list("ec2", "describe_instances", "Reservations", {"Filters": [_RUNNING, of_family]})
-    machines = (one for part in found for one in part["Instances"])
-    return sum(_cores_of(one) for one in machines if not one.get("InstanceLifecycle"))
+async def _count_running_cores(session: Session, code: str) -> float:
+    """Return the vCPUs of running on-demand machines of a quota. Others count towards other quotas."""
+    letters = next(item.letters for item in quotas.FAMILIES if item.quota == code)
+    family_filter = {"Name": "instance-type", "Values": [f"{item}*" for item in letters]}
+    reservations = await session.list(
+        "ec2", "describe_instances", "Reservations", {"Filters": [_RUNNING, family_filter]}
+    )
+    machines = (item for reservation in reservations for item in reservation["Instances"])
+    return sum(_count_cores(item) for item in machines if not item.get("InstanceLifecycle"))
 
 
-def _cores_of(machine: Mapping[str, Any]) -> int:
-    said = machine.get("CpuOptions", {})
-    return int(said.get("CoreCount", 0)) * int(said.get("ThreadsPerCore", 1))
+def _count_cores(machine: Mapping[str, Any]) -> int:
+    options = machine.get("CpuOptions", {})
+    return int(options.get("CoreCount", 0)) * int(options.get("ThreadsPerCore", 1))
 
 
-async def _reservation(session: Session, name: str) -> Mapping[str, Reservation | None]:
-    """One at a time: a single one that does not exist fails the question for all."""
+async def _read_reservation(session: Session, name: str) -> Mapping[str, Reservation | None]:
+    """Query one reservation. In a query for several, a missing one would fail all."""
     try:
         answer = await session.call("ec2", "describe_capacity_reservations", {"CapacityReservationIds": [name]})
     except NotFound:
         return {name: None}
-    for one in answer["CapacityReservations"]:
-        zone, count = one.get("AvailabilityZone", ""), int(one.get("TotalInstanceCount", 0))
-        return {name: Reservation(one["InstanceType"], zone, count, one["State"])}
+    for reservation in answer["CapacityReservations"]:
+        zone, count = reservation.get("AvailabilityZone", ""), int(reservation.get("TotalInstanceCount", 0))
+        return {name: Reservation(reservation["InstanceType"], zone, count, reservation["State"])}
     return {name: None}

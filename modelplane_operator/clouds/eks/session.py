@@ -1,4 +1,4 @@
-"""Calls to AWS: boto3 in threads of our own, few at once, each with a deadline, none repeated by the SDK."""
+"""Call AWS: boto3 in a thread pool of its own, with limits on parallel calls, deadlines, and no retries by the SDK."""
 
 from __future__ import annotations
 
@@ -21,52 +21,60 @@ from modelplane_operator.clouds.eks.errors import translated
 
 T = TypeVar("T")
 
-AT_ONCE, EACH = 32, 8  # of all accounts together, and of one account in one region, which may not answer for hours
+AT_ONCE, EACH = 32, 8
+"""Parallel calls of all accounts together, and of one account in one region, which may not respond for hours."""
 CONNECT, READ = 5, 25  # seconds
-QUEUED = 20.0  # seconds for a thread to be free; what was announced must not be called for much later
+QUEUED = 20.0  # maximum seconds to wait for a thread; an announced call must not be made much later
 LACKING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
 _WORKERS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aws")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Whom AWS takes us for; without a key, whoever the operator's pod or machine is."""
+    """An identity on AWS. Without a key and a role, the identity of the operator's pod or machine."""
 
     key: str = field(default="", repr=False)
+    """Access key id."""
     secret: str = field(default="", repr=False)
+    """Secret access key."""
     token: str = field(default="", repr=False)
+    """Session token of temporary keys."""
     role: str = ""
-    """A role to assume."""
+    """ARN of a role to assume."""
     external_id: str = field(default="", repr=False)
+    """External id for assuming the role."""
 
 
 def read_credentials(text: str) -> Credentials:
-    """The profile `default` of a file as AWS's tools have it; raises Unauthorized, without what it says."""
+    """Read the profile `default` of an AWS credentials file. Raise Unauthorized, with a message that quotes nothing."""
     parser = configparser.ConfigParser(interpolation=None, default_section="\0")
     try:
         parser.read_string(text)
-        found = parser["default"]
+        profile = parser["default"]
     except (configparser.Error, KeyError):
         raise Unauthorized("the credentials are no file of AWS with a profile [default]") from None
-    read = Credentials(
-        found.get("aws_access_key_id", ""),
-        found.get("aws_secret_access_key", ""),
-        found.get("aws_session_token", ""),
-        found.get("role_arn", ""),
-        found.get("external_id", ""),
+    credentials = Credentials(
+        profile.get("aws_access_key_id", ""),
+        profile.get("aws_secret_access_key", ""),
+        profile.get("aws_session_token", ""),
+        profile.get("role_arn", ""),
+        profile.get("external_id", ""),
     )
-    if not (read.key and read.secret) and not read.role:
+    if not (credentials.key and credentials.secret) and not credentials.role:
         raise Unauthorized("the profile [default] has neither aws_access_key_id and aws_secret_access_key nor role_arn")
-    return read
+    return credentials
 
 
 class Session:
-    """One account in one region. Clients are made once, which takes a quarter of a second each."""
+    """An account in one region. Clients are cached, since each takes a quarter of a second to create."""
 
     def __init__(self, region: str, credentials: Credentials | None = None, endpoint: str | None = None) -> None:
-        """`endpoint`: where all services are, in tests. Raises KubeconfigError without the SDK."""
+        """Create a session.
+
+        `endpoint` replaces the address of all services, for tests. Raise KubeconfigError without the SDK.
+        """
         self.region = region
-        self.principal = ""  # whom AWS says that we are, once somebody has asked
+        self.principal = ""  # the operator's ARN, once it was queried
         self._endpoint = endpoint
         self._credentials = credentials or Credentials()
         self._clients: dict[str, Any] = {}
@@ -76,31 +84,33 @@ class Session:
         self._boto = sdk("boto3")
 
     async def call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One request. Raises ApiError."""
+        """Make one request. Raise ApiError."""
         with self._span(service, operation):
             return await self._in_thread(self._call, service, operation, dict(parameters))
 
     async def list(self, service: str, operation: str, items: str, parameters: Mapping[str, Any]) -> list[Any]:
-        """All pages of a list. Raises ApiError."""
+        """Return the items of all pages of a list. Raise ApiError."""
         with self._span(service, operation):
             return await self._in_thread(self._list, service, operation, items, dict(parameters))
 
     async def cluster_token(self, cluster: str) -> str:
-        """What the API server of a cluster takes for up to a quarter of an hour. Raises ApiError."""
+        """Return a token for the API server of a cluster, valid for up to fifteen minutes. Raise ApiError."""
         return await self._in_thread(self._token, cluster)
 
     def _span(self, service: str, operation: str) -> AbstractContextManager[Span]:
+        """Return a trace span of a call."""
         method = f"{service}/{operation}"
-        told = {"rpc.system.name": "aws-api", "rpc.method": method, "cloud.region": self.region}
-        return call(method, lambda: told)
+        attributes = {"rpc.system.name": "aws-api", "rpc.method": method, "cloud.region": self.region}
+        return call(method, lambda: attributes)
 
-    async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
-        asked = time.monotonic()
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a function in the thread pool. Raise TooMany if no thread was free within `QUEUED`."""
+        queued_at = time.monotonic()
 
         def run() -> T:
-            if time.monotonic() - asked > QUEUED:
+            if time.monotonic() - queued_at > QUEUED:
                 raise TooMany(f"nothing was sent: no thread was free for {QUEUED:g} s")
-            return work(*given)
+            return work(*arguments)
 
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(_WORKERS, run)
@@ -109,26 +119,28 @@ class Session:
         try:
             return cast(Mapping[str, Any], getattr(self._client(service), operation)(**parameters))
         except Exception as error:
-            raise self._ours(error, f"{service} {operation}") from error
+            raise self._translate(error, f"{service} {operation}") from error
 
     def _list(self, service: str, operation: str, items: str, parameters: dict[str, Any]) -> list[Any]:
+        """Return the items of all pages, in a thread."""
         try:
             client = self._client(service)
             if not client.can_paginate(operation):
                 return list(getattr(client, operation)(**parameters)[items])
             pages = client.get_paginator(operation).paginate(**parameters)
-            return [one for page in pages for one in page[items]]
+            return [item for page in pages for item in page[items]]
         except Exception as error:
-            raise self._ours(error, f"{service} {operation}") from error
+            raise self._translate(error, f"{service} {operation}") from error
 
     def _token(self, cluster: str) -> str:
+        """Return a presigned GetCallerIdentity request, which EKS accepts as a token."""
         try:
             client = self._client("sts")
             with self._lock:
-                who = self._signed_in().get_credentials()
-            of = client.meta
+                credentials = self._boto_session().get_credentials()
+            meta = client.meta
             signer = sdk("botocore.signers").RequestSigner(
-                of.service_model.service_id, self.region, "sts", "v4", who, of.events
+                meta.service_model.service_id, self.region, "sts", "v4", credentials, meta.events
             )
             request = {
                 "method": "GET",
@@ -139,7 +151,7 @@ class Session:
             }
             url = signer.generate_presigned_url(request, region_name=self.region, expires_in=60, operation_name="")
         except Exception as error:
-            raise self._ours(error, "a token for a cluster") from error
+            raise self._translate(error, "a token for a cluster") from error
         return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
     def _domain(self) -> str:
@@ -148,62 +160,67 @@ class Session:
     def _client(self, service: str) -> Any:
         with self._lock:
             if service not in self._clients:
-                self._clients[service] = self._signed_in().client(
+                self._clients[service] = self._boto_session().client(
                     service, config=self._config(), endpoint_url=self._endpoint
                 )
             return self._clients[service]
 
     def _config(self) -> Any:
+        """Return botocore's configuration: deadlines, and no retries."""
         return sdk("botocore.config").Config(
             connect_timeout=CONNECT,
             read_timeout=READ,
-            retries={"total_max_attempts": 1},  # what is repeated, we decide: from what is seen by then
+            retries={"total_max_attempts": 1},  # the planner decides what to repeat, from a newer observation
             max_pool_connections=EACH,
             user_agent_extra="modelplane",
         )
 
-    def _signed_in(self) -> Any:
-        """boto3's own session; called under the lock."""
+    def _boto_session(self) -> Any:
+        """Return boto3's own session, created on first use. The caller holds the lock."""
         if self._session is None:
-            who, own = self._credentials, _botocore_session()
-            if who.key:
-                own.set_credentials(who.key, who.secret, who.token or None)
-            session = self._boto.Session(region_name=self.region, botocore_session=own)
-            self._session = self._assuming(session) if who.role else session
+            identity, botocore = self._credentials, _botocore_session()
+            if identity.key:
+                botocore.set_credentials(identity.key, identity.secret, identity.token or None)
+            session = self._boto.Session(region_name=self.region, botocore_session=botocore)
+            self._session = self._assume_role(session) if identity.role else session
         return self._session
 
-    def _assuming(self, session: Any) -> Any:
-        """A session as another role, by keys that are fetched anew before they end."""
-        parts = sdk("botocore.credentials")
-        who = self._credentials
-        extra = {"RoleSessionName": "modelplane", **({"ExternalId": who.external_id} if who.external_id else {})}
+    def _assume_role(self, session: Any) -> Any:
+        """Return a session that assumes the role and refreshes its keys before they expire."""
+        module = sdk("botocore.credentials")
+        identity = self._credentials
+        extra = {
+            "RoleSessionName": "modelplane",
+            **({"ExternalId": identity.external_id} if identity.external_id else {}),
+        }
 
-        def client(service: str, **given: Any) -> Any:
-            return session.client(service, **{**given, "config": self._config(), "endpoint_url": self._endpoint})
+        def client(service: str, **options: Any) -> Any:
+            return session.client(service, **{**options, "config": self._config(), "endpoint_url": self._endpoint})
 
-        fetcher = parts.AssumeRoleCredentialFetcher(client, session.get_credentials(), who.role, extra_args=extra)
+        fetcher = module.AssumeRoleCredentialFetcher(client, session.get_credentials(), identity.role, extra_args=extra)
         assumed = _botocore_session()
-        role = _Role(parts.DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role"))
-        assumed.register_component("credential_provider", parts.CredentialResolver([role]))
+        role = _Role(module.DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role"))
+        assumed.register_component("credential_provider", module.CredentialResolver([role]))
         return self._boto.Session(region_name=self.region, botocore_session=assumed)
 
-    def _ours(self, error: Exception, asked: str) -> Exception:
+    def _translate(self, error: Exception, description: str) -> Exception:
+        """Translate an exception of the SDK. Unknown exceptions are returned unchanged."""
         kinds = sdk("botocore.exceptions")
         if isinstance(error, kinds.ClientError):
-            return translated(cast(Any, error).response, asked)
+            return translated(cast(Any, error).response, description)
         if isinstance(error, kinds.NoCredentialsError | kinds.PartialCredentialsError | kinds.CredentialRetrievalError):
-            where = "put them into the Secret that its credentials name, or give the operator's pod an identity on AWS"
-            return Unauthorized(f"{asked}: there are no credentials ({error}): {where}")
+            remedy = "put them into the Secret that its credentials name, or give the operator's pod an identity on AWS"
+            return Unauthorized(f"{description}: there are no credentials ({error}): {remedy}")
         if isinstance(error, kinds.ParamValidationError):
-            return Invalid(f"{asked}: {error}")
+            return Invalid(f"{description}: {error}")
         if isinstance(error, kinds.BotoCoreError | OSError):
-            return Unreachable(f"{asked}: {type(error).__name__}: no answer")
+            return Unreachable(f"{description}: {type(error).__name__}: no answer")
         return error
 
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """What botocore asks for credentials."""
+    """A credential provider for botocore."""
 
     credentials: Any
     METHOD = "assume-role"
@@ -214,10 +231,10 @@ class _Role:
 
 
 def _botocore_session() -> Any:
-    """One of its own for each account, with what botocore has read of AWS's services, 30 MB, for all of them."""
-    made = sdk("botocore.session").get_session()
-    made.register_component("data_loader", _loader())
-    return made
+    """Create a session of botocore. All sessions share its parsed service descriptions, which take 30 MB."""
+    session = sdk("botocore.session").get_session()
+    session.register_component("data_loader", _loader())
+    return session
 
 
 @cache
@@ -226,7 +243,7 @@ def _loader() -> Any:
 
 
 def sdk(part: str) -> Any:
-    """A module of the SDK, which has no types and is an extra; raises KubeconfigError without it."""
+    """Import a module of the SDK, which is optional and untyped. Raise KubeconfigError without it."""
     try:
         return import_module(part)
     except ImportError:

@@ -1,6 +1,6 @@
-"""The calls that change something, for each kind: what is asked for, from the parameters that a resource has.
+"""Build the calls that create, update and delete resources on Google Cloud.
 
-The role of the operator on Google Cloud is made from this table, and from that in `lists`.
+The operator's role is generated from these calls and from the ones in `lists`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ SCOPES: Final = tuple(
         "trace.append",
     )
 )
-"""For what tokens of nodes are good: what GKE gives nodes itself, to pull images and to write logs and metrics. What
-more the service account of the nodes may do, no token of a node does; so for an account of their own, too, though
-Google advises `cloud-platform` there: pods ask by Workload Identity, and nodes need no more."""
+"""Scopes of the nodes' tokens: GKE's defaults, to pull images and to write logs and metrics.
+
+A node's token can do no more, even if its service account can. Google advises `cloud-platform` for custom accounts, but
+pods authenticate by Workload Identity, and nodes need no more.
+"""
 IMAGE: Final = "COS_CONTAINERD"
 OF_MASTER: Final = "-"
-"""The version that the control plane has: a newer patch of the same minor one would be refused."""
+"""Version alias of the control plane's version. A newer patch of the same minor version would be rejected."""
 PEERINGS: Final = "/peerings/"
-"""Between a network and a peering of it, which is a part of that and has no path of its own."""
-_VERSION: Final = "version"  # held to what it is, and no parameter of a creation
+"""Separator between a network and a peering, which has no path of its own."""
+_VERSION: Final = "version"  # kept up to date by updates; not a parameter of creation
 
 
 @dataclass(frozen=True, slots=True)
 class Gke:
-    """A call to GKE, by the name that the SDK's client has for it."""
+    """A call to GKE, by its name in the SDK's client."""
 
     operation: str
+    """Name of the method in the SDK's client."""
     request: Mapping[str, Any]
 
 
@@ -55,34 +58,37 @@ class Http:
     """A call to another service."""
 
     method: str
+    """HTTP method."""
     service: str
+    """Name of the service in `session.HOSTS`."""
     path: str
-    """Within the project."""
+    """Path within the project."""
     body: Mapping[str, Any] | None = None
+    """JSON body; None for requests without one."""
 
 
 Request = Gke | Http
 
 
 def tags(owner: Owner, key: str) -> dict[str, str]:
-    """Labels of Google Cloud: no slashes, no capitals, 63 characters."""
-    said = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: key}
-    return {name: re.sub("[^-_a-z0-9]", "-", value.lower())[:63] for name, value in said.items()}
+    """Return the labels of a resource in Google Cloud's format: no slashes, no capitals, at most 63 characters."""
+    values = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: key}
+    return {name: re.sub("[^-_a-z0-9]", "-", value.lower())[:63] for name, value in values.items()}
 
 
 def described(owner: Owner, key: str) -> str:
-    """For what has no labels: they are in its description."""
+    """Return the tags as a description, for resources without labels."""
     return " ".join(f"{name}={value}" for name, value in tags(owner, key).items())
 
 
 def described_as(description: str) -> Mapping[str, str]:
-    """What `described` says."""
+    """Parse the tags from a description."""
     return dict(part.split("=", 1) for part in description.split() if "=" in part)
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """In which project and region; paths follow from it."""
+    """A project and a region, from which paths are derived."""
 
     project: str
     region: str
@@ -95,87 +101,89 @@ class Where:
         return f"{self.parent}/clusters/{name}"
 
     def pool(self, found: str) -> str:
-        """`found`: its id, which begins with that of its cluster."""
+        """Return the path of a node pool. Its id (`found`) begins with its cluster's name."""
         cluster, _, name = found.partition("/")
         return f"{self.cluster(cluster)}/nodePools/{name}"
 
     def collection(self, kind: str) -> str:
-        """Where a kind of Compute Engine is, of which we make one."""
+        """Return the path of a collection of Compute Engine, for the kinds that a cluster has one of."""
         return {k.NETWORK: "global/networks", k.SUBNETWORK: f"regions/{self.region}/subnetworks"}[kind]
 
 
 def creation(where: Where, owner: Owner, wanted: Wanted, cluster: str) -> Request:
-    """`cluster`: what GKE calls it, for what is within."""
-    said = {name: value for name, value in wanted.parameters.items() if name != _VERSION}
+    """Return the call that creates a resource. `cluster` is the cluster's name on GKE, for resources within it."""
+    parameters = {name: value for name, value in wanted.parameters.items() if name != _VERSION}
     match wanted.kind:
         case k.SERVICE:
-            return Http("POST", "serviceusage", f"services/{said['name']}:enable", {})
+            return Http("POST", "serviceusage", f"services/{parameters['name']}:enable", {})
         case k.NETWORK | k.SUBNETWORK:
-            body = {**said, "description": described(owner, wanted.key)}
+            body = {**parameters, "description": described(owner, wanted.key)}
             return Http("POST", "compute", where.collection(wanted.kind), body)
         case k.CLUSTER:
-            pools = [_pool(owner, one) for one in said["node_pools"]]
-            made = {**said, "node_pools": pools, "resource_labels": tags(owner, wanted.key)}
-            return Gke("create_cluster", {"parent": where.parent, "cluster": made})
+            pools = [_pool(owner, pool) for pool in parameters["node_pools"]]
+            cluster_body = {**parameters, "node_pools": pools, "resource_labels": tags(owner, wanted.key)}
+            return Gke("create_cluster", {"parent": where.parent, "cluster": cluster_body})
         case k.NODE_POOL:
-            return Gke("create_node_pool", {"parent": where.cluster(cluster), "node_pool": _pool(owner, said)})
+            return Gke("create_node_pool", {"parent": where.cluster(cluster), "node_pool": _pool(owner, parameters)})
         case _:
             raise Invalid(f"nobody makes a {wanted.kind}")
 
 
-def _pool(owner: Owner, said: Mapping[str, Any]) -> dict[str, Any]:
+def _pool(owner: Owner, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node pool in the format of the API."""
     accelerators = [
         {
-            "accelerator_type": one["type"],
-            "accelerator_count": one["count"],
+            "accelerator_type": accelerator["type"],
+            "accelerator_count": accelerator["count"],
             "gpu_driver_installation_config": {"gpu_driver_version": "DEFAULT"},
         }
-        for one in said["accelerators"]
+        for accelerator in parameters["accelerators"]
     ]
     return {
-        "name": said["name"],
-        "initial_node_count": said["initial_node_count"],
+        "name": parameters["name"],
+        "initial_node_count": parameters["initial_node_count"],
         "config": {
-            "machine_type": said["machine_type"],
-            "disk_size_gb": said["disk_size_gb"],
+            "machine_type": parameters["machine_type"],
+            "disk_size_gb": parameters["disk_size_gb"],
             "image_type": IMAGE,
-            **({"service_account": said["service_account"]} if "service_account" in said else {}),
+            **({"service_account": parameters["service_account"]} if "service_account" in parameters else {}),
             "oauth_scopes": [*SCOPES],
-            # Pods that may reach the metadata service get no token of the node there. The cluster has a workload pool.
+            # Pods that reach the metadata service get no token of the node. The cluster has a workload identity pool.
             "workload_metadata_config": {"mode": "GKE_METADATA"},
-            "labels": said["labels"],
+            "labels": parameters["labels"],
             "accelerators": accelerators,
-            "resource_labels": tags(owner, f"nodepool-{said['labels'][labels.POOL]}"),
+            "resource_labels": tags(owner, f"nodepool-{parameters['labels'][labels.POOL]}"),
         },
-        "autoscaling": {"enabled": True, **said["autoscaling"]},
-        **({"locations": said["locations"]} if said["locations"] else {}),
+        "autoscaling": {"enabled": True, **parameters["autoscaling"]},
+        **({"locations": parameters["locations"]} if parameters["locations"] else {}),
     }
 
 
 def update(where: Where, wanted: Wanted, found: Found, changed: Collection[str]) -> Request:
-    """One call; what else differs is for the next."""
-    said = wanted.parameters
+    """Return a call for one of the changed parameters. The others follow in later calls."""
+    parameters = wanted.parameters
     if wanted.kind == k.CLUSTER and _VERSION in changed:
-        version = _next(found.live[_VERSION], said[_VERSION])
+        version = _next_version(found.live[_VERSION], parameters[_VERSION])
         return Gke("update_master", {"name": where.cluster(found.id), "master_version": version})
     if wanted.kind == k.NODE_POOL and "autoscaling" in changed:
-        asked = {"name": where.pool(found.id), "autoscaling": {"enabled": True, **said["autoscaling"]}}
-        return Gke("set_node_pool_autoscaling", asked)
+        request = {"name": where.pool(found.id), "autoscaling": {"enabled": True, **parameters["autoscaling"]}}
+        return Gke("set_node_pool_autoscaling", request)
     if wanted.kind == k.NODE_POOL and "locations" in changed:
-        return Gke("update_node_pool", {"name": where.pool(found.id), "locations": said["locations"]})
+        return Gke("update_node_pool", {"name": where.pool(found.id), "locations": parameters["locations"]})
     if wanted.kind == k.NODE_POOL and _VERSION in changed:
-        asked = {"name": where.pool(found.id), "node_version": OF_MASTER, "image_type": IMAGE}
-        return Gke("update_node_pool", asked)
+        request = {"name": where.pool(found.id), "node_version": OF_MASTER, "image_type": IMAGE}
+        return Gke("update_node_pool", request)
     raise Invalid(f"{', '.join(sorted(changed))} of a {wanted.kind} cannot be changed")
 
 
-def _next(runs: str, asked: str) -> str:
-    """A control plane goes from one minor version to the next."""
-    major, minor = numbers(runs)
-    return min(f"{major}.{minor + 1}", asked, key=numbers)
+def _next_version(current: str, target: str) -> str:
+    """Return the next minor version towards `asked`, since a control plane upgrades by one."""
+    major, minor = numbers(current)
+    return min(f"{major}.{minor + 1}", target, key=numbers)
 
 
 def deletion(where: Where, found: Found) -> Request:
+    """Return the call that deletes a resource."""
     match found.kind:
         case k.CLUSTER:
             return Gke("delete_cluster", {"name": where.cluster(found.id)})

@@ -1,4 +1,4 @@
-"""Google Cloud as a `Cloud`: calls and lists, carried out by one session."""
+"""Google Cloud as a `Cloud`: calls and lists of one session."""
 
 from __future__ import annotations
 
@@ -19,48 +19,59 @@ from modelplane_operator.clouds.resources import Endpoint, Found, Inventory, Off
 
 @dataclass(frozen=True, slots=True)
 class Gcp:
-    """One project in one region."""
+    """A project of Google Cloud in one region."""
 
     session: Session
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
-        look = Look(self.session, await self._where(), owner, now)
+        """List the kinds in parallel. A list that fails makes its kinds unseen."""
+        context = Look(self.session, await self._location(), owner, now)
 
-        async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
+        async def run_list(
+            kinds_of_list: tuple[str, ...], lister: Lister
+        ) -> tuple[tuple[str, ...], list[Found] | ClientError]:
+            """Run one list and return its kinds with the result or the error."""
             try:
-                return told, await lister(look)
+                return kinds_of_list, await lister(context)
             except ClientError as error:
-                return told, error
+                return kinds_of_list, error
 
-        answers = await asyncio.gather(*(listed(told, lister) for told, lister in listers(kinds)))
-        found = tuple(one for _, answer in answers if isinstance(answer, list) for one in answer)
-        unseen = {kind: answer for told, answer in answers if not isinstance(answer, list) for kind in told}
-        return Inventory(tuple(one for one in found if one.kind in kinds), now, unseen)
+        results = await asyncio.gather(*(run_list(kinds_of_list, lister) for kinds_of_list, lister in listers(kinds)))
+        resources = tuple(resource for _, result in results if isinstance(result, list) for resource in result)
+        unlisted = {
+            kind: result for kinds_of_list, result in results if not isinstance(result, list) for kind in kinds_of_list
+        }
+        return Inventory(tuple(resource for resource in resources if resource.kind in kinds), now, unlisted)
 
     async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
-        """All names here are unique, so that a call that is repeated is refused, and its resource is seen."""
+        """Create a resource.
+
+        Names are unique, so a repeated call is rejected, and the existing resource is observed.
+        """
         cluster = cluster_name(owner.cluster, owner.uid)
-        await self._send(creation(await self._where(), owner, wanted, cluster))
+        await self._send(creation(await self._location(), owner, wanted, cluster))
         name = str(wanted.parameters["name"])
         return f"{cluster}/{name}" if wanted.kind == k.NODE_POOL else name
 
     async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
-        await self._send(update(await self._where(), wanted, found, changed))
+        await self._send(update(await self._location(), wanted, found, changed))
 
     async def delete(self, found: Found) -> None:
-        await self._send(deletion(await self._where(), found))
+        await self._send(deletion(await self._location(), found))
 
     async def endpoint(self, cluster: str) -> Endpoint:
-        """Of a cluster of any owner. Raises ApiError."""
-        item = await self.session.gke("get_cluster", name=(await self._where()).cluster(cluster))
+        """Return the endpoint of a cluster of any owner. Raise ApiError."""
+        item = await self.session.gke("get_cluster", name=(await self._location()).cluster(cluster))
         if not item.endpoint or not item.master_auth.cluster_ca_certificate:
             raise NotSettled(f"cluster {cluster} has no address yet")
         return Endpoint(f"https://{item.endpoint}", item.master_auth.cluster_ca_certificate)
 
     async def offered(self, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]) -> Offer:
-        return await offered(self.session, await self._where(), machines, accelerators)
+        """Return the versions, quotas and machine types that are available."""
+        return await offered(self.session, await self._location(), machines, accelerators)
 
-    async def _where(self) -> Where:
+    async def _location(self) -> Where:
+        """Return the project and the region. The project may have to be queried first."""
         return Where(await self.session.found_project(), self.session.region)
 
     async def _send(self, request: Request) -> None:

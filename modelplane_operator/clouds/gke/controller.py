@@ -1,4 +1,4 @@
-"""GKECluster: what to read of it on Google Cloud."""
+"""Controller of GKECluster: what to read on Google Cloud before each plan."""
 
 from __future__ import annotations
 
@@ -18,33 +18,40 @@ OWN = frozenset(kinds.KINDS) - {*kinds.SWEPT}
 
 
 def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
+    """Return the controller of GKEClusters."""
     view = work.view(OWN - LIVELY)
 
     async def observe(cluster: GKECluster, clients: Clients) -> Observed:
-        at = work.at()
-        project, seen, offer = "", None, None
+        """Read the project, the cluster's resources and the offer.
+
+        The first error ends the reading and is part of the result.
+        """
+        now = work.at()
+        project, inventory, offer = "", None, None
         error: ClientError | None = None
         try:
             cloud = work.accounts.google(account_of(cluster))
-        except ClientError as failed:
-            return Observed(cluster, error=failed, process=work.process, now=at, missing=isinstance(failed, NotFound))
+        except ClientError as failure:
+            return Observed(
+                cluster, error=failure, process=work.process, now=now, missing=isinstance(failure, NotFound)
+            )
         try:
             if cluster.metadata.deletion_timestamp is None and (cluster.status is None or cluster.status.facts is None):
                 project = await cloud.session.found_project()
             else:
-                seen = await looked(view, cloud, cluster, at, own=OWN, left=kinds.LEFT)
+                inventory = await looked(view, cloud, cluster, now, own=OWN, left=kinds.LEFT)
                 if cluster.metadata.deletion_timestamp is None and (pools := unbegun(cluster)):
-                    offer = await work.offer(cluster, partial(cloud.offered, *_asked(pools)))
-        except ClientError as failed:
-            error = failed
+                    offer = await work.offer(cluster, partial(cloud.offered, *_types_by_zone(pools)))
+        except ClientError as failure:
+            error = failure
         return Observed(
             cluster,
-            seen=seen,
+            seen=inventory,
             error=error,
             offer=offer,
             journal=work.journal.of(owner_of(cluster).uid),
             process=work.process,
-            now=at,
+            now=now,
             held=holder(cluster, clients.hub),
             lag=work.lag,
             project=project,
@@ -53,10 +60,13 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
     return work.controller(GKECluster, observe, plan)
 
 
-def _asked(pools: Sequence[GKEPool]) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
-    """The machines and the accelerators of pools, each with a zone; what names none is asked for where others are."""
-    somewhere = next((zone for pool in pools for zone in pool.zones), "")
-    pairs = [(pool, zone) for pool in pools for zone in pool.zones or (somewhere,) if zone]
+def _types_by_zone(pools: Sequence[GKEPool]) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
+    """Return the machine types and accelerators of pools, each with a zone.
+
+    A pool without zones is checked in the zone of another pool.
+    """
+    default_zone = next((zone for pool in pools for zone in pool.zones), "")
+    pairs = [(pool, zone) for pool in pools for zone in pool.zones or (default_zone,) if zone]
     return (
         frozenset((pool.machine_type, zone) for pool, zone in pairs),
         frozenset((pool.gpu.accelerator_type, zone) for pool, zone in pairs if pool.gpu),

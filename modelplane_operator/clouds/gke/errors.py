@@ -1,4 +1,4 @@
-"""What Google refuses, as our errors: sorted once, here, for gRPC and for HTTP."""
+"""Translate the errors of Google into the operator's own, in one place, for gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kubeloop.errors import (
 )
 from kubeloop.objects import entries, section
 
-_WORDS = 1000  # of Google's message
+_MAX_MESSAGE = 1000  # maximum length of a message from Google
 
 _REASONS: Final[Mapping[str, type[ApiError]]] = {
     "RATE_LIMIT_EXCEEDED": TooMany,
@@ -37,7 +37,7 @@ _REASONS: Final[Mapping[str, type[ApiError]]] = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE": InUse,
     "resourceNotReady": NotSettled,
     "RESOURCE_NOT_READY": NotSettled,
-    "SERVICE_DISABLED": NotSettled,  # which we are about to change, or have a moment ago
+    "SERVICE_DISABLED": NotSettled,  # the operator enables the service, or did so a moment ago
     "accessNotConfigured": NotSettled,
     "alreadyExists": AlreadyExists,
     "RESOURCE_ALREADY_EXISTS": AlreadyExists,
@@ -68,34 +68,34 @@ _CODES: Final[Mapping[int, type[ApiError]]] = {
     412: Conflict,
     429: TooMany,
 }
-_SHORT = re.compile(r"insufficient [a-z ]*(quota|capacity)|stockout|does not have enough resources|quota '")
-"""Of machines, or of a quota for them: GKE says so by several statuses."""
+_NO_CAPACITY = re.compile(r"insufficient [a-z ]*(quota|capacity)|stockout|does not have enough resources|quota '")
+"""Matches messages about missing machines or quota, which GKE reports with several statuses."""
 
 
 def translated(asked: str, message: str, *, status: str = "", code: int = 0, reasons: Collection[str] = ()) -> ApiError:
-    """The error that an answer of Google is; `asked` says what it answers."""
-    words = f"{asked}: {message[:_WORDS] or status or code}"
-    kind = next((_REASONS[one] for one in reasons if one in _REASONS), None)
+    """Return the operator's error for an error response of Google. `asked` describes the request, for the message."""
+    text = f"{asked}: {message[:_MAX_MESSAGE] or status or code}"
+    kind = next((_REASONS[reason] for reason in reasons if reason in _REASONS), None)
     lower = message.lower()
-    if kind is None and _SHORT.search(lower) and "per minute" not in lower:
+    if kind is None and _NO_CAPACITY.search(lower) and "per minute" not in lower:
         kind = Exhausted
     if kind is None and ("being used by" in lower or "in use by" in lower):
         kind = InUse
     if kind is None:
         kind = _STATUSES.get(status) or _CODES.get(code) or (ServerFault if code >= 500 else Invalid)
-    return kind(words)
+    return kind(text)
 
 
 def of_http(asked: str, code: int, body: Mapping[str, Any]) -> ApiError:
-    """By the body of an answer, where it has one."""
-    said = section(body, "error") if isinstance(body.get("error"), dict) else cast(Mapping[str, Any], {})
-    details = [*entries(said, "errors"), *entries(said, "details")]
-    reasons = [str(one["reason"]) for one in details if one.get("reason")]
-    return translated(asked, str(said.get("message", "")), code=code, reasons=reasons)
+    """Return the error of an HTTP response, from its body if it has one."""
+    error = section(body, "error") if isinstance(body.get("error"), dict) else cast(Mapping[str, Any], {})
+    details = [*entries(error, "errors"), *entries(error, "details")]
+    reasons = [str(detail["reason"]) for detail in details if detail.get("reason")]
+    return translated(asked, str(error.get("message", "")), code=code, reasons=reasons)
 
 
 def of_operation(asked: str, error: Mapping[str, Any]) -> ApiError:
-    """What an operation of Compute Engine has failed for."""
+    """Return the error that an operation of Compute Engine failed with."""
     errors: Sequence[Mapping[str, Any]] = error.get("errors") or [{}]
     first = errors[0]
     return translated(asked, str(first.get("message", "")), code=400, reasons=[str(first.get("code", ""))])

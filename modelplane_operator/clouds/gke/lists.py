@@ -1,7 +1,7 @@
-"""What there is on Google Cloud of a cluster: for each kind the lists that show it, and how they are read.
+"""List a cluster's resources on Google Cloud: a table of the lists for each kind.
 
-Clusters and node pools are told by labels, networks by their description; what ran in the cluster has made is told by
-the cluster's own network, which nothing else is to be in, and by how GKE names it.
+Clusters and node pools are recognized by labels, networks by their description. Leftovers of workloads are recognized
+by the cluster's network, which only this cluster uses, and by GKE's naming.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from modelplane_operator.clouds.gke.render import kinds as k
 from modelplane_operator.clouds.resources import Found, Owner, State
 
 TOLD: Final = timedelta(seconds=150)
-"""How long the failure of what was never made stands for it: a little longer than the planner leaves it to be read."""
+"""Time for which the failure of a creation is reported, a little longer than the planner keeps it for inspection."""
 
 Item = Mapping[str, Any]
 
 
 class Session(Protocol):
-    """What lists are asked of."""
+    """The methods of a session that lists use."""
 
     async def gke(self, operation: str, **request: Any) -> Any: ...
 
@@ -46,7 +46,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Whose resources are looked for, and where."""
+    """The owner whose resources are listed, and the session."""
 
     session: Session
     where: Where
@@ -55,19 +55,20 @@ class Look:
 
     @property
     def cluster(self) -> str:
-        """What GKE calls it."""
+        """Return the cluster's name on GKE."""
         return cluster_name(self.owner.cluster, self.owner.uid)
 
     @property
     def network(self) -> str:
-        """The name of its network, and of its subnet."""
+        """Return the name of the cluster's network, which is also its subnet's."""
         return names.on_cloud(self.owner.cluster, self.owner.uid)
 
     def is_within(self, link: str) -> bool:
-        """Whether that is a link to our network, or to our subnet."""
+        """True if a link refers to the cluster's network or subnet."""
         return link.rpartition("/")[2] == self.network
 
     async def one(self, service: str, path: str) -> Item | None:
+        """Get an item; None if it does not exist."""
         try:
             return await self.session.http("GET", service, path)
         except NotFound:
@@ -78,39 +79,45 @@ Lister = Callable[[Look], Awaitable[list[Found]]]
 
 
 async def services(look: Look) -> list[Found]:
-    """Those that are enabled. They are everybody's in the project, and nobody takes them away."""
-    found: list[Found] = []
+    """List enabled services. They belong to the whole project and are never disabled."""
+    enabled: list[Found] = []
     for service in SERVICES:
         name = f"{service}.googleapis.com"
         item = await look.one("serviceusage", f"services/{name}")
         if item is not None and item.get("state") == "ENABLED":
-            found.append(Found(f"service-{service}", k.SERVICE, name, "Ready", look.owner.uid))
-    return found
+            enabled.append(Found(f"service-{service}", k.SERVICE, name, "Ready", look.owner.uid))
+    return enabled
 
 
-def _of_compute(kind: str, key: str) -> Lister:
-    async def listed(look: Look) -> list[Found]:
-        """By its name, which no other has, and by its operations: what was accepted may fail later."""
-        path = look.where.collection(kind)
-        item = await look.one("compute", f"{path}/{look.network}")
+def _list_compute(kind: str, key: str) -> Lister:
+    """Return a lister of a kind of Compute Engine that a cluster has one of."""
+
+    async def list_resource(context: Look) -> list[Found]:
+        """Find the resource by its unique name, and its state by its operations: an accepted call can fail later."""
+        path = context.where.collection(kind)
+        item = await context.one("compute", f"{path}/{context.network}")
         scope = path.rpartition("/")[0]
-        asked = {"filter": f"targetLink eq .*/{path}/{look.network}"}
-        operations = await look.session.pages("compute", f"{scope}/operations", "items", asked)
-        mine = [one for one in operations if str(one.get("targetLink", "")).endswith(f"/{path}/{look.network}")]
-        last = max(mine, key=lambda one: str(one.get("insertTime", "")), default=None)
+        query = {"filter": f"targetLink eq .*/{path}/{context.network}"}
+        operations = await context.session.pages("compute", f"{scope}/operations", "items", query)
+        own = [
+            operation
+            for operation in operations
+            if str(operation.get("targetLink", "")).endswith(f"/{path}/{context.network}")
+        ]
+        last = max(own, key=lambda operation: str(operation.get("insertTime", "")), default=None)
         if item is None:
-            return _unmade(look, kind, key, last)
-        said = described_as(item.get("description", ""))
-        state, message = _by(last)
+            return _find_pending(context, kind, key, last)
+        tags = described_as(item.get("description", ""))
+        state, message = _state_of(last)
         outputs = {"selfLink": str(item.get("selfLink", ""))}
-        name, owner = said.get(RESOURCE, key), said.get(UID, "")
-        return [Found(name, kind, look.network, state, owner, outputs, message=message)]
+        name, owner = tags.get(RESOURCE, key), tags.get(UID, "")
+        return [Found(name, kind, context.network, state, owner, outputs, message=message)]
 
-    return listed
+    return list_resource
 
 
-def _by(operation: Item | None) -> tuple[State, str]:
-    """How a resource stands by its latest operation."""
+def _state_of(operation: Item | None) -> tuple[State, str]:
+    """Return the state of a resource by its latest operation, and the operation's error."""
     if operation is None:
         return "Ready", ""
     if operation.get("status") != "DONE":
@@ -119,15 +126,15 @@ def _by(operation: Item | None) -> tuple[State, str]:
     return "Ready", str(of_operation("", operation["error"])).removeprefix(": ") if operation.get("error") else ""
 
 
-def _unmade(look: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
-    """What is being made and not to be seen yet, and what could not be made."""
+def _find_pending(context: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
+    """Return a resource that does not exist yet: its creation is running, or has failed recently."""
     if operation is None or operation.get("operationType") != "insert":
         return []
     if operation.get("status") != "DONE":
-        return [Found(key, kind, look.network, "Creating", look.owner.uid)]
-    if not operation.get("error") or look.now - datetime.fromisoformat(operation["endTime"]) > TOLD:
+        return [Found(key, kind, context.network, "Creating", context.owner.uid)]
+    if not operation.get("error") or context.now - datetime.fromisoformat(operation["endTime"]) > TOLD:
         return []
-    return [Found(key, kind, look.network, "Failed", look.owner.uid, message=_by(operation)[1])]
+    return [Found(key, kind, context.network, "Failed", context.owner.uid, message=_state_of(operation)[1])]
 
 
 _CLUSTER_STATES: Final[Mapping[str, State]] = {
@@ -142,13 +149,13 @@ _POOL_STATES: Final[Mapping[str, State]] = {**_CLUSTER_STATES, "RUNNING_WITH_ERR
 
 
 async def clusters(look: Look) -> list[Found]:
-    """The cluster, and its node pools, which come with the same answer."""
+    """List the cluster and its node pools, which are part of the same response."""
     try:
         item = await look.session.gke("get_cluster", name=look.where.cluster(look.cluster))
     except NotFound:
         return []
-    listed = await look.session.gke("list_operations", parent=look.where.parent)
-    failed = _failed(listed.operations)
+    answer = await look.session.gke("list_operations", parent=look.where.parent)
+    failures = _failures(answer.operations)
     outputs = {"endpoint": f"https://{item.endpoint}", "authority": item.master_auth.cluster_ca_certificate}
     owner = item.resource_labels.get(UID, "")
     cluster = Found(
@@ -159,15 +166,15 @@ async def clusters(look: Look) -> list[Found]:
         owner,
         outputs if item.endpoint and outputs["authority"] else {},
         {"version": minor(item.current_master_version)},
-        _said(item) or failed.get(f"/clusters/{look.cluster}", "") or _unenforced(item),
+        _problems(item) or failures.get(f"/clusters/{look.cluster}", "") or _policy_warning(item),
     )
-    return [cluster, *(_pool(look, one, owner, failed) for one in item.node_pools)]
+    return [cluster, *(_to_pool(look, node_pool, owner, failures) for node_pool in item.node_pools)]
 
 
-def _unenforced(item: Any) -> str:
-    """Return that nothing enforces NetworkPolicies in the cluster; empty when something does.
+def _policy_warning(item: Any) -> str:
+    """Return a warning if the cluster does not enforce NetworkPolicies; otherwise an empty string.
 
-    It cannot be changed: clusters that were made before this was asked for are without.
+    The setting is immutable, and old clusters were created without it.
     """
     if _name(item.network_config.datapath_provider) == DATAPATH or item.network_policy.enabled:
         return ""
@@ -177,14 +184,18 @@ def _unenforced(item: Any) -> str:
     )
 
 
-def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found:
+def _to_pool(context: Look, item: Any, owner: str, failures: Mapping[str, str]) -> Found:
+    """Return a node pool with the properties that can be compared."""
     config, scaling = item.config, item.autoscaling
     pool = config.labels.get(labels.POOL, "")
     live: dict[str, Any] = {
         "machine_type": config.machine_type,
         "disk_size_gb": config.disk_size_gb,
         "service_account": config.service_account,
-        "accelerators": [{"type": one.accelerator_type, "count": one.accelerator_count} for one in config.accelerators],
+        "accelerators": [
+            {"type": accelerator.accelerator_type, "count": accelerator.accelerator_count}
+            for accelerator in config.accelerators
+        ],
         "locations": [*item.locations],
         "autoscaling": {
             "total_min_node_count": scaling.total_min_node_count,
@@ -193,141 +204,168 @@ def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found
         },
         "version": minor(item.version),
     }
-    ours = bool(pool) and config.resource_labels.get(UID) == owner
+    is_own = bool(pool) and config.resource_labels.get(UID) == owner
     return Found(
         pool_key(pool) if pool else pool_key(item.name),
         k.NODE_POOL,
-        f"{look.cluster}/{item.name}",
+        f"{context.cluster}/{item.name}",
         _POOL_STATES.get(_name(item.status), "Updating"),
-        owner if ours else "",
+        owner if is_own else "",
         live=live,
-        message=_said(item) or failed.get(f"/clusters/{look.cluster}/nodePools/{item.name}", ""),
-        swept=not ours and owner == look.owner.uid,  # somebody's in our cluster: it goes with that
+        message=_problems(item) or failures.get(f"/clusters/{context.cluster}/nodePools/{item.name}", ""),
+        swept=not is_own
+        and owner == context.owner.uid,  # another party's pool in this cluster is deleted together with it
     )
 
 
 def _name(value: Any) -> str:
-    """Of a member of an enumeration; what a newer GKE has more is a number here."""
+    """Return the name of an enum member. A value that the SDK does not know is a number."""
     return str(getattr(value, "name", value))
 
 
-def _said(item: Any) -> str:
-    """What GKE says is wrong."""
+def _problems(item: Any) -> str:
+    """Return the problems that GKE reports."""
     conditions = (
-        f"{_name(one.canonical_code) if one.canonical_code else _name(one.code)}: {one.message}"
-        for one in item.conditions
+        f"{_name(condition.canonical_code) if condition.canonical_code else _name(condition.code)}: {condition.message}"
+        for condition in item.conditions
     )
     return "; ".join(conditions) or str(item.status_message)
 
 
-def _failed(operations: Collection[Any]) -> Mapping[str, str]:
-    """Of what the latest operation has failed, by the end of its link, and why: what was accepted may yet fail."""
+def _failures(operations: Collection[Any]) -> Mapping[str, str]:
+    """Return the error of each latest operation that failed, by the end of its target's link.
+
+    An accepted call can still fail later.
+    """
     latest: dict[str, Any] = {}
-    for one in sorted(operations, key=lambda one: str(one.start_time)):
-        if found := re.search(r"/clusters/[^/]+(/nodePools/[^/]+)?$", one.target_link):
-            latest[found[0]] = one
-    return {link: str(one.error.message) for link, one in latest.items() if one.error.message}
+    for operation in sorted(operations, key=lambda operation: str(operation.start_time)):
+        if match := re.search(r"/clusters/[^/]+(/nodePools/[^/]+)?$", operation.target_link):
+            latest[match[0]] = operation
+    return {link: str(operation.error.message) for link, operation in latest.items() if operation.error.message}
 
 
-# What is left behind ------------------------------------------------------------------------------------------------
+# Leftovers of workloads ----------------------------------------------------------------------------------------------
 
 
-def _swept(kind: str, item: Item, message: str = "") -> Found:
-    """By its path within the project, which its link ends with."""
+def _to_leftover(kind: str, item: Item, message: str = "") -> Found:
+    """Return a leftover resource. Its id is its path within the project, the end of its link."""
     path = str(item["selfLink"]).partition("/projects/")[2].partition("/")[2]
     return Found(path, kind, path, "Ready", "", message=message or str(item.get("description", "")), swept=True)
 
 
-_BY_GKE = re.compile("(gke|k8s|k8s1|k8s2)-")
+_GKE_NAME = re.compile("(gke|k8s|k8s1|k8s2)-")
 
 
-async def _firewalls(look: Look) -> list[Item]:
-    listed = await look.session.pages("compute", "global/firewalls", "items")
-    return [one for one in listed if look.is_within(str(one.get("network", ""))) and _BY_GKE.match(str(one["name"]))]
+async def _list_firewalls(context: Look) -> list[Item]:
+    """List the firewalls in the cluster's network that GKE has created."""
+    items = await context.session.pages("compute", "global/firewalls", "items")
+    return [
+        firewall
+        for firewall in items
+        if context.is_within(str(firewall.get("network", ""))) and _GKE_NAME.match(str(firewall["name"]))
+    ]
 
 
 async def firewalls(look: Look) -> list[Found]:
-    return [_swept(k.FIREWALL, one) for one in await _firewalls(look)]
+    return [_to_leftover(k.FIREWALL, item) for item in await _list_firewalls(look)]
 
 
-def _of_balancers(kind: str, collection: str) -> Lister:
-    async def listed(look: Look) -> list[Found]:
-        """Of load balancers: a firewall in our network lets each of them through and has its name, or that of what it
-        leads to."""
-        known = {str(one["name"]).removeprefix("k8s-fw-") for one in await _firewalls(look)}
+def _list_balancers(kind: str, collection: str) -> Lister:
+    """Return a lister of a kind that load balancers consist of."""
 
-        def is_ours(item: Item) -> bool:
-            led_to = str(item.get("backendService", "")).rpartition("/")[2]
-            return item["name"] in known or led_to in known or _is_inside(look, item)
+    async def list_parts(context: Look) -> list[Found]:
+        """List parts of load balancers.
 
-        items = await look.session.pages("compute", f"regions/{look.where.region}/{collection}", "items")
-        return [_swept(kind, one) for one in items if is_ours(one)]
+        Each has a firewall in the cluster's network with the same name, or with the name of its backend service.
+        """
+        names_of_firewalls = {
+            str(candidate["name"]).removeprefix("k8s-fw-") for candidate in await _list_firewalls(context)
+        }
 
-    return listed
+        def is_own(item: Item) -> bool:
+            """True if a firewall of the cluster names the item, or Kubernetes created it in the cluster's network."""
+            backend = str(item.get("backendService", "")).rpartition("/")[2]
+            return (
+                item["name"] in names_of_firewalls
+                or backend in names_of_firewalls
+                or _is_own_kubernetes_item(context, item)
+            )
+
+        items = await context.session.pages("compute", f"regions/{context.where.region}/{collection}", "items")
+        return [_to_leftover(kind, candidate) for candidate in items if is_own(candidate)]
+
+    return list_parts
 
 
-def _is_inside(look: Look, item: Item) -> bool:
-    """Whether Kubernetes has made it, within our network."""
-    return "kubernetes.io/" in str(item.get("description", "")) and look.is_within(str(item.get("network", "")))
+def _is_own_kubernetes_item(context: Look, item: Item) -> bool:
+    """True if Kubernetes created the item in the cluster's network."""
+    return "kubernetes.io/" in str(item.get("description", "")) and context.is_within(str(item.get("network", "")))
 
 
 async def endpoint_groups(look: Look) -> list[Found]:
+    """List network endpoint groups in the cluster's network."""
     items = await look.session.pages("compute", "aggregated/networkEndpointGroups", "items")
-    mine = (one for one in items if look.is_within(str(one.get("network", ""))) and _BY_GKE.match(str(one["name"])))
-    return [_swept(k.ENDPOINT_GROUP, one) for one in mine]
+    own = (
+        group
+        for group in items
+        if look.is_within(str(group.get("network", ""))) and _GKE_NAME.match(str(group["name"]))
+    )
+    return [_to_leftover(k.ENDPOINT_GROUP, group) for group in own]
 
 
 async def disks(look: Look) -> list[Found]:
-    """Of volumes, and of no node any more."""
+    """List the disks of volumes that are not attached to a node."""
     items = await look.session.pages("compute", "aggregated/disks", "items")
     return [
-        _swept(k.DISK, one)
-        for one in items
-        if one.get("labels", {}).get("goog-k8s-cluster-name") == look.cluster and not one.get("users")
+        _to_leftover(k.DISK, disk)
+        for disk in items
+        if disk.get("labels", {}).get("goog-k8s-cluster-name") == look.cluster and not disk.get("users")
     ]
 
 
 async def peerings(look: Look) -> list[Found]:
-    """Those of Filestore, which stay when its last instance has gone; anybody else's are theirs."""
+    """List Filestore's peerings, which remain after the last instance was deleted. Other peerings are foreign."""
     path = f"{look.where.collection(k.NETWORK)}/{look.network}"
-    known = [str(one["name"]) for one in entries(await look.one("compute", path) or {}, "peerings")]
-    mine = [f"{path}{PEERINGS}{name}" for name in known if name.startswith("filestore-peer-")]
-    return [Found(one, k.PEERING, one, "Ready", "", swept=True) for one in mine]
+    peering_names = [str(peering["name"]) for peering in entries(await look.one("compute", path) or {}, "peerings")]
+    paths = [f"{path}{PEERINGS}{name}" for name in peering_names if name.startswith("filestore-peer-")]
+    return [Found(peering, k.PEERING, peering, "Ready", "", swept=True) for peering in paths]
 
 
 async def files(look: Look) -> list[Found]:
-    """What Filestore has in our network, by the driver that Kubernetes has it made by."""
+    """List Filestore instances in the cluster's network that the CSI driver created."""
     try:
         items = await look.session.pages("file", "locations/-/instances", "instances")
-    except NotSettled:  # that service is not enabled in the project, and has nothing there
+    except NotSettled:  # the service is not enabled in the project, so it has no instances
         return []
-    found: list[Found] = []
-    for one in items:
-        inside = any(look.is_within(str(net.get("network", ""))) for net in one.get("networks", ()))
-        if inside and "storage_gke_io_created-by" in one.get("labels", {}):
-            path = str(one["name"]).partition("/")[2].partition("/")[2]
-            state: State = "Deleting" if one.get("state") == "DELETING" else "Ready"
-            found.append(Found(path, k.FILES, path, state, "", message=str(one.get("statusMessage", "")), swept=True))
-    return found
+    resources: list[Found] = []
+    for instance in items:
+        is_inside = any(look.is_within(str(network.get("network", ""))) for network in instance.get("networks", ()))
+        if is_inside and "storage_gke_io_created-by" in instance.get("labels", {}):
+            path = str(instance["name"]).partition("/")[2].partition("/")[2]
+            state: State = "Deleting" if instance.get("state") == "DELETING" else "Ready"
+            resources.append(
+                Found(path, k.FILES, path, state, "", message=str(instance.get("statusMessage", "")), swept=True)
+            )
+    return resources
 
 
 LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.SERVICE,), services),
-    ((k.NETWORK,), _of_compute(k.NETWORK, "network")),
-    ((k.SUBNETWORK,), _of_compute(k.SUBNETWORK, "subnet")),
+    ((k.NETWORK,), _list_compute(k.NETWORK, "network")),
+    ((k.SUBNETWORK,), _list_compute(k.SUBNETWORK, "subnet")),
     ((k.CLUSTER, k.NODE_POOL), clusters),
-    ((k.FORWARDING_RULE,), _of_balancers(k.FORWARDING_RULE, "forwardingRules")),
-    ((k.TARGET_POOL,), _of_balancers(k.TARGET_POOL, "targetPools")),
-    ((k.BACKEND_SERVICE,), _of_balancers(k.BACKEND_SERVICE, "backendServices")),
+    ((k.FORWARDING_RULE,), _list_balancers(k.FORWARDING_RULE, "forwardingRules")),
+    ((k.TARGET_POOL,), _list_balancers(k.TARGET_POOL, "targetPools")),
+    ((k.BACKEND_SERVICE,), _list_balancers(k.BACKEND_SERVICE, "backendServices")),
     ((k.ENDPOINT_GROUP,), endpoint_groups),
     ((k.FIREWALL,), firewalls),
     ((k.DISK,), disks),
     ((k.FILES,), files),
     ((k.PEERING,), peerings),
 )
-"""The kinds that each list tells of."""
+"""Lists, each with the kinds that it returns."""
 
 
 def listers(kinds: Collection[str]) -> Iterator[tuple[tuple[str, ...], Lister]]:
-    """The lists to ask for, to know of these kinds."""
-    return ((told, lister) for told, lister in LISTERS if {*told} & {*kinds})
+    """Return the lists that are needed to observe these kinds."""
+    return ((listed_kinds, lister) for listed_kinds, lister in LISTERS if {*listed_kinds} & {*kinds})

@@ -1,6 +1,6 @@
-"""What the operator may do on Google Cloud, by call: for `examples/access/gke-role.yaml`.
+"""List the permissions that the operator needs on Google Cloud, by call, for `examples/access/gke-role.yaml`.
 
-A test holds it against every call of a cluster's life, both ways.
+A test compares it with every call of a cluster's lifecycle, in both directions.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ PERMISSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "serviceusage GET services": ("serviceusage.services.get",),
     "serviceusage POST services": ("serviceusage.services.enable",),
 }
-"""What each call asks for: a method of GKE, or a verb and a collection of another service."""
+"""Permissions of each call: a method of GKE, or a verb and a collection of another service."""
 IMPLIED: Final = ("compute.networks.use", "compute.subnetworks.use", "iam.serviceAccounts.actAs")
-"""What Google asks for beside that: a cluster is put into its network, and its nodes are somebody."""
+"""Permissions that Google requires in addition: a cluster uses its network, and its nodes act as a service account."""
 
 
 def role() -> Mapping[str, Any]:
-    """A role of a project, as `gcloud iam roles create --file` takes it."""
+    """Return a custom role of a project, in the format of `gcloud iam roles create --file`."""
     return {
         "title": "Modelplane operator",
         "description": "What the operator calls to make and delete clusters on GKE",

@@ -1,4 +1,4 @@
-"""One cluster on GKE: its project is kept first, then it is made, then held to its spec."""
+"""Plan a cluster on GKE: store its project first, then create the cluster, then keep it as its spec says."""
 
 from __future__ import annotations
 
@@ -43,72 +43,79 @@ GKE: Final = Clouds(
 
 @dataclass(frozen=True, slots=True)
 class Observed(clusters.Observed[GKECluster]):
-    """A cluster, and what was seen of it on Google Cloud."""
+    """A cluster, and the resources observed on Google Cloud."""
 
     _: KW_ONLY
     project: str = ""
-    """That of the credentials; asked for while it is not known."""
+    """Project of the credentials; queried only while it is unknown."""
 
 
 def plan(seen: Observed) -> Plan:
-    if (decided := without_the_cloud(GKE, seen)) is not None:
-        return decided
+    """Return the next calls to Google Cloud and the status of the cluster."""
+    if (early_plan := without_the_cloud(GKE, seen)) is not None:
+        return early_plan
     last = seen.cluster.status
-    known = last.facts if last else None
+    stored_facts = last.facts if last else None
     account = account_of(seen.cluster)
     if seen.terminating:
-        return towards(GKE, seen, account, (), facts=known)
-    if known is None:
+        return towards(GKE, seen, account, (), facts=stored_facts)
+    if stored_facts is None:
         project = seen.cluster.spec.project or seen.project
         return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=REQUEUE_SOON)
     try:
-        wanted = resources(seen.cluster, _facts(known.project, seen.seen))
+        desired = resources(seen.cluster, _observed_facts(stored_facts.project, seen.seen))
     except CannotMake as error:
         return refused(GKE, seen, Stalled.STALLED, str(error))
-    return towards(GKE, seen, account, wanted, _before(seen), facts=known)
+    return towards(GKE, seen, account, desired, _preflight(seen), facts=stored_facts)
 
 
 def unbegun(cluster: GKECluster) -> tuple[GKEPool, ...]:
-    """The pools that are asked about before they are made."""
+    """Return the pools that need preflight checks because they were never created."""
     return preflight.unbegun(cluster, with_system(cluster.spec.node_pools), lambda pool: pool_key(pool.name))
 
 
-def _before(seen: Observed) -> PreflightResult | None:
-    cluster, offer = seen.cluster, seen.offer
+def _preflight(observed: Observed) -> PreflightResult | None:
+    """Return the result of the preflight checks; None while Google was not queried."""
+    cluster, offer = observed.cluster, observed.offer
     if offer is None:
         return None
     network = [] if NETWORK in preflight.begun(cluster) else [QuotaRequirement(quotas.NETWORKS, 1, 1)]
-    of_pools = (need for pool in unbegun(cluster) for need in _needs(pool, offer.cores.get(pool.machine_type, 0)))
-    asking = "ask for more in IAM & Admin, Quotas"
-    return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), asking)
+    of_pools = (
+        need for pool in unbegun(cluster) for need in _quota_requirements(pool, offer.cores.get(pool.machine_type, 0))
+    )
+    remedy = "ask for more in IAM & Admin, Quotas"
+    return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), remedy)
 
 
-def _needs(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]:
-    first = first_nodes(pool) * (len(pool.zones) or ZONES)
+def _quota_requirements(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]:
+    """Yield the quotas that a pool uses, at first and at its maximum size."""
+    first_count = first_nodes(pool) * (len(pool.zones) or ZONES)
 
-    def of(quota: str, each: int) -> QuotaRequirement:
-        return QuotaRequirement(quota, each * first, each * max(pool.max_node_count, first))
+    def requirement(quota: str, amount: int) -> QuotaRequirement:
+        return QuotaRequirement(quota, amount * first_count, amount * max(pool.max_node_count, first_count))
 
-    yield of(quotas.ADDRESSES, 1)
+    yield requirement(quotas.ADDRESSES, 1)
     if quotas.counts_disk(pool.machine_type):
-        yield of(quotas.DISKS, pool.disk_size_gb)
+        yield requirement(quotas.DISKS, pool.disk_size_gb)
     if quotas.counts_cores(pool.machine_type):
-        yield of(quotas.CORES, cores)
+        yield requirement(quotas.CORES, cores)
     if pool.gpu and (metric := quotas.ACCELERATORS.get(pool.gpu.accelerator_type)):
-        yield of(metric, pool.gpu.accelerator_count)
-        yield of(quotas.ALL_GPUS, pool.gpu.accelerator_count)
+        yield requirement(metric, pool.gpu.accelerator_count)
+        yield requirement(quotas.ALL_GPUS, pool.gpu.accelerator_count)
 
 
 def account_of(cluster: GKECluster) -> Account:
-    """In the project that was found out, whatever project its credentials are of by now."""
+    """Return the account of a cluster, in the project from its status even if the credentials' project has changed."""
     facts = cluster.status.facts if cluster.status else None
     project = facts.project if facts else cluster.spec.project or ""
     credentials = cluster.spec.credentials.name if cluster.spec.credentials else "default"
     return Account("GKE", cluster.spec.region, credentials, project)
 
 
-def _facts(project: str, seen: Inventory | None) -> Facts:
-    """What runs, and where: GKE's release channel may have taken it further than the spec says."""
-    live = {one.key: one.live for one in seen.found} if seen else {}
-    versions = {key: one["version"] for key, one in live.items() if one.get("version")}
-    return Facts(project, versions, {key: tuple(one["locations"]) for key, one in live.items() if "locations" in one})
+def _observed_facts(project: str, inventory: Inventory | None) -> Facts:
+    """Return the versions and zones of what is running. GKE's release channel may be ahead of the spec."""
+    live = {item.key: item.live for item in inventory.found} if inventory else {}
+    versions = {key: item["version"] for key, item in live.items() if item.get("version")}
+    return Facts(
+        project, versions, {key: tuple(item["locations"]) for key, item in live.items() if "locations" in item}
+    )

@@ -1,4 +1,4 @@
-"""What Google says before anything is made: its versions and machines, and what the project may have."""
+"""Query Google before anything is created: versions, machine types and quotas."""
 
 from __future__ import annotations
 
@@ -16,64 +16,72 @@ from modelplane_operator.clouds.resources import Offer, Quota
 T = TypeVar("T")
 
 UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
-"""What comes of an answer that is not what it should be: it speaks against no cluster."""
+"""Errors raised by a malformed response, which never blocks a cluster."""
 
 
 async def offered(
     session: Session, where: Where, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]
 ) -> Offer:
-    """`machines` and `accelerators`: types, and a zone for each. What may not be asked is told, and nothing follows."""
-    refused, later = list[str](), list[str]()
+    """Return the offer. `machines` and `accelerators` are pairs of a type and a zone.
 
-    async def told(question: Awaitable[T], otherwise: T) -> T:
+    A rejected query is reported and has no effect.
+    """
+    rejections, later = list[str](), list[str]()
+
+    async def answer_or_default(question: Awaitable[T], otherwise: T) -> T:
+        """Return the answer to a query; the default if it was rejected or cannot be parsed."""
         try:
             return await question
         except NotSettled as error:  # a service is not enabled yet
             later.append(str(error))
         except ApiError as error:
-            refused.append(str(error))
+            rejections.append(str(error))
         except UNREADABLE as error:
-            refused.append(f"an answer of Google that nobody can read: {error!r}")
+            rejections.append(f"an answer of Google that nobody can read: {error!r}")
         return otherwise
 
-    parts = (("machineTypes", machines), ("acceleratorTypes", accelerators))
-    types = [(kind, name, zone) for kind, pairs in parts for name, zone in sorted(pairs)]
-    versions, region, project, found = await asyncio.gather(
-        told(_versions(session, where), frozenset[str]()),
-        told(_quotas(session, f"regions/{where.region}", "", f"in {where.region}"), {}),
-        told(_quotas(session, "", quotas.GLOBAL, f"of project {where.project}"), {}),
-        asyncio.gather(*(told(_type(session, *one), {}) for one in types)),
+    queries = (("machineTypes", machines), ("acceleratorTypes", accelerators))
+    types = [(kind, name, zone) for kind, pairs in queries for name, zone in sorted(pairs)]
+    versions, region, project, descriptions = await asyncio.gather(
+        answer_or_default(_read_versions(session, where), frozenset[str]()),
+        answer_or_default(_read_quotas(session, f"regions/{where.region}", "", f"in {where.region}"), {}),
+        answer_or_default(_read_quotas(session, "", quotas.GLOBAL, f"of project {where.project}"), {}),
+        asyncio.gather(*(answer_or_default(_read_type(session, *item), {}) for item in types)),
     )
-    said = [(name, one) for (_, name, _), one in zip(types, found, strict=True)]
+    named_items = [(name, item) for (_, name, _), item in zip(types, descriptions, strict=True)]
     return Offer(
         versions,
         {**region, **project},
-        {name: int(one["guestCpus"]) for name, one in said if one.get("guestCpus")},
-        tuple(str(one["absent"]) for _, one in said if "absent" in one),
-        unasked=tuple(sorted({*refused})),
+        {name: int(item["guestCpus"]) for name, item in named_items if item.get("guestCpus")},
+        tuple(str(item["absent"]) for _, item in named_items if "absent" in item),
+        unasked=tuple(sorted({*rejections})),
         later=next(iter(later), ""),
     )
 
 
-async def _versions(session: Session, where: Where) -> frozenset[str]:
-    """Those of the release channel, and those of no channel where that is not told of."""
-    config = await session.gke("get_server_config", name=where.parent)
-    known = [one.valid_versions for one in config.channels if getattr(one.channel, "name", "") == CHANNEL]
-    return frozenset(minor(one) for one in (known[0] if known else config.valid_master_versions)) - {""}
+async def _read_versions(session: Session, location: Where) -> frozenset[str]:
+    """Return the versions of the release channel, or all versions if GKE does not report the channel."""
+    config = await session.gke("get_server_config", name=location.parent)
+    channel_versions = [
+        entry.valid_versions for entry in config.channels if getattr(entry.channel, "name", "") == CHANNEL
+    ]
+    return frozenset(
+        minor(entry) for entry in (channel_versions[0] if channel_versions else config.valid_master_versions)
+    ) - {""}
 
 
-async def _quotas(session: Session, path: str, prefix: str, of: str) -> Mapping[str, Quota]:
-    """`path`: of what they are of, a region or the project itself."""
-    listed = entries(await session.http("GET", "compute", path), "quotas")
+async def _read_quotas(session: Session, path: str, prefix: str, of: str) -> Mapping[str, Quota]:
+    """Return the quotas of a region, or of the project for an empty `path`."""
+    quota_items = entries(await session.http("GET", "compute", path), "quotas")
     return {
-        f"{prefix}{one['metric']}": Quota(f"{one['metric']} {of}", float(one["limit"]), float(one.get("usage", 0)))
-        for one in listed
-        if "limit" in one
+        f"{prefix}{item['metric']}": Quota(f"{item['metric']} {of}", float(item["limit"]), float(item.get("usage", 0)))
+        for item in quota_items
+        if "limit" in item
     }
 
 
-async def _type(session: Session, kind: str, name: str, zone: str) -> Mapping[str, Any]:
-    """What a type is like in a zone, or how Google says that it is not there."""
+async def _read_type(session: Session, kind: str, name: str, zone: str) -> Mapping[str, Any]:
+    """Return the properties of a type in a zone, or Google's message that it does not exist."""
     try:
         return await session.http("GET", "compute", f"zones/{zone}/{kind}/{name}")
     except NotFound as error:

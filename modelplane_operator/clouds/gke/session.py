@@ -1,4 +1,4 @@
-"""Calls to Google: GKE by the async client of its SDK, all else over HTTP, each with a deadline, none repeated."""
+"""Call Google: GKE by the async client of the SDK, other services by HTTP, with deadlines and without retries."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kubeloop.errors import ApiError, KubeconfigError, ServerFault, Unauthorized
 from kubeloop.tracing import by_http, call
 from modelplane_operator.clouds.gke.errors import of_http, translated
 
-AT_ONCE = 16  # of one account
-MOST = 16 * MIB  # bytes of one answer
-PAGES = 200  # of one list, of some hundred resources each
+AT_ONCE = 16  # calls in parallel, of one account
+MOST = 16 * MIB  # maximum bytes of a response
+PAGES = 200  # maximum pages of a list, with some hundred items each
 DEADLINE = 25.0  # seconds
 SIGNING_IN = ThreadPoolExecutor(16, thread_name_prefix="google")
-"""For tokens alone: where one comes from may not answer for long, and a thread cannot be ended."""
-LEFT = 900.0  # seconds that a token should last: the operator hands it on for ten minutes
-LAST = 60.0  # seconds that it must last
-RENEWAL_INTERVAL = 60.0  # seconds between two questions for one that lasts longer
+"""Threads that fetch tokens. The source of a token may not respond for long, and a thread cannot be cancelled."""
+LEFT = 900.0  # seconds that a token should still be valid: the operator passes it on for ten minutes
+LAST = 60.0  # seconds that a token must still be valid
+RENEWAL_INTERVAL = 60.0  # seconds between attempts to get a token that is valid for longer
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 LACKING = "the operator was installed without the SDK of Google Cloud: install modelplane-operator[gke]"
 HOSTS: Final[Mapping[str, str]] = {
@@ -41,15 +41,16 @@ HOSTS: Final[Mapping[str, str]] = {
     "serviceusage": "https://serviceusage.googleapis.com/v1",
 }
 IMPERSONATED = "impersonated_service_account"
-_GOOGLES = re.compile(r"https://[-a-z0-9.]+\.googleapis\.com/")
+_GOOGLE_URL = re.compile(r"https://[-a-z0-9.]+\.googleapis\.com/")
 _TYPES = frozenset({"authorized_user", "external_account", IMPERSONATED, "service_account"})
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Whom Google takes us for: what a file of credentials says; without one, whoever the operator's pod is."""
+    """An identity on Google Cloud: a credentials file, or without one the identity of the operator's pod."""
 
     text: str = field(default="", repr=False)
+    """Content of the file; empty for the pod's identity."""
 
     @property
     def said(self) -> Mapping[str, Any]:
@@ -57,7 +58,7 @@ class Credentials:
 
 
 def read_credentials(text: str) -> Credentials:
-    """A file of credentials as Google's tools have it; raises Unauthorized, without what it says."""
+    """Read a credentials file of Google. Raise Unauthorized, with a message that quotes nothing."""
     try:
         kind = json.loads(text).get("type")
     except (ValueError, AttributeError, RecursionError):
@@ -68,7 +69,7 @@ def read_credentials(text: str) -> Credentials:
 
 
 class Session:
-    """One identity in one region of one project."""
+    """An identity in one region of a project."""
 
     def __init__(
         self,
@@ -77,15 +78,17 @@ class Session:
         credentials: Credentials | None = None,
         hosts: Mapping[str, str] | None = None,
     ) -> None:
-        """`project`: without one, that of the credentials. `hosts`: where Google is. Raises KubeconfigError without
-        the SDK."""
+        """Create a session. `project` defaults to the credentials' project; `hosts` overrides Google's addresses.
+
+        Raise KubeconfigError without the SDK.
+        """
         self.region = region
         self._project = project
-        self._given = credentials or Credentials()
+        self._source_credentials = credentials or Credentials()
         self._hosts = {**HOSTS, **(hosts or {})}
-        _installed()
+        _require_sdk()
         self._credentials: Any = None
-        self._asked = 0.0  # when a token was asked for, by a clock that only goes on
+        self._renewed_at = 0.0  # time of the last token request, by the monotonic clock
         self._lock = asyncio.Lock()
         self._free = asyncio.Semaphore(AT_ONCE)
         self._container: Any = None
@@ -93,11 +96,14 @@ class Session:
 
     @property
     def project(self) -> str:
-        """The one that was named, or was found out."""
+        """Return the project if it is known, otherwise an empty string."""
         return self._project
 
     async def found_project(self) -> str:
-        """The project to work in; raises Unauthorized when nobody names one."""
+        """Return the project, queried if necessary.
+
+        Raise Unauthorized when neither the spec nor the credentials name one.
+        """
         if not self._project:
             await self.token()
         if not self._project:
@@ -105,7 +111,7 @@ class Session:
         return self._project
 
     async def token(self) -> str:
-        """One that lasts for a while. Raises ApiError."""
+        """Return a token that is valid for a while. Raise ApiError."""
         async with self._lock:
             if self._is_due():
                 try:
@@ -113,24 +119,27 @@ class Session:
                         await asyncio.get_running_loop().run_in_executor(SIGNING_IN, self._renew)
                 except TimeoutError as error:
                     raise Unreachable("a token of Google: no answer") from error
-                self._asked = time.monotonic()
+                self._renewed_at = time.monotonic()
             return str(self._credentials.token)
 
     def _is_due(self) -> bool:
-        """Some give the same token until it is about to end: they are not asked for another one with every call."""
-        if self._credentials is None or _left(self._credentials) < LAST:
+        """True if the token must be renewed.
+
+        Some sources return the same token until shortly before its end, so they are queried once a minute at most.
+        """
+        if self._credentials is None or _seconds_valid(self._credentials) < LAST:
             return True
-        return _left(self._credentials) < LEFT and time.monotonic() - self._asked > RENEWAL_INTERVAL
+        return _seconds_valid(self._credentials) < LEFT and time.monotonic() - self._renewed_at > RENEWAL_INTERVAL
 
     async def cluster_token(self, cluster: str) -> str:
-        """What the API servers of clusters take, too."""
+        """Return a token, which API servers of clusters accept, too."""
         return await self.token()
 
     async def gke(self, operation: str, **request: Any) -> Any:
-        """One request to GKE, by the SDK's own client. Raises ApiError."""
-        asked = f"Google's container {operation}"
+        """Make a request to GKE with the SDK's client. Raise ApiError."""
+        description = f"Google's container {operation}"
         token, client = await self.token(), await self._client()
-        kinds = sdk("google.api_core.exceptions")
+        exceptions = sdk("google.api_core.exceptions")
         method = f"google.container.v1.ClusterManager/{operation}"
         try:
             with call(method, lambda: {"rpc.system.name": "grpc", "rpc.method": method}):
@@ -138,10 +147,10 @@ class Session:
                     return await getattr(client, operation)(
                         request=request, retry=None, timeout=DEADLINE, metadata=[("authorization", f"Bearer {token}")]
                     )
-        except kinds.RetryError as error:
-            raise Unreachable(f"{asked}: no answer") from error
-        except kinds.GoogleAPICallError as error:
-            raise _of_grpc(asked, error) from error
+        except exceptions.RetryError as error:
+            raise Unreachable(f"{description}: no answer") from error
+        except exceptions.GoogleAPICallError as error:
+            raise _translate_grpc(description, error) from error
 
     async def http(
         self,
@@ -151,8 +160,11 @@ class Session:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Mapping[str, Any]:
-        """One request to another service. `path`: within the project; empty for itself. Raises ApiError."""
-        asked = f"Google's {service} {method} {path}"
+        """Make a request to another service.
+
+        `path` is within the project; empty for the project itself. Raise ApiError.
+        """
+        description = f"Google's {service} {method} {path}"
         headers = {"Authorization": f"Bearer {await self.token()}"}
         url = f"{self._hosts[service]}/projects/{await self.found_project()}/{path}".rstrip("/")
         try:
@@ -161,43 +173,47 @@ class Session:
                     self._free,
                     self._client_session().request(
                         method, url, json=body, params=query, headers=headers, allow_redirects=False
-                    ) as answer,
+                    ) as response,
                 ):
-                    span.tell("http.response.status_code", answer.status)
-                    text = await _whole(answer.content)
+                    span.tell("http.response.status_code", response.status)
+                    text = await _read_body(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{asked}: {type(error).__name__}: no answer") from error
+            raise Unreachable(f"{description}: {type(error).__name__}: no answer") from error
         if text is None:
-            raise ServerFault(f"{asked}: an answer of more than {MOST // MIB} MiB")
-        said = _object(text)
-        if said is None or answer.status >= 300:
-            raise of_http(asked, 500 if answer.status < 300 else answer.status, said or {})
-        return said
+            raise ServerFault(f"{description}: an answer of more than {MOST // MIB} MiB")
+        parsed = _parse_object(text)
+        if parsed is None or response.status >= 300:
+            raise of_http(description, 500 if response.status < 300 else response.status, parsed or {})
+        return parsed
 
     async def pages(self, service: str, path: str, items: str, query: Mapping[str, str] | None = None) -> list[Any]:
-        """All pages of a list. Raises ApiError."""
-        found: list[Any] = []
-        asked = dict(query or {})
+        """Return the items of all pages of a list. Raise ApiError."""
+        collected: list[Any] = []
+        parameters = dict(query or {})
         for _ in range(PAGES):
-            page = await self.http("GET", service, path, query=asked)
-            found += _listed(page.get(items) or [])
+            page = await self.http("GET", service, path, query=parameters)
+            collected += _flatten(page.get(items) or [])
             if not page.get("nextPageToken"):
-                return found
-            asked["pageToken"] = str(page["nextPageToken"])
+                return collected
+            parameters["pageToken"] = str(page["nextPageToken"])
         raise ServerFault(f"Google's {service} GET {path}: more than {PAGES} pages")
 
     async def close(self) -> None:
+        """Close all connections."""
         if self._http is not None:
             await self._http.close()
         if self._container is not None:
             await self._container.transport.close()
 
     async def _client(self) -> Any:
-        """To load it takes seconds, and it belongs to the loop that it is made in."""
+        """Return the client of GKE.
+
+        Loading takes seconds, and the client is bound to the event loop of its creation.
+        """
         async with self._lock:
             if self._container is None:
                 module = await asyncio.to_thread(sdk, "google.cloud.container_v1.services.cluster_manager")
-                channel = _channel(self._hosts["container"])
+                channel = _open_channel(self._hosts["container"])
                 transport = sdk(f"{module.__name__}.transports").ClusterManagerGrpcAsyncIOTransport(channel=channel)
                 self._container = module.ClusterManagerAsyncClient(transport=transport)
             return self._container
@@ -208,31 +224,32 @@ class Session:
         return self._http
 
     def _renew(self) -> None:
-        kinds = sdk("google.auth.exceptions")
+        """Refresh the token, in a thread. Raise Unreachable or Unauthorized."""
+        exceptions = sdk("google.auth.exceptions")
         try:
             if self._credentials is None:
-                self._credentials, found = self._signed_in()
-                self._project = self._project or found
+                self._credentials, project = self._sign_in()
+                self._project = self._project or project
             request = sdk("google.auth.transport.requests").Request()
-            self._credentials.refresh(partial(request, timeout=DEADLINE))  # its own is two minutes
-        except kinds.TransportError as error:
+            self._credentials.refresh(partial(request, timeout=DEADLINE))  # the default is two minutes
+        except exceptions.TransportError as error:
             raise Unreachable("a token of Google: no answer") from error
-        except kinds.GoogleAuthError as error:
-            raise Unauthorized(f"a token of Google: {_first(error)}") from error
-        except ValueError:  # its own text may quote the key
+        except exceptions.GoogleAuthError as error:
+            raise Unauthorized(f"a token of Google: {_message_of(error)}") from error
+        except ValueError:  # its message may quote the key
             raise Unauthorized("the credentials cannot be used: they lack something, or it cannot be read") from None
 
-    def _signed_in(self) -> tuple[Any, str]:
-        """Google's own object of the credentials, and the project that they are of."""
-        said, scopes = self._given.said, [SCOPE]
-        if said:
-            return _loaded(said), str(said.get("project_id") or said.get("quota_project_id") or "")
-        own, project = sdk("google.auth").default(scopes=scopes)
-        return own, project or ""
+    def _sign_in(self) -> tuple[Any, str]:
+        """Return the SDK's credentials, and their project."""
+        source, scopes = self._source_credentials.said, [SCOPE]
+        if source:
+            return _loaded(source), str(source.get("project_id") or source.get("quota_project_id") or "")
+        default, project = sdk("google.auth").default(scopes=scopes)
+        return default, project or ""
 
 
-def _channel(url: str) -> Any:
-    """gRPC's own connection: it names no scheme, and 443 is where it is called when nothing else is said."""
+def _open_channel(url: str) -> Any:
+    """Return a gRPC channel. gRPC takes a host without a scheme, and uses port 443 by default."""
     scheme, _, host = url.partition("://")
     aio = sdk("grpc.aio")
     if scheme == "http":
@@ -240,87 +257,93 @@ def _channel(url: str) -> Any:
     return aio.secure_channel(host, sdk("grpc").ssl_channel_credentials())
 
 
-def _loaded(said: Mapping[str, Any]) -> Any:
-    """By the loader of its type alone; raises ValueError."""
-    info, scopes = dict(said), [SCOPE]
-    match said["type"]:
+def _loaded(content: Mapping[str, Any]) -> Any:
+    """Load credentials by their type. Raise ValueError for unusable ones."""
+    info, scopes = dict(content), [SCOPE]
+    match content["type"]:
         case "service_account":
             return sdk("google.oauth2.service_account").Credentials.from_service_account_info(info, scopes=scopes)
         case "authorized_user":
             return sdk("google.oauth2.credentials").Credentials.from_authorized_user_info(info, scopes=scopes)
-        case "external_account":  # of a token in a file or at a URL; a program would run with all that we may do
-            if not _GOOGLES.match(str(said.get("token_url"))):
+        case (
+            "external_account"
+        ):  # from a file or a URL only; an executable source would run with the operator's permissions
+            if not _GOOGLE_URL.match(str(content.get("token_url"))):
                 raise ValueError("a token of the operator's own would be sent to somebody else")
             return sdk("google.auth.identity_pool").Credentials.from_info(info, scopes=scopes)
         case _:
-            source = said.get("source_credentials")
+            source = content.get("source_credentials")
             if source is not None and source.get("type") not in _TYPES - {IMPERSONATED}:
                 raise ValueError("the credentials to impersonate with are of no type that is known")
-            own = _loaded(source) if source else sdk("google.auth").default(scopes=scopes)[0]
-            found = re.search(r"serviceAccounts/([^/:]+)", said.get("service_account_impersonation_url", ""))
-            if found is None:
+            source_identity = _loaded(source) if source else sdk("google.auth").default(scopes=scopes)[0]
+            match = re.search(r"serviceAccounts/([^/:]+)", content.get("service_account_impersonation_url", ""))
+            if match is None:
                 raise ValueError("it names no service account to impersonate")
-            return sdk("google.auth.impersonated_credentials").Credentials(own, found[1], scopes)
+            return sdk("google.auth.impersonated_credentials").Credentials(source_identity, match[1], scopes)
 
 
-def _left(credentials: Any) -> float:
-    """The seconds that a token still lasts; `expiry` is in UTC, and does not say so."""
+def _seconds_valid(credentials: Any) -> float:
+    """Return the seconds that a token is still valid. `expiry` is in UTC without saying so."""
     if not credentials.token or credentials.expiry is None:
         return LEFT if credentials.token else 0.0
     return (credentials.expiry.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
 
 
-async def _whole(content: aiohttp.StreamReader) -> bytes | None:
-    """All of an answer; None when it is larger than any should be."""
+async def _read_body(content: aiohttp.StreamReader) -> bytes | None:
+    """Return the body of a response; None if it is too large."""
     text = bytearray()
-    async for part in content.iter_any():
-        text += part
+    async for chunk in content.iter_any():
+        text += chunk
         if len(text) > MOST:
             return None
     return bytes(text)
 
 
-def _first(error: Exception) -> str:
-    """The words of an error, without the answer that comes with them."""
+def _message_of(error: Exception) -> str:
+    """Return the message of an error, without the response that the SDK attaches."""
     return str(error.args[0]) if error.args else type(error).__name__
 
 
-def _of_grpc(asked: str, error: Any) -> ApiError:
+def _translate_grpc(description: str, error: Any) -> ApiError:
+    """Translate an error of gRPC."""
     status = error.grpc_status_code.name if error.grpc_status_code is not None else ""
     reasons = [error.reason] if error.reason else []
-    return translated(asked, str(error.message), status=status, code=int(error.code or 0), reasons=reasons)
+    return translated(description, str(error.message), status=status, code=int(error.code or 0), reasons=reasons)
 
 
-def _listed(items: Any) -> list[Any]:
-    """What is listed for all zones and regions comes by them, each in a list that is named for what it holds."""
+def _flatten(items: Any) -> list[Any]:
+    """Return the items of a page.
+
+    Aggregated lists are grouped by zone and region, and nested under the collection's name.
+    """
     if not isinstance(items, dict):
         return list(items)
-    parts = cast(Mapping[str, Mapping[str, Any]], items).values()
-    lists = (cast(list[Any], value) for part in parts for value in part.values() if isinstance(value, list))
-    return [one for found in lists for one in found]
+    scopes = cast(Mapping[str, Mapping[str, Any]], items).values()
+    lists = (cast(list[Any], value) for scope in scopes for value in scope.values() if isinstance(value, list))
+    return [item for group in lists for item in group]
 
 
-def _object(text: bytes) -> Mapping[str, Any] | None:
-    """What an answer says; None when it is no object."""
+def _parse_object(text: bytes) -> Mapping[str, Any] | None:
+    """Parse a response; None if it is no JSON object."""
     try:
-        said = json.loads(text or b"{}")
+        parsed = json.loads(text or b"{}")
     except (ValueError, RecursionError):
         return None
-    return cast(Mapping[str, Any], said) if isinstance(said, dict) else None
+    return cast(Mapping[str, Any], parsed) if isinstance(parsed, dict) else None
 
 
-def _installed() -> None:
-    """Raises KubeconfigError when the SDK is not; to load it is for later."""
+def _require_sdk() -> None:
+    """Raise KubeconfigError if the SDK is not installed, without loading it."""
     try:
-        found = find_spec("google.cloud.container_v1")
+        module = find_spec("google.cloud.container_v1")
     except ImportError:
-        found = None
-    if found is None:
+        module = None
+    if module is None:
         raise KubeconfigError(LACKING)
 
 
 def sdk(part: str) -> Any:
-    """A module of the SDK, which has no types that we hold ourselves to and is an extra; raises KubeconfigError."""
+    """Import a module of the SDK, which is optional and untyped. Raise KubeconfigError without it."""
     try:
         return import_module(part)
     except ImportError:

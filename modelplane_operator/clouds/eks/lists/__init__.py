@@ -1,7 +1,7 @@
-"""What there is on AWS of a cluster: for each kind the lists that show it, and how they are read.
+"""List a cluster's resources on AWS: a table of the lists for each kind.
 
-What has tags is told by them. What has none (routes, attachments, mount targets) is told by what it belongs to, and is
-the owner's as that is.
+Resources with tags are recognized by them. Resources without tags (routes, attachments, mount targets) are recognized
+by the resource that they belong to, and have its owner.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.LEFT_GROUP,), left.groups),
     ((k.VOLUME,), left.volumes),
 )
-"""The kinds that each list tells of."""
+"""Lists, each with the kinds that it returns."""
 
 
 def listers(kinds: Collection[str]) -> Iterator[tuple[tuple[str, ...], Lister]]:
-    """The lists to ask for, to know of these kinds."""
-    return ((told, lister) for told, lister in LISTERS if {*told} & {*kinds})
+    """Return the lists that are needed to observe these kinds."""
+    return ((listed_kinds, lister) for listed_kinds, lister in LISTERS if {*listed_kinds} & {*kinds})

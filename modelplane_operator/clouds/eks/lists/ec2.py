@@ -1,4 +1,4 @@
-"""The network, its gateways, and what EC2 keeps for nodes."""
+"""List the network, its gateways, and other resources of EC2."""
 
 from __future__ import annotations
 
@@ -14,21 +14,30 @@ from modelplane_operator.clouds.resources import Found, State
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """A kind that one list of EC2 tells everything of."""
+class _SimpleList:
+    """A kind that a single list of EC2 describes completely."""
 
     kind: str
     operation: str
+    """Operation that lists the kind."""
     items: str
+    """Key of the items in the response."""
     id: str
+    """Key of the id in an item."""
     states: Mapping[str, State | None] | None = None
-    """By the field `State`; None: it is gone, and shown for a while."""
+    """State by the field `State`; None if the resource is deleted and only listed for a while longer."""
     live: tuple[str, ...] = ()
+    """Keys of the parameters that can be compared."""
 
     async def __call__(self, look: Look) -> list[Found]:
-        return [one for item in await look.tagged(self.operation, self.items) if (one := self._read(item)) is not None]
+        return [
+            resource
+            for item in await look.tagged(self.operation, self.items)
+            if (resource := self._read(item)) is not None
+        ]
 
     def _read(self, item: Item) -> Found | None:
+        """Return the resource, or None if it is deleted."""
         state: State | None = self.states.get(item["State"], "Creating") if self.states else "Ready"
         if state is None:
             return None
@@ -41,61 +50,67 @@ _NAT: Mapping[str, State | None] = {**_AVAILABLE, "failed": "Failed", "deleting"
 
 
 async def vpcs(look: Look) -> list[Found]:
-    seen: list[Found] = []
+    """List VPCs with their DNS settings."""
+    resources: list[Found] = []
     for item in await look.tagged("describe_vpcs", "Vpcs"):
         live: dict[str, Any] = {}
         for name in ("EnableDnsSupport", "EnableDnsHostnames"):
-            asked = {"VpcId": item["VpcId"], "Attribute": name[0].lower() + name[1:]}
-            live[name] = (await look.session.call("ec2", "describe_vpc_attribute", asked))[name]["Value"]
-        seen.append(found(item, k.VPC, item["VpcId"], _AVAILABLE.get(item["State"]) or "Creating", live=live))
-    return seen
+            query = {"VpcId": item["VpcId"], "Attribute": name[0].lower() + name[1:]}
+            live[name] = (await look.session.call("ec2", "describe_vpc_attribute", query))[name]["Value"]
+        resources.append(found(item, k.VPC, item["VpcId"], _AVAILABLE.get(item["State"]) or "Creating", live=live))
+    return resources
 
 
-# AWS says `available` of a gateway's, and `attached` of everything else's.
+# AWS says `available` for an internet gateway, and `attached` for all other attachments.
 _ATTACHED: Mapping[str, State] = {"available": "Ready", "attached": "Ready", "detaching": "Deleting"}
 
 
 async def gateways(look: Look) -> list[Found]:
-    seen: list[Found] = []
+    """List internet gateways and their attachments."""
+    resources: list[Found] = []
     for item in await look.tagged("describe_internet_gateways", "InternetGateways"):
         gateway = found(item, k.INTERNET_GATEWAY, item["InternetGatewayId"], "Ready")
-        seen.append(gateway)
-        for one in item.get("Attachments", ()):
-            if one.get("State") != "detached":
-                name = SEPARATOR.join((gateway.id, one["VpcId"]))
-                state = _ATTACHED.get(one.get("State", ""), "Creating")
-                seen.append(Found(f"{gateway.key}-attachment", k.ATTACHMENT, name, state, gateway.owner))
-    return seen
+        resources.append(gateway)
+        for attachment in item.get("Attachments", ()):
+            if attachment.get("State") != "detached":
+                name = SEPARATOR.join((gateway.id, attachment["VpcId"]))
+                state = _ATTACHED.get(attachment.get("State", ""), "Creating")
+                resources.append(Found(f"{gateway.key}-attachment", k.ATTACHMENT, name, state, gateway.owner))
+    return resources
 
 
 async def tables(look: Look) -> list[Found]:
-    """Tables with their ways out, and the subnets that they are for."""
+    """List route tables, with their default routes and their associations with subnets."""
     subnets = {
-        one["SubnetId"]: tags_of(one).get(RESOURCE, "") for one in await look.tagged("describe_subnets", "Subnets")
+        entry["SubnetId"]: tags_of(entry).get(RESOURCE, "")
+        for entry in await look.tagged("describe_subnets", "Subnets")
     }
-    seen: list[Found] = []
+    resources: list[Found] = []
     for item in await look.tagged("describe_route_tables", "RouteTables"):
         table = found(item, k.ROUTE_TABLE, item["RouteTableId"], "Ready")
-        seen.append(table)
+        resources.append(table)
         for route in item.get("Routes", ()):
             if route.get("DestinationCidrBlock") == ANYWHERE:
                 key = table.key.replace("route-table", "route-default")
                 live = {"NatGatewayId": route["NatGatewayId"]} if "NatGatewayId" in route else {}
                 name = SEPARATOR.join((table.id, ANYWHERE))
-                seen.append(Found(key, k.ROUTE, name, "Ready", table.owner, live=live))
-        for one in item.get("Associations", ()):
-            state = one.get("AssociationState", {}).get("State", "associated")
-            if one.get("Main") or "SubnetId" not in one or state == "disassociated":
+                resources.append(Found(key, k.ROUTE, name, "Ready", table.owner, live=live))
+        for entry in item.get("Associations", ()):
+            state = entry.get("AssociationState", {}).get("State", "associated")
+            if entry.get("Main") or "SubnetId" not in entry or state == "disassociated":
                 continue
-            subnet = subnets.get(one["SubnetId"], "")
-            key = f"{table.key}-association-{subnet.rpartition('-')[2]}" if subnet else f"{table.key}-{one['SubnetId']}"
-            known: Mapping[str, State] = {"associated": "Ready", "disassociating": "Deleting", "failed": "Failed"}
-            name = one["RouteTableAssociationId"]
-            seen.append(Found(key, k.ASSOCIATION, name, known.get(state, "Creating"), table.owner))
-    return seen
+            subnet = subnets.get(entry["SubnetId"], "")
+            key = (
+                f"{table.key}-association-{subnet.rpartition('-')[2]}" if subnet else f"{table.key}-{entry['SubnetId']}"
+            )
+            states: Mapping[str, State] = {"associated": "Ready", "disassociating": "Deleting", "failed": "Failed"}
+            name = entry["RouteTableAssociationId"]
+            resources.append(Found(key, k.ASSOCIATION, name, states.get(state, "Creating"), table.owner))
+    return resources
 
 
 async def rules(look: Look) -> list[Found]:
+    """List the rules of security groups."""
     return [
         found(
             item,
@@ -107,8 +122,10 @@ async def rules(look: Look) -> list[Found]:
     ]
 
 
-SUBNETS: Final = _Listed(k.SUBNET, "describe_subnets", "Subnets", "SubnetId", _AVAILABLE, live=("MapPublicIpOnLaunch",))
-ADDRESSES: Final = _Listed(k.ADDRESS, "describe_addresses", "Addresses", "AllocationId")
-NAT_GATEWAYS: Final = _Listed(k.NAT_GATEWAY, "describe_nat_gateways", "NatGateways", "NatGatewayId", _NAT)
-GROUPS: Final = _Listed(k.SECURITY_GROUP, "describe_security_groups", "SecurityGroups", "GroupId")
-TEMPLATES: Final = _Listed(k.LAUNCH_TEMPLATE, "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId")
+SUBNETS: Final = _SimpleList(
+    k.SUBNET, "describe_subnets", "Subnets", "SubnetId", _AVAILABLE, live=("MapPublicIpOnLaunch",)
+)
+ADDRESSES: Final = _SimpleList(k.ADDRESS, "describe_addresses", "Addresses", "AllocationId")
+NAT_GATEWAYS: Final = _SimpleList(k.NAT_GATEWAY, "describe_nat_gateways", "NatGateways", "NatGatewayId", _NAT)
+GROUPS: Final = _SimpleList(k.SECURITY_GROUP, "describe_security_groups", "SecurityGroups", "GroupId")
+TEMPLATES: Final = _SimpleList(k.LAUNCH_TEMPLATE, "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId")

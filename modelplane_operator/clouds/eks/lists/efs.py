@@ -1,4 +1,4 @@
-"""The file system, where nodes mount it, and what volumes have made of it."""
+"""List the file system, its mount targets, and the access points that volumes have created."""
 
 from __future__ import annotations
 
@@ -20,30 +20,33 @@ _LIFE: Mapping[str, State | None] = {
 
 
 async def files(look: Look) -> list[Found]:
-    listed = await look.all("efs", "describe_file_systems", "FileSystems", CreationToken=look.named("efs"))
-    seen: list[Found] = []
-    for item in listed:
+    """List file systems with their mount targets and access points."""
+    listing = await look.all("efs", "describe_file_systems", "FileSystems", CreationToken=look.named("efs"))
+    resources: list[Found] = []
+    for item in listing:
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         if state is None:
             continue
         system = found(item, k.FILE_SYSTEM, item["FileSystemId"], state, key="efs-filesystem")
-        seen.append(system)
-        seen.extend([one async for one in _mounts(look, system)])
-    return seen
+        resources.append(system)
+        resources.extend([resource async for resource in _list_contents(look, system)])
+    return resources
 
 
-async def _mounts(look: Look, system: Found) -> AsyncIterator[Found]:
+async def _list_contents(context: Look, system: Found) -> AsyncIterator[Found]:
+    """Yield the mount targets and the access points of a file system."""
     subnets = {
-        one["SubnetId"]: tags_of(one).get(RESOURCE, "") for one in await look.tagged("describe_subnets", "Subnets")
+        subnet_item["SubnetId"]: tags_of(subnet_item).get(RESOURCE, "")
+        for subnet_item in await context.tagged("describe_subnets", "Subnets")
     }
-    for item in await look.all("efs", "describe_mount_targets", "MountTargets", FileSystemId=system.id):
+    for item in await context.all("efs", "describe_mount_targets", "MountTargets", FileSystemId=system.id):
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         subnet: str = subnets.get(item["SubnetId"]) or item["SubnetId"]
         key = f"efs-mount-target-{subnet.rpartition('-')[2]}"
         if state is not None:
             yield Found(key, k.MOUNT_TARGET, item["MountTargetId"], state, system.owner)
-    for item in await look.all("efs", "describe_access_points", "AccessPoints", FileSystemId=system.id):
+    for item in await context.all("efs", "describe_access_points", "AccessPoints", FileSystemId=system.id):
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         if state is not None:
-            number = item["AccessPointId"]
-            yield Found(number, k.ACCESS_POINT, number, state, "", swept=system.owner == look.owner.uid)
+            access_point = item["AccessPointId"]
+            yield Found(access_point, k.ACCESS_POINT, access_point, state, "", swept=system.owner == context.owner.uid)

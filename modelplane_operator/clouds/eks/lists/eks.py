@@ -1,4 +1,4 @@
-"""The cluster, and all that is within: none of it is told without it."""
+"""List the cluster and everything within it, which AWS only lists while the cluster exists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATES: Mapping[str, State] = {
 
 
 async def clusters(look: Look) -> list[Found]:
-    """A cluster, and all that is within."""
+    """List a cluster, its node groups, addons, access entries and pod identities."""
     answer = await look.one("eks", "describe_cluster", name=look.name)
     if answer is None:
         return []
@@ -41,36 +41,40 @@ async def clusters(look: Look) -> list[Found]:
         "securityGroup": network.get("clusterSecurityGroupId"),
         "vpc": network.get("vpcId"),
     }
-    known = {name: value for name, value in outputs.items() if value}
+    present = {name: value for name, value in outputs.items() if value}
     live = {"version": item.get("version")}
-    state, said = _STATES[item["status"]], _health(item)
-    cluster = found(item, k.CLUSTER, look.name, state, key="cluster", outputs=known, live=live, message=said)
+    state, health = _STATES[item["status"]], _health(item)
+    cluster = found(item, k.CLUSTER, look.name, state, key="cluster", outputs=present, live=live, message=health)
     if cluster.owner != look.owner.uid or cluster.state == "Creating":
         return [cluster]
-    asked = (part for kinds, part in _WITHIN if {*kinds} & {*look.kinds})
-    within = await asyncio.gather(*(part(look) for part in asked))
-    return [cluster, *(one for part in within for one in part)]
+    needed = (part for kinds, part in _NESTED_LISTS if {*kinds} & {*look.kinds})
+    nested = await asyncio.gather(*(part(look) for part in needed))
+    return [cluster, *(resource for part in nested for resource in part)]
 
 
 def _health(item: Item) -> str:
     issues = item.get("health", {}).get("issues", ())
-    return "; ".join(f"{one.get('code')}: {one.get('message')}" for one in issues)
+    return "; ".join(f"{issue.get('code')}: {issue.get('message')}" for issue in issues)
 
 
-async def _described(
-    look: Look, each: Iterable[str], operation: str, argument: str, part: str
+async def _describe_all(
+    context: Look, item_names: Iterable[str], operation: str, argument: str, field: str
 ) -> list[tuple[str, Item]]:
+    """Describe each of the named items in parallel, without the ones that were deleted in the meantime."""
+
     async def describe(name: str) -> tuple[str, Item | None]:
-        answer = await look.one("eks", operation, clusterName=look.name, **{argument: name})
-        return name, answer[part] if answer else None
+        """Describe one item; None if it was deleted."""
+        answer = await context.one("eks", operation, clusterName=context.name, **{argument: name})
+        return name, answer[field] if answer else None
 
-    return [(name, item) for name, item in await asyncio.gather(*map(describe, each)) if item is not None]
+    return [(name, item) for name, item in await asyncio.gather(*map(describe, item_names)) if item is not None]
 
 
-async def _groups(look: Look) -> list[Found]:
-    listed = await look.all("eks", "list_nodegroups", "nodegroups", clusterName=look.name)
-    seen: list[Found] = []
-    for name, item in await _described(look, listed, "describe_nodegroup", "nodegroupName", "nodegroup"):
+async def _list_groups(context: Look) -> list[Found]:
+    """List node groups, with the properties that can be compared."""
+    group_names = await context.all("eks", "list_nodegroups", "nodegroups", clusterName=context.name)
+    resources: list[Found] = []
+    for name, item in await _describe_all(context, group_names, "describe_nodegroup", "nodegroupName", "nodegroup"):
         scaling, template = item.get("scalingConfig", {}), item.get("launchTemplate")
         live: dict[str, Any] = {
             "scaling": {"minSize": scaling.get("minSize"), "maxSize": scaling.get("maxSize")},
@@ -82,58 +86,66 @@ async def _groups(look: Look) -> list[Found]:
             "subnets": item.get("subnets") or [],
             **({"launchTemplate": {"id": template.get("id"), "version": template.get("version")}} if template else {}),
         }
-        number = SEPARATOR.join((look.name, name))
-        seen.append(found(item, k.NODEGROUP, number, _STATES[item["status"]], live=live, message=_health(item)))
-    return seen
+        identifier = SEPARATOR.join((context.name, name))
+        resources.append(
+            found(item, k.NODEGROUP, identifier, _STATES[item["status"]], live=live, message=_health(item))
+        )
+    return resources
 
 
-async def _addons(look: Look) -> list[Found]:
-    listed = await look.all("eks", "list_addons", "addons", clusterName=look.name)
+async def _list_addons(context: Look) -> list[Found]:
+    """List addons."""
+    addon_names = await context.all("eks", "list_addons", "addons", clusterName=context.name)
     return [
         found(
             item,
             k.ADDON,
-            SEPARATOR.join((look.name, name)),
+            SEPARATOR.join((context.name, name)),
             _STATES[item["status"]],
             live={"configurationValues": item.get("configurationValues") or ""},
             message=_health(item),
         )
-        for name, item in await _described(look, listed, "describe_addon", "addonName", "addon")
+        for name, item in await _describe_all(context, addon_names, "describe_addon", "addonName", "addon")
     ]
 
 
-async def _entries(look: Look) -> list[Found]:
-    """Ours; EKS makes others for the roles of nodes."""
-    listed = await look.all("eks", "list_access_entries", "accessEntries", clusterName=look.name)
-    seen: list[Found] = []
-    for who, item in await _described(look, listed, "describe_access_entry", "principalArn", "accessEntry"):
-        entry = found(item, k.ACCESS_ENTRY, SEPARATOR.join((look.name, who)), "Ready")
-        if entry.owner != look.owner.uid:
+async def _list_entries(context: Look) -> list[Found]:
+    """List the operator's own access entries and their policies. EKS creates others for the roles of nodes."""
+    principals = await context.all("eks", "list_access_entries", "accessEntries", clusterName=context.name)
+    resources: list[Found] = []
+    for principal, item in await _describe_all(
+        context, principals, "describe_access_entry", "principalArn", "accessEntry"
+    ):
+        entry = found(item, k.ACCESS_ENTRY, SEPARATOR.join((context.name, principal)), "Ready")
+        if entry.owner != context.owner.uid:
             continue
-        seen.append(entry)
-        policies = await look.all(
+        resources.append(entry)
+        policies = await context.all(
             "eks",
             "list_associated_access_policies",
             "associatedAccessPolicies",
-            clusterName=look.name,
-            principalArn=who,
+            clusterName=context.name,
+            principalArn=principal,
         )
-        for one in policies:
-            number = SEPARATOR.join((look.name, who, one["policyArn"]))
-            seen.append(Found(f"access-policy-{part_of(who)}", k.ACCESS_POLICY, number, "Ready", entry.owner))
-    return seen
+        for policy in policies:
+            identifier = SEPARATOR.join((context.name, principal, policy["policyArn"]))
+            resources.append(
+                Found(f"access-policy-{part_of(principal)}", k.ACCESS_POLICY, identifier, "Ready", entry.owner)
+            )
+    return resources
 
 
-async def _identities(look: Look) -> list[Found]:
-    listed = await look.all("eks", "list_pod_identity_associations", "associations", clusterName=look.name)
-    each = [one["associationId"] for one in listed]
-    described = await _described(look, each, "describe_pod_identity_association", "associationId", "association")
-    return [found(item, k.POD_IDENTITY, SEPARATOR.join((look.name, name)), "Ready") for name, item in described]
+async def _list_identities(context: Look) -> list[Found]:
+    """List pod identity associations."""
+    associations = await context.all("eks", "list_pod_identity_associations", "associations", clusterName=context.name)
+    ids = [association["associationId"] for association in associations]
+    described = await _describe_all(context, ids, "describe_pod_identity_association", "associationId", "association")
+    return [found(item, k.POD_IDENTITY, SEPARATOR.join((context.name, name)), "Ready") for name, item in described]
 
 
-_WITHIN: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
-    ((k.NODEGROUP,), _groups),
-    ((k.ADDON,), _addons),
-    ((k.ACCESS_ENTRY, k.ACCESS_POLICY), _entries),
-    ((k.POD_IDENTITY,), _identities),
+_NESTED_LISTS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
+    ((k.NODEGROUP,), _list_groups),
+    ((k.ADDON,), _list_addons),
+    ((k.ACCESS_ENTRY, k.ACCESS_POLICY), _list_entries),
+    ((k.POD_IDENTITY,), _list_identities),
 )

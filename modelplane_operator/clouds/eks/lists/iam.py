@@ -1,4 +1,4 @@
-"""Roles, and what they may do."""
+"""List roles and their policies."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ from modelplane_operator.clouds.resources import Found
 
 
 async def roles(look: Look) -> list[Found]:
-    return [found for part in await asyncio.gather(*(_role(look, key) for key in ROLES)) for found in part]
+    """List the roles of a cluster with their policies."""
+    return [existing for part in await asyncio.gather(*(_list_role(look, key) for key in ROLES)) for existing in part]
 
 
-async def _role(look: Look, key: str) -> list[Found]:
-    name = look.named(key)
-    answer = await look.one("iam", "get_role", RoleName=name)
+async def _list_role(context: Look, key: str) -> list[Found]:
+    """List a role and its policies, or nothing if it does not exist."""
+    name = context.named(key)
+    answer = await context.one("iam", "get_role", RoleName=name)
     if answer is None:
         return []
     item = answer["Role"]
-    trust = {"AssumeRolePolicyDocument": _document(item["AssumeRolePolicyDocument"])}
+    trust = {"AssumeRolePolicyDocument": _parse_document(item["AssumeRolePolicyDocument"])}
     tags = tags_of(item)
     role = Found(key, k.ROLE, name, "Ready", tags.get(UID, ""), {"arn": item["Arn"]}, trust)
-    seen = [role]
-    if role.owner != look.owner.uid:
-        return seen
-    for one in await look.all("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name):
-        seen.append(_policy(role, k.ROLE_POLICY, one["PolicyName"], one["PolicyArn"]))
-    for policy in await look.all("iam", "list_role_policies", "PolicyNames", RoleName=name):
+    resources = [role]
+    if role.owner != context.owner.uid:
+        return resources
+    for policy_item in await context.all("iam", "list_attached_role_policies", "AttachedPolicies", RoleName=name):
+        resources.append(_to_policy(role, k.ROLE_POLICY, policy_item["PolicyName"], policy_item["PolicyArn"]))
+    for policy in await context.all("iam", "list_role_policies", "PolicyNames", RoleName=name):
         live: dict[str, Any] = {}
         if policy == AUTOSCALER:
-            said = await look.session.call("iam", "get_role_policy", {"RoleName": name, "PolicyName": policy})
-            live["PolicyDocument"] = _document(said["PolicyDocument"])
-        seen.append(_policy(role, k.INLINE_POLICY, policy, policy, live))
-    return seen
+            document = await context.session.call("iam", "get_role_policy", {"RoleName": name, "PolicyName": policy})
+            live["PolicyDocument"] = _parse_document(document["PolicyDocument"])
+        resources.append(_to_policy(role, k.INLINE_POLICY, policy, policy, live))
+    return resources
 
 
-def _policy(role: Found, kind: str, name: str, last: str, live: Mapping[str, Any] | None = None) -> Found:
-    """One that somebody else gave the role stays as long as the role does."""
+def _to_policy(role: Found, kind: str, name: str, last: str, live: Mapping[str, Any] | None = None) -> Found:
+    """Return a policy of a role. One that another party attached is deleted only together with the role."""
     key = f"{role.key}-{name}"
-    ours = key in attached_to(role.key)
-    number = SEPARATOR.join((role.id, last))
-    return Found(key, kind, number, "Ready", role.owner if ours else "", live=live or {}, swept=not ours)
+    is_own = key in attached_to(role.key)
+    identifier = SEPARATOR.join((role.id, last))
+    return Found(key, kind, identifier, "Ready", role.owner if is_own else "", live=live or {}, swept=not is_own)
 
 
-def _document(said: Any) -> Any:
-    """A document of IAM, which comes as an object or as text."""
-    return json.loads(unquote(said)) if isinstance(said, str) else said
+def _parse_document(value: Any) -> Any:
+    """Return a document of IAM, which comes as an object or as encoded text."""
+    return json.loads(unquote(value)) if isinstance(value, str) else value

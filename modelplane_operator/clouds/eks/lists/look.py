@@ -1,4 +1,4 @@
-"""Whose resources are looked for, and how what services tell of them is read."""
+"""The context of lists on AWS, and how tags in responses are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = Mapping[str, Any]
 
 
 class Session(Protocol):
-    """What lists are asked of."""
+    """The methods of a session that lists use."""
 
     async def call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
@@ -24,32 +24,32 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Whose resources are looked for, and where."""
+    """The owner whose resources are listed, and the session."""
 
     session: Session
     owner: Owner
     kinds: Collection[str]
-    """What is to be told of."""
+    """Kinds to list."""
 
     @property
     def name(self) -> str:
-        """Of the cluster on EKS."""
+        """Return the cluster's name on EKS."""
         return names.on_cloud(self.owner.cluster, self.owner.uid)
 
     def named(self, *parts: str) -> str:
         return names.on_cloud(self.owner.cluster, self.owner.uid, *parts)
 
     async def tagged(self, operation: str, items: str) -> list[Item]:
-        """Those resources of EC2 that carry the owner's tag, whatever else comes with the answer."""
+        """List the resources of EC2 that carry the owner's tag. The tag is checked again in the response."""
         filters = [{"Name": f"tag:{UID}", "Values": [self.owner.uid]}]
-        listed = await self.session.list("ec2", operation, items, {"Filters": filters})
-        return [one for one in listed if tags_of(one).get(UID) == self.owner.uid]
+        results = await self.session.list("ec2", operation, items, {"Filters": filters})
+        return [item for item in results if tags_of(item).get(UID) == self.owner.uid]
 
     async def all(self, service: str, operation: str, items: str, **parameters: Any) -> list[Any]:
         return await self.session.list(service, operation, items, parameters)
 
     async def one(self, service: str, operation: str, **parameters: Any) -> Item | None:
-        """None when there is no such thing."""
+        """Make a request; None if the resource does not exist."""
         try:
             return await self.session.call(service, operation, parameters)
         except NotFound:
@@ -60,9 +60,9 @@ Lister = Callable[[Look], Awaitable[list[Found]]]
 
 
 def tags_of(item: Item) -> Mapping[str, str]:
-    """However a service writes them."""
-    given: Any = item.get("Tags", item.get("tags")) or ()
-    return cast(Mapping[str, str], given) if isinstance(given, dict) else {one["Key"]: one["Value"] for one in given}
+    """Return the tags of an item, in whichever format the service uses."""
+    raw: Any = item.get("Tags", item.get("tags")) or ()
+    return cast(Mapping[str, str], raw) if isinstance(raw, dict) else {tag["Key"]: tag["Value"] for tag in raw}
 
 
 def found(
@@ -76,8 +76,8 @@ def found(
     live: Mapping[str, Any] | None = None,
     message: str = "",
 ) -> Found:
-    """What carries the tags itself."""
-    said = tags_of(item)
+    """Return the resource of an item that carries tags itself."""
+    tags = tags_of(item)
     return Found(
-        said.get(RESOURCE) or key or name, kind, name, state, said.get(UID, ""), outputs or {}, live or {}, message
+        tags.get(RESOURCE) or key or name, kind, name, state, tags.get(UID, ""), outputs or {}, live or {}, message
     )

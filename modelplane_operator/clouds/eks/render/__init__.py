@@ -1,4 +1,4 @@
-"""A cluster on Amazon EKS: its network, identities, control plane, nodes and file system."""
+"""Render a cluster on Amazon EKS as desired resources: network, identities, control plane, nodes and file system."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ from modelplane_operator.clouds.resources import Ref, Wanted
 
 _NFS = 2049
 POLICIES: Final = "enableNetworkPolicy"
-_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
-"""Their pods need nodes, and the addon is degraded without."""
+_ADDONS_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
+"""Addons whose pods need nodes; without nodes they would be degraded."""
 
 
 def resources(cluster: EKSCluster, facts: Facts) -> tuple[Wanted, ...]:
-    """All of a cluster, in an order in which each comes after what it needs. Raises CannotMake."""
+    """Return all resources of a cluster, each after the ones that it needs. Raise CannotMake."""
     plan = blueprint(cluster, facts)
-    return (*network(plan), *identity(plan), *_control_plane(plan), *efa(plan), *nodes(plan), *_files(plan))
+    return (
+        *network(plan),
+        *identity(plan),
+        *_render_control_plane(plan),
+        *efa(plan),
+        *nodes(plan),
+        *_render_storage(plan),
+    )
 
 
-def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
+def _render_control_plane(plan: Blueprint) -> Iterator[Wanted]:
+    """Yield the cluster, the operator's access to it, its addons, and the identities of pods."""
     name, partition = plan.name(), plan.facts.partition
-    subnets = [Ref(f"{side}subnet-{one.number}") for side in ("", "private-") for one in plan.subnets]
+    subnets = [Ref(f"{side}subnet-{subnet.number}") for side in ("", "private-") for subnet in plan.subnets]
     yield Wanted(
         "cluster",
         k.CLUSTER,
@@ -53,33 +61,33 @@ def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
         needs=attached_to("role-cluster"),
         kept=frozenset({"version"}),
     )
-    who = {"clusterName": name, "principalArn": plan.facts.principal}
+    entry_parameters = {"clusterName": name, "principalArn": plan.facts.principal}
     admin = f"arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-    whose = part_of(plan.facts.principal)
-    entry = f"access-entry-{whose}"
-    yield Wanted(entry, k.ACCESS_ENTRY, who, needs=("cluster",))
-    everything = {**who, "policyArn": admin, "accessScope": {"type": "cluster"}}
-    yield Wanted(f"access-policy-{whose}", k.ACCESS_POLICY, everything, needs=(entry,))
-    for key in (*BEFORE_NODES, *_AFTER_NODES):
+    principal_id = part_of(plan.facts.principal)
+    entry = f"access-entry-{principal_id}"
+    yield Wanted(entry, k.ACCESS_ENTRY, entry_parameters, needs=("cluster",))
+    association = {**entry_parameters, "policyArn": admin, "accessScope": {"type": "cluster"}}
+    yield Wanted(f"access-policy-{principal_id}", k.ACCESS_POLICY, association, needs=(entry,))
+    for key in (*BEFORE_NODES, *_ADDONS_AFTER_NODES):
         addon = {"clusterName": name, "addonName": key.removeprefix("addon-"), "resolveConflicts": "OVERWRITE"}
-        later = (group_key("system"),) if key in _AFTER_NODES else ()
+        prerequisites = (group_key("system"),) if key in _ADDONS_AFTER_NODES else ()
         if key == CNI:
-            # Its pods begin once more when it changes, and then have the identity that is for them.
-            later, addon["configurationValues"] = (CNI_IDENTITY,), _with_policies(plan.facts.cni)
-        kept = frozenset(addon) & {"configurationValues"}
-        yield Wanted(key, k.ADDON, addon, needs=("cluster", *later), kept=kept)
+            # A change restarts its pods, which then run with their own identity.
+            prerequisites, addon["configurationValues"] = (CNI_IDENTITY,), _enable_network_policies(plan.facts.cni)
+        managed = frozenset(addon) & {"configurationValues"}
+        yield Wanted(key, k.ADDON, addon, needs=("cluster", *prerequisites), kept=managed)
     accounts = {"cni": "aws-node", "efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
-    for part, account in accounts.items():
-        said = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
-        key = f"pod-identity-{part}"
-        needs = ("cluster", *attached_to(f"role-{part}"))
-        yield Wanted(key, k.POD_IDENTITY, {**said, "roleArn": Ref(f"role-{part}", "arn")}, needs=needs)
+    for role, account in accounts.items():
+        pod_identity = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
+        key = f"pod-identity-{role}"
+        needs = ("cluster", *attached_to(f"role-{role}"))
+        yield Wanted(key, k.POD_IDENTITY, {**pod_identity, "roleArn": Ref(f"role-{role}", "arn")}, needs=needs)
 
 
-def _with_policies(values: str) -> str:
-    """Return configuration values of the CNI by which it enforces NetworkPolicies, and says else what these say.
+def _enable_network_policies(values: str) -> str:
+    """Return the CNI's configuration values with enforcement of NetworkPolicies switched on.
 
-    Nobody enforces them on EKS unless it is asked to. What is right already stays as it is written.
+    EKS does not enforce them by default. Values that already enable it are returned unchanged, with their formatting.
     """
     parsed: Any = yaml.safe_load(values)  # EKS takes both YAML and JSON
     settings: Mapping[str, Any] = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
@@ -88,18 +96,18 @@ def _with_policies(values: str) -> str:
     return json.dumps({**settings, POLICIES: "true"})
 
 
-def _files(plan: Blueprint) -> Iterator[Wanted]:
-    """Storage that many nodes can write to. An empty file system costs next to nothing."""
+def _render_storage(plan: Blueprint) -> Iterator[Wanted]:
+    """Yield storage that many nodes can write to. An empty file system costs next to nothing."""
     token = plan.name("efs")
-    made = {"CreationToken": token, "ThroughputMode": "elastic", "Encrypted": True}
-    yield Wanted(FILE_SYSTEM, k.FILE_SYSTEM, made)
+    file_system = {"CreationToken": token, "ThroughputMode": "elastic", "Encrypted": True}
+    yield Wanted(FILE_SYSTEM, k.FILE_SYSTEM, file_system)
     group = {"GroupName": token, "Description": "NFS from the nodes of a cluster", "VpcId": Ref("vpc")}
     yield Wanted("efs-security-group", k.SECURITY_GROUP, group)
     pairs = [{"GroupId": Ref("cluster", "securityGroup")}]
     rule = {"IpProtocol": "tcp", "FromPort": _NFS, "ToPort": _NFS, "UserIdGroupPairs": pairs}
     ingress = {"GroupId": Ref("efs-security-group"), "Direction": "ingress", "IpPermissions": [rule]}
     yield Wanted("efs-security-group-ingress", k.RULE, ingress)
-    for one in plan.subnets:
-        place = {"FileSystemId": Ref(FILE_SYSTEM), "SubnetId": Ref(f"private-subnet-{one.number}")}
-        said = {**place, "SecurityGroups": [Ref("efs-security-group")]}
-        yield Wanted(f"efs-mount-target-{one.number}", k.MOUNT_TARGET, said)
+    for subnet in plan.subnets:
+        target = {"FileSystemId": Ref(FILE_SYSTEM), "SubnetId": Ref(f"private-subnet-{subnet.number}")}
+        mount_target = {**target, "SecurityGroups": [Ref("efs-security-group")]}
+        yield Wanted(f"efs-mount-target-{subnet.number}", k.MOUNT_TARGET, mount_target)

@@ -1,4 +1,4 @@
-"""What a cluster on EKS needs of its serving stack beside what every cluster does."""
+"""Charts that the serving stack of a cluster on EKS needs in addition to the usual ones."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from kubeloop.objects import Manifest
 from modelplane_operator.api import names, pins
 from modelplane_operator.api.inference_cluster import InferenceCluster
 
-NAMESPACE: Final = "kube-system"  # where EKS has what works for the cluster itself
-ACCOUNT: Final = "cluster-autoscaler"  # which EKS gives the role of the autoscaler
+NAMESPACE: Final = "kube-system"  # the namespace of EKS's own components
+ACCOUNT: Final = "cluster-autoscaler"  # the service account with the autoscaler's role
 AUTOSCALER: Final = (pins.CLUSTER_AUTOSCALER.name, pins.CLUSTER_AUTOSCALER.version)
 DRANET: Final = (pins.AWS_DRANET.name, pins.AWS_DRANET.version)
 CHARTS: Final = (AUTOSCALER, DRANET)
-"""Their names and versions: a mirror has to have them."""
+"""Names and versions of the charts, for mirrors."""
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
 def extra_charts(cluster: InferenceCluster, uid: str) -> Iterator[Manifest]:
-    """`uid`: of the EKSCluster, from which its name on the cloud follows."""
+    """Yield the additional charts. `uid` is the EKSCluster's, which determines the cluster's name on the cloud."""
     origin = cluster.spec.cluster.eks
     yield {
         "name": "mp-cluster-autoscaler",
@@ -32,7 +32,7 @@ def extra_charts(cluster: InferenceCluster, uid: str) -> Iterator[Manifest]:
             "awsRegion": origin.region if origin else "",
             "autoDiscovery": {"clusterName": names.on_cloud(cluster.metadata.name, uid)},
             "rbac": {"serviceAccount": {"name": ACCOUNT}},
-            # Whether the chart has it by itself depends on its version; without it no claim ever makes a node.
+            # The default depends on the chart's version. Without it, no ResourceClaim ever adds a node.
             "extraArgs": {"balance-similar-node-groups": True, "enable-dynamic-resource-allocation": True},
         },
     }

@@ -1,4 +1,4 @@
-"""Whom AWS takes the cluster, its nodes and what runs in it for."""
+"""Render the IAM roles and policies of a cluster, its nodes and its pods."""
 
 from __future__ import annotations
 
@@ -29,60 +29,62 @@ ROLES = {
     "role-efs-csi": _OF_PODS,
     "role-autoscaler": _OF_PODS,
 }
-"""The roles of a cluster, with the service that may take each, and by which actions."""
+"""Roles of a cluster, each with the service that may assume it and the actions for that."""
 AUTOSCALER = "autoscaler"
-"""The policy that is written for the role of the autoscaler alone."""
+"""Name of the inline policy of the autoscaler's role."""
 POLICIES_OF = {
     "role-cluster": ("AmazonEKSClusterPolicy",),
-    # Not the CNI's: with that, a node may give any address to any machine of the account. A cluster that
-    # was made before the CNI had a role keeps it, as what somebody else gave the role: the cloud cannot say whether
-    # every pod of the CNI has been started since, and one that was not would have no permissions left.
+    # The CNI's policy is not here: with it, a node could give any address to any machine of the account. A cluster
+    # from before the CNI had its own role keeps the policy, as if it were attached by hand: AWS cannot tell whether
+    # every pod of the CNI was restarted since, and an old pod would be left without permissions.
     "role-node": ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly"),
     "role-cni": ("AmazonEKS_CNI_Policy",),
     "role-efs-csi": ("service-role/AmazonEFSCSIDriverPolicy",),
 }
-"""The policies that AWS keeps for each role."""
+"""Policies managed by AWS that are attached to each role."""
 
 
 def identity(plan: Blueprint) -> Iterator[Wanted]:
+    """Yield the roles and their policies."""
     for key, trusted in ROLES.items():
-        said = {"RoleName": plan.name(key), "AssumeRolePolicyDocument": _trust(*trusted)}
-        yield Wanted(key, k.ROLE, said, kept=frozenset({"AssumeRolePolicyDocument"}))
+        parameters = {"RoleName": plan.name(key), "AssumeRolePolicyDocument": _trust_policy(*trusted)}
+        yield Wanted(key, k.ROLE, parameters, kept=frozenset({"AssumeRolePolicyDocument"}))
     for role, policies in POLICIES_OF.items():
         for policy in policies:
             arn = f"arn:{plan.facts.partition}:iam::aws:policy/{policy}"
-            said = {"RoleName": Ref(role), "PolicyArn": arn}
-            yield Wanted(f"{role}-{policy.rpartition('/')[2]}", k.ROLE_POLICY, said)
+            parameters = {"RoleName": Ref(role), "PolicyArn": arn}
+            yield Wanted(f"{role}-{policy.rpartition('/')[2]}", k.ROLE_POLICY, parameters)
     yield Wanted(
         f"role-autoscaler-{AUTOSCALER}",
         k.INLINE_POLICY,
-        {"RoleName": Ref("role-autoscaler"), "PolicyName": AUTOSCALER, "PolicyDocument": _autoscaler(plan)},
+        {"RoleName": Ref("role-autoscaler"), "PolicyName": AUTOSCALER, "PolicyDocument": _autoscaler_policy(plan)},
         kept=frozenset({"PolicyDocument"}),
     )
 
 
 def attached_to(role: str) -> tuple[str, ...]:
-    """The keys of what a role may do."""
+    """Return the keys of a role's policies."""
     return tuple(f"{role}-{policy.rpartition('/')[2]}" for policy in POLICIES_OF.get(role, (AUTOSCALER,)))
 
 
-def _trust(service: str, *actions: str) -> dict[str, Any]:
-    allowed = {"Effect": "Allow", "Principal": {"Service": service}, "Action": _one_or_all(actions)}
-    return {"Version": "2012-10-17", "Statement": [allowed]}
+def _trust_policy(service: str, *actions: str) -> dict[str, Any]:
+    """Return the trust policy that lets a service assume a role."""
+    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": _as_iam_returns(actions)}
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
-def _one_or_all(actions: Sequence[str]) -> str | list[str]:
-    """As IAM gives it back."""
+def _as_iam_returns(actions: Sequence[str]) -> str | list[str]:
+    """Return the actions in the form in which IAM returns them: a string if there is only one."""
     return actions[0] if len(actions) == 1 else [*actions]
 
 
-def _autoscaler(plan: Blueprint) -> dict[str, Any]:
-    """What the autoscaler may do: look at everything, and change what is this cluster's."""
-    owned = {"StringEquals": {f"aws:ResourceTag/kubernetes.io/cluster/{plan.name()}": "owned"}}
+def _autoscaler_policy(plan: Blueprint) -> dict[str, Any]:
+    """Return the autoscaler's policy: read everything, and change only this cluster's groups."""
+    condition = {"StringEquals": {f"aws:ResourceTag/kubernetes.io/cluster/{plan.name()}": "owned"}}
     return {
         "Version": "2012-10-17",
         "Statement": [
             {"Effect": "Allow", "Action": [*_READS], "Resource": "*"},
-            {"Effect": "Allow", "Action": [*_WRITES], "Resource": "*", "Condition": owned},
+            {"Effect": "Allow", "Action": [*_WRITES], "Resource": "*", "Condition": condition},
         ],
     }

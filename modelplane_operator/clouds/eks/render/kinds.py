@@ -1,6 +1,6 @@
-"""What holds for each kind of resource of a cluster on EKS: how long it takes, and what has to be gone before it.
+"""Properties of each kind of resource of a cluster on EKS: its usual duration, and what must be deleted before it.
 
-A kind is named as CloudFormation names it, shortened. Those in `SWEPT` are made by what runs in the cluster.
+Names of kinds are abbreviated from CloudFormation's. Workloads of the cluster create the kinds in `SWEPT`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ ACCESS_POINT: Final = "efs.AccessPoint"
 SWEPT: Final = (LOAD_BALANCER, INTERFACE, LEFT_GROUP, VOLUME, ACCESS_POINT)
 
 
-def _kind(name: str, usual: float, *before: str, goes_with: str = "", announced: bool = False) -> Kind:
-    return Kind(name, usual, frozenset(before), goes_with, announced)
+def _kind(name: str, usual: float, *gone_first: str, goes_with: str = "", announced: bool = False) -> Kind:
+    """Return a kind. `gone_first` are the kinds that must be gone before it is deleted."""
+    return Kind(name, usual, frozenset(gone_first), goes_with, announced)
 
 
 _ROWS = (
@@ -52,7 +53,7 @@ _ROWS = (
     ),
     _kind(SUBNET, 30, ASSOCIATION, NAT_GATEWAY, CLUSTER, NODEGROUP, MOUNT_TARGET, INTERFACE, LOAD_BALANCER),
     _kind(INTERNET_GATEWAY, 30, ATTACHMENT, announced=True),
-    # Nothing in the VPC may have a public address when its gateway is detached.
+    # A gateway cannot be detached while anything in the VPC has a public address.
     _kind(ATTACHMENT, 30, NAT_GATEWAY, ADDRESS, LOAD_BALANCER),
     _kind(ADDRESS, 30, NAT_GATEWAY, announced=True),
     _kind(NAT_GATEWAY, 180, NODEGROUP, CLUSTER),
@@ -60,11 +61,11 @@ _ROWS = (
     _kind(ROUTE, 30, goes_with=ROUTE_TABLE),
     _kind(ASSOCIATION, 30, NODEGROUP),
     _kind(SECURITY_GROUP, 30, RULE, CLUSTER, NODEGROUP, LAUNCH_TEMPLATE, MOUNT_TARGET, INTERFACE),
-    # EKS cannot delete the security group of a cluster while a rule of another one names it.
+    # EKS cannot delete a cluster's security group while a rule of another group refers to it.
     _kind(RULE, 30, NODEGROUP),
     _kind(LAUNCH_TEMPLATE, 30, NODEGROUP),
     _kind(ROLE, 30, ROLE_POLICY, INLINE_POLICY, CLUSTER, NODEGROUP, POD_IDENTITY),
-    # A cluster and its nodes clean up after themselves with these permissions.
+    # A cluster and its nodes need these permissions to clean up after themselves.
     _kind(ROLE_POLICY, 30, CLUSTER, NODEGROUP, POD_IDENTITY),
     _kind(INLINE_POLICY, 30, CLUSTER, NODEGROUP, POD_IDENTITY),
     _kind(CLUSTER, 900, NODEGROUP, RULE, LAUNCH_TEMPLATE),
@@ -75,7 +76,7 @@ _ROWS = (
     _kind(POD_IDENTITY, 30, goes_with=CLUSTER),
     _kind(FILE_SYSTEM, 60, MOUNT_TARGET, ACCESS_POINT),
     _kind(MOUNT_TARGET, 180, NODEGROUP),
-    # While the cluster is there, it would make them again.
+    # As long as the cluster exists, it would create them again.
     _kind(LOAD_BALANCER, 60, CLUSTER),
     _kind(INTERFACE, 60, CLUSTER, LOAD_BALANCER, NAT_GATEWAY, MOUNT_TARGET),
     _kind(LEFT_GROUP, 60, CLUSTER, LOAD_BALANCER, INTERFACE, RULE),
@@ -88,4 +89,4 @@ KINDS: Final[Mapping[str, Kind]] = {row.name: row for row in _ROWS}
 NETWORK: Final = frozenset(
     {VPC, SUBNET, INTERNET_GATEWAY, ATTACHMENT, ADDRESS, NAT_GATEWAY, ROUTE_TABLE, ROUTE, ASSOCIATION}
 )
-"""What has to be there before nodes can reach anything."""
+"""Kinds that must exist before nodes can reach any network."""

@@ -1,4 +1,4 @@
-"""The network of a cluster on EKS: a public and a private subnet in each zone, and one way out."""
+"""Render the network of a cluster on EKS: a public and a private subnet in each zone, and one NAT gateway."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from modelplane_operator.clouds.resources import Ref, Wanted
 
 ANYWHERE = "0.0.0.0/0"
 OUT = "private-route-default"
-"""The way out for nodes: without it they pull no images."""
+"""Key of the nodes' default route; without it they cannot pull images."""
 
 
 def network(plan: Blueprint) -> Iterator[Wanted]:
+    """Yield the VPC, its subnets, gateways and route tables."""
     dns = {"EnableDnsSupport": True, "EnableDnsHostnames": True}
     yield Wanted("vpc", k.VPC, {"CidrBlock": plan.networking.vpc_cidr, **dns}, kept=frozenset(dns))
-    for one in plan.subnets:
-        place = {"VpcId": Ref("vpc"), "AvailabilityZone": one.zone}
+    for zone in plan.subnets:
+        location = {"VpcId": Ref("vpc"), "AvailabilityZone": zone.zone}
         public = {
-            **place,
-            "CidrBlock": one.public,
+            **location,
+            "CidrBlock": zone.public,
             "MapPublicIpOnLaunch": True,
             "Tags": {"kubernetes.io/role/elb": "1"},
         }
-        yield Wanted(f"subnet-{one.number}", k.SUBNET, public, kept=frozenset({"MapPublicIpOnLaunch"}))
-        yield Wanted(f"private-subnet-{one.number}", k.SUBNET, {**place, "CidrBlock": one.private})
+        yield Wanted(f"subnet-{zone.number}", k.SUBNET, public, kept=frozenset({"MapPublicIpOnLaunch"}))
+        yield Wanted(f"private-subnet-{zone.number}", k.SUBNET, {**location, "CidrBlock": zone.private})
     yield Wanted("internet-gateway", k.INTERNET_GATEWAY, {})
     yield Wanted(
         "internet-gateway-attachment",
@@ -57,8 +58,8 @@ def network(plan: Blueprint) -> Iterator[Wanted]:
         },
         kept=frozenset({"NatGatewayId"}),
     )
-    for one in plan.subnets:
+    for zone in plan.subnets:
         for side in ("", "private-"):
-            subnet, table = Ref(f"{side}subnet-{one.number}"), Ref(f"{side}route-table")
-            key = f"{side}route-table-association-{one.number}"
+            subnet, table = Ref(f"{side}subnet-{zone.number}"), Ref(f"{side}route-table")
+            key = f"{side}route-table-association-{zone.number}"
             yield Wanted(key, k.ASSOCIATION, {"RouteTableId": table, "SubnetId": subnet})

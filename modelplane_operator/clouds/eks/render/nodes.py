@@ -1,7 +1,7 @@
-"""The node groups of a cluster on EKS, and the launch templates of those with accelerators.
+"""Render the node groups of a cluster on EKS, and the launch templates of the groups with accelerators.
 
-AWS never takes another template for a group. So a group keeps the one it was made with, or none: what this version asks
-for beyond that is for new groups.
+AWS cannot replace the template of a group. A group therefore keeps the template that it was created with, or none.
+Newer template contents apply to new groups only.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}
 CNI = "addon-vpc-cni"
 CNI_IDENTITY = "pod-identity-cni"
 BEFORE_NODES = (CNI, "addon-kube-proxy", "addon-eks-pod-identity-agent")
-"""Without these, nodes come up and never get ready."""
+"""Addons without which nodes never become ready."""
 ROOT_DISK = "/dev/xvda"
 METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
-"""Only what runs in the node's own network reaches the metadata service, and with it the identity of the node."""
+"""Restricts the metadata service, and with it the node's identity, to processes in the node's own network namespace."""
 EFA_GROUP = "efa-security-group"
 
 
 def with_system(pools: Sequence[EKSPool]) -> Sequence[EKSPool]:
-    """All pools that are made: one for the cluster's own pods is added where none is declared."""
+    """Return all pools to create. A pool for the cluster's own pods is added if none is declared."""
     return pools if any(pool.name == SYSTEM.name for pool in pools) else (SYSTEM, *pools)
 
 
 def first_nodes(pool: EKSPool) -> int:
+    """Return the number of nodes that a pool starts with."""
     return min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
 
 
 def nodes(plan: Blueprint) -> Iterator[Wanted]:
+    """Yield the node groups, each after its launch template."""
     for pool in with_system(plan.pools):
-        template = _template(plan, pool)
+        template = _render_template(plan, pool)
         if template is not None:
             yield template
-        yield _group(plan, pool, template)
+        yield _render_group(plan, pool, template)
 
 
 def group_key(pool: str) -> str:
@@ -54,12 +56,12 @@ def group_key(pool: str) -> str:
 
 
 def efa(plan: Blueprint) -> Iterator[Wanted]:
-    """The network cards of a fabric talk to each other alone."""
+    """Yield the security group of an EFA fabric, which allows traffic within the group only."""
     if not plan.has_efa:
         return
     name = plan.name("efa")
-    said = {"GroupName": name, "Description": "EFA traffic between the nodes of a cluster", "VpcId": Ref("vpc")}
-    yield Wanted(EFA_GROUP, k.SECURITY_GROUP, said)
+    group = {"GroupName": name, "Description": "EFA traffic between the nodes of a cluster", "VpcId": Ref("vpc")}
+    yield Wanted(EFA_GROUP, k.SECURITY_GROUP, group)
     for direction in ("ingress", "egress"):
         rule = {
             "GroupId": Ref(EFA_GROUP),
@@ -69,14 +71,15 @@ def efa(plan: Blueprint) -> Iterator[Wanted]:
         yield Wanted(f"{EFA_GROUP}-{direction}", k.RULE, rule)
 
 
-def _group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wanted:
+def _render_group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wanted:
+    """Return the node group of a pool."""
     gpu = pool.role == "GPU" and pool.gpu
     key, subnets = group_key(pool.name), plan.of_zones(pool.zones)
-    said: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "clusterName": plan.name(),
         "nodegroupName": _group_name(pool.name),
         "nodeRole": Ref("role-node", "arn"),
-        "subnets": [Ref(f"private-subnet-{one.number}") for one in subnets],
+        "subnets": [Ref(f"private-subnet-{subnet.number}") for subnet in subnets],
         "amiType": "AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
         "capacityType": "CAPACITY_BLOCK" if pool.capacity_block else "ON_DEMAND",
         "scaling": {"minSize": pool.min_node_count, "maxSize": max(pool.max_node_count, plan.facts.nodes.get(key, 0))},
@@ -86,27 +89,30 @@ def _group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wanted:
         "version": plan.cluster.spec.kubernetes_version,
     }
     machine: dict[str, Any] = {}
-    if not _is_of_template(pool):
+    if not _has_machine_in_template(pool):
         machine["instanceTypes"] = [pool.instance_type]
     if template is None:
         machine["diskSize"] = pool.disk_size_gb
     else:
-        machine["launchTemplate"] = _reference(plan, pool, template)
-    ways = (OUT, *(f"private-route-table-association-{one.number}" for one in subnets))
-    needs = ("cluster", *attached_to("role-node"), *ways, *BEFORE_NODES, CNI_IDENTITY)
-    kept = frozenset({"scaling", "labels", "taints", "version"})
-    fixed = frozenset({"subnets", "amiType", "capacityType", *machine})
-    return Wanted(key, k.NODEGROUP, {**said, **machine}, needs, kept, fixed)
+        machine["launchTemplate"] = _template_reference(plan, pool, template)
+    routes = (OUT, *(f"private-route-table-association-{subnet.number}" for subnet in subnets))
+    needs = ("cluster", *attached_to("role-node"), *routes, *BEFORE_NODES, CNI_IDENTITY)
+    managed = frozenset({"scaling", "labels", "taints", "version"})
+    immutable = frozenset({"subnets", "amiType", "capacityType", *machine})
+    return Wanted(key, k.NODEGROUP, {**parameters, **machine}, needs, managed, immutable)
 
 
-def _is_of_template(pool: EKSPool) -> bool:
-    """True if the machine type is in the pool's template, since what else is there depends on it."""
+def _has_machine_in_template(pool: EKSPool) -> bool:
+    """True if the machine type belongs into the launch template, because other template settings depend on it."""
     return pool.fabric == "EFA" or pool.capacity_block is not None
 
 
-def _reference(plan: Blueprint, pool: EKSPool, template: Wanted) -> Mapping[str, Any]:
-    """Return the template that a group is to have; by a name, which none has on AWS, where the spec asks for another
-    than the group has, so that this is reported."""
+def _template_reference(plan: Blueprint, pool: EKSPool, template: Wanted) -> Mapping[str, Any]:
+    """Return the launch template for a group, by id.
+
+    If the spec needs another template than the group has, return it by a name that does not exist on AWS, so that the
+    difference is reported.
+    """
     new, old = _contents(plan, pool)
     keys = {_template_key(pool, new), _template_key(pool, old)}
     if template.key in keys:
@@ -114,18 +120,18 @@ def _reference(plan: Blueprint, pool: EKSPool, template: Wanted) -> Mapping[str,
     return {"name": _template_name(plan, pool, new), "version": "1"}
 
 
-def _template(plan: Blueprint, pool: EKSPool) -> Wanted | None:
-    """Return the template that the pool's group has, or will be made with; None for a group without one.
+def _render_template(plan: Blueprint, pool: EKSPool) -> Wanted | None:
+    """Return the launch template that the pool's group has or will be created with; None for a group without one.
 
-    Another content is another template, so that none ever changes.
+    The content is part of the key, so that a template never changes.
     """
     existing = plan.facts.templates.get(group_key(pool.name))
-    if existing == "" or not (_is_of_template(pool) or pool.role == "GPU"):
+    if existing == "" or not (_has_machine_in_template(pool) or pool.role == "GPU"):
         return None
     new, old = _contents(plan, pool)
     content = old if existing == _template_key(pool, old) else new
-    said = {"LaunchTemplateName": _template_name(plan, pool, content), "LaunchTemplateData": content}
-    return Wanted(existing or _template_key(pool, content), k.LAUNCH_TEMPLATE, said, needs=("cluster",))
+    parameters = {"LaunchTemplateName": _template_name(plan, pool, content), "LaunchTemplateData": content}
+    return Wanted(existing or _template_key(pool, content), k.LAUNCH_TEMPLATE, parameters, needs=("cluster",))
 
 
 def _template_key(pool: EKSPool, content: Mapping[str, Any]) -> str:
@@ -141,10 +147,10 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def _contents(plan: Blueprint, pool: EKSPool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return what templates of the pool say, and what they said before they kept pods from the metadata service."""
+    """Return the current content of a pool's template, and the old content that lacks the metadata restrictions."""
     volume = {"VolumeSize": pool.disk_size_gb, "VolumeType": "gp3", "DeleteOnTermination": True}
     content: dict[str, Any] = {
-        **({"InstanceType": pool.instance_type} if _is_of_template(pool) else {}),
+        **({"InstanceType": pool.instance_type} if _has_machine_in_template(pool) else {}),
         "BlockDeviceMappings": [{"DeviceName": ROOT_DISK, "Ebs": volume}],
     }
     if pool.capacity_block is not None:
@@ -155,13 +161,18 @@ def _contents(plan: Blueprint, pool: EKSPool) -> tuple[Mapping[str, Any], Mappin
             "CapacityReservationTarget": reservation,
         }
     if pool.fabric == "EFA":
-        content["NetworkInterfaces"] = [*_cards(plan.facts.cards.get(pool.instance_type, 1))]
+        content["NetworkInterfaces"] = [*_network_interfaces(plan.facts.cards.get(pool.instance_type, 1))]
     return {**content, "MetadataOptions": METADATA}, content
 
 
-def _cards(count: int) -> Iterator[dict[str, Any]]:
-    """The first carries the node's addresses; `efa` on another would have it configure some there, and never join."""
-    groups = [Ref(EFA_GROUP), Ref("cluster", "securityGroup")]  # with cards of our own, EKS does not add the cluster's
+def _network_interfaces(count: int) -> Iterator[dict[str, Any]]:
+    """Yield the network interfaces, one for each card.
+
+    Only the first carries the node's addresses. `efa` on another card would make the node configure addresses there and
+    never join.
+    """
+    # EKS does not add the cluster's group to custom network interfaces.
+    groups = [Ref(EFA_GROUP), Ref("cluster", "securityGroup")]
     for card in range(count):
         yield {
             "NetworkCardIndex": card,
@@ -173,5 +184,5 @@ def _cards(count: int) -> Iterator[dict[str, Any]]:
 
 
 def _group_name(pool: str) -> str:
-    """As the pool is called, where EKS takes that for a name."""
+    """Return the pool's name if EKS accepts it as a group's name, otherwise a derived one."""
     return pool if re.fullmatch("[A-Za-z0-9][-A-Za-z0-9_]{0,62}", pool) else names.derived("pool", pool, show=pool)

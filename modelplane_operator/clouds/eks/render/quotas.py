@@ -1,4 +1,4 @@
-"""The quotas of AWS that a cluster takes of, by the code that AWS has for each."""
+"""Quotas of AWS that a cluster uses, by AWS's code for each."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SERVICES: Final[Mapping[str, str]] = {
     GRAPHICS: "ec2",
     PARALLEL: "ec2",
 }
-"""Whose quota it is."""
+"""Service that each quota belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Machines that share a quota, which counts their vCPUs; machines of a Capacity Block are in none."""
+    """Machine types that share a quota, which counts vCPUs. Machines of a Capacity Block count towards none."""
 
     quota: str
     letters: tuple[str, ...]
-    """That their names begin with, up to the generation."""
+    """Prefixes of the types' names, up to the generation."""
 
 
 FAMILIES: Final = (
@@ -41,6 +41,6 @@ FAMILIES: Final = (
 
 
 def quota_of(machine: str) -> str:
-    """The quota of an instance type; empty for a family of which none is known."""
+    """Return the quota of an instance type; empty for an unknown family."""
     letters = re.match("[a-z]*", machine)
-    return next((one.quota for one in FAMILIES if letters and letters[0] in one.letters), "")
+    return next((family.quota for family in FAMILIES if letters and letters[0] in family.letters), "")

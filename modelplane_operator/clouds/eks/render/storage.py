@@ -1,4 +1,4 @@
-"""Storage on EKS that many nodes can write to: a StorageClass over the cluster's own file system."""
+"""Render storage on EKS that many nodes can write to: a StorageClass for the cluster's file system."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from modelplane_operator.owned import owner_labels
 
 NAME: Final = "modelplane-rwx-efs"
 FILE_SYSTEM: Final = "efs-filesystem"
-"""The key of the file system among a cluster's resources."""
+"""Key of the file system among a cluster's resources."""
 
 
 def storage(cluster: InferenceCluster, infrastructure: Manifest) -> Iterator[Manifest]:
-    """Nothing of it can be changed, and nothing of it does change: a cluster has one file system for all its life."""
-    for one in entries(infrastructure, "status", "resources"):
-        if one["key"] == FILE_SYSTEM and one["state"] == "Ready" and one.get("id"):
+    """Yield the StorageClass once the file system is ready.
+
+    It is immutable, and a cluster keeps its file system for life.
+    """
+    for resource in entries(infrastructure, "status", "resources"):
+        if resource["key"] == FILE_SYSTEM and resource["state"] == "Ready" and resource.get("id"):
             yield {
                 "apiVersion": STORAGE_CLASS.api_version,
                 "kind": STORAGE_CLASS.kind,
                 "metadata": {"name": NAME, "labels": owner_labels(cluster)},
                 "provisioner": "efs.csi.aws.com",
-                "parameters": {"provisioningMode": "efs-ap", "fileSystemId": one["id"], "directoryPerms": "700"},
+                "parameters": {"provisioningMode": "efs-ap", "fileSystemId": resource["id"], "directoryPerms": "700"},
                 "volumeBindingMode": "Immediate",
             }

@@ -1,4 +1,4 @@
-"""A cluster on Google Kubernetes Engine: the services of its project, its network, control plane and node pools."""
+"""Render a cluster on Google Kubernetes Engine as desired resources: services, network, control plane and pools."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ from modelplane_operator.clouds.gke.render.storage import NETWORK
 from modelplane_operator.clouds.problem import CannotMake
 from modelplane_operator.clouds.resources import Ref, Wanted
 
-ROOM: Final = 40  # characters that GKE has for the names of clusters and node pools
+ROOM: Final = 40  # maximum length of names of clusters and node pools
 SERVICES: Final = ("compute", "container", "file")
-"""What has to be enabled in the project, by the first part of its name."""
+"""Services to enable in the project, by the first part of their names."""
 SYSTEM: Final = GKEPool(
     name="system", role="System", machine_type="e2-standard-4", node_count=3, min_node_count=3, max_node_count=6
 )
-"""A regional cluster has its own pods' nodes in three zones, so that one can fail."""
+"""Default pool for the cluster's own pods. A regional cluster has it in three zones, so that one can fail."""
 CHANNEL: Final = "REGULAR"
-"""Which releases of GKE a cluster follows."""
+"""Release channel of clusters."""
 DATAPATH: Final = "ADVANCED_DATAPATH"
-ZONES: Final = 3  # that GKE spreads a pool over which names none
+ZONES: Final = 3  # number of zones over which GKE spreads a pool without zones
 GPU_LABEL: Final = f"{labels.PREFIX}gpu"
 CLAIMED: Final = "cloud.google.com/gke-nvidia-gpu-dra-driver"
-"""By which GKE's autoscaler knows that the pool's devices are claimed, and makes its first node for a claim."""
+"""Label that tells GKE's autoscaler that claims use the pool's devices, so that a claim can add its first node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What only the cloud can say."""
+    """Properties that only the cloud knows."""
 
     project: str
-    """Whose resources they are."""
+    """Project that owns the resources."""
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The minor versions that run, by key. GKE's release channel may be ahead of the spec, and nothing goes back."""
+    """Running minor versions, by key. The release channel may be ahead of the spec, and there are no downgrades."""
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Where there are nodes, by the key of their pool. GKE ends those of a zone that is taken away, so that none is."""
+    """Zones with nodes, by the key of the pool. GKE deletes the nodes of a removed zone, so no zone is ever removed."""
 
 
 def resources(cluster: GKECluster, facts: Facts) -> tuple[Wanted, ...]:
-    """All of a cluster, in an order in which each comes after what it needs. Raises CannotMake."""
+    """Return all resources of a cluster, each after the ones that it needs. Raise CannotMake."""
     networking = cluster.spec.networking or GKENetworking()
-    _refuse_overlaps(networking)
+    _require_disjoint_ranges(networking)
     pools = cluster.spec.node_pools
     for pool in pools:
-        _refuse_zones_elsewhere(pool, cluster.spec.region)
+        _require_zones_in_region(pool, cluster.spec.region)
     system, *others = with_system(pools)
     return (
-        *_services(),
-        *_network(cluster, networking),
-        _control_plane(cluster, facts, system),
-        *(_pool(cluster, facts, pool) for pool in (system, *others)),
+        *_render_services(),
+        *_render_network(cluster, networking),
+        _render_cluster(cluster, facts, system),
+        *(_render_pool(cluster, facts, pool) for pool in (system, *others)),
     )
 
 
 def with_system(pools: Sequence[GKEPool]) -> Sequence[GKEPool]:
-    """All pools that are made, first the one for the cluster's own pods, which is added where none is declared."""
+    """Return all pools to create, first the pool for the cluster's own pods, which is added if none is declared."""
     system = next((pool for pool in pools if pool.name == SYSTEM.name), SYSTEM)
     return (system, *(pool for pool in pools if pool.name != SYSTEM.name))
 
 
 def cluster_name(name: str, uid: str) -> str:
-    """What GKE calls the cluster."""
+    """Return the cluster's name on GKE."""
     return names.on_cloud(name, uid, room=ROOM)
 
 
@@ -76,27 +76,28 @@ def pool_key(pool: str) -> str:
 
 
 def pool_name(pool: str) -> str:
-    """As the pool is called, where GKE takes that for a name."""
+    """Return the pool's name if GKE accepts it, otherwise a derived one."""
     fits = re.fullmatch(f"[a-z]([-a-z0-9]{{0,{ROOM - 2}}}[a-z0-9])?", pool)
     return pool if fits else names.derived("pool", pool, show=pool, room=ROOM)
 
 
 def minor(version: str) -> str:
-    """The first two numbers of a version; empty where it has none."""
-    found = re.match(r"v?(\d+\.\d+)", version)
-    return found[1] if found else ""
+    """Return the minor version as `major.minor`; empty if there is none."""
+    match = re.match(r"v?(\d+\.\d+)", version)
+    return match[1] if match else ""
 
 
-def _services() -> Iterator[Wanted]:
-    for one in SERVICES:
-        yield Wanted(f"service-{one}", k.SERVICE, {"name": f"{one}.googleapis.com"})
+def _render_services() -> Iterator[Wanted]:
+    for service in SERVICES:
+        yield Wanted(f"service-{service}", k.SERVICE, {"name": f"{service}.googleapis.com"})
 
 
-def _network(cluster: GKECluster, networking: GKENetworking) -> Iterator[Wanted]:
+def _render_network(cluster: GKECluster, networking: GKENetworking) -> Iterator[Wanted]:
+    """Yield the network and the subnet."""
     name = names.on_cloud(cluster.metadata.name, cluster.metadata.uid or "")
     routing = {"routingMode": "REGIONAL"}
-    made = {"name": name, "autoCreateSubnetworks": False, "routingConfig": routing}
-    yield Wanted(NETWORK, k.NETWORK, made, needs=("service-compute",))
+    network = {"name": name, "autoCreateSubnetworks": False, "routingConfig": routing}
+    yield Wanted(NETWORK, k.NETWORK, network, needs=("service-compute",))
     ranges = {"pods": networking.pod_cidr, "services": networking.service_cidr}
     yield Wanted(
         "subnet",
@@ -105,13 +106,16 @@ def _network(cluster: GKECluster, networking: GKENetworking) -> Iterator[Wanted]
             "name": name,
             "network": Ref(NETWORK, "selfLink"),
             "ipCidrRange": networking.node_cidr,
-            "secondaryIpRanges": [{"rangeName": one, "ipCidrRange": cidr} for one, cidr in ranges.items()],
+            "secondaryIpRanges": [
+                {"rangeName": range_name, "ipCidrRange": cidr} for range_name, cidr in ranges.items()
+            ],
             "privateIpGoogleAccess": True,
         },
     )
 
 
-def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted:
+def _render_cluster(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted:
+    """Return the cluster, with its first node pool."""
     version = _version(cluster, facts, "cluster")
     return Wanted(
         "cluster",
@@ -127,11 +131,11 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
             },
             "initial_cluster_version": version,
             "release_channel": {"channel": CHANNEL},
-            # By which NetworkPolicies are enforced. It is chosen when a cluster is made, and never after.
+            # Dataplane V2 enforces NetworkPolicies. It can only be chosen at creation.
             "network_config": {"datapath_provider": DATAPATH},
             "workload_identity_config": {"workload_pool": f"{facts.project}.svc.id.goog"},
             "addons_config": {"gcp_filestore_csi_driver_config": {"enabled": True}},
-            "node_pools": [_made(cluster, system)],
+            "node_pools": [_pool_parameters(cluster, system)],
             "version": version,
         },
         needs=("service-container", "service-file"),
@@ -139,21 +143,24 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
     )
 
 
-def _pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
-    """The first one comes with its cluster."""
+def _render_pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
+    """Return a node pool. The first one is created together with the cluster."""
     key = pool_key(pool.name)
-    said = {**_made(cluster, pool), "version": _version(cluster, facts, key)}
+    parameters = {**_pool_parameters(cluster, pool), "version": _version(cluster, facts, key)}
     if pool.zones:
-        said["locations"] = [*dict.fromkeys([*pool.zones, *facts.zones.get(key, ())])]
-    kept = frozenset({"autoscaling", "version", *(("locations",) if pool.zones else ())})
-    # Where none is asked for, whatever account the nodes are is right.
+        parameters["locations"] = [*dict.fromkeys([*pool.zones, *facts.zones.get(key, ())])]
+    managed = frozenset({"autoscaling", "version", *(("locations",) if pool.zones else ())})
+    # Without a service account in the spec, any account of the nodes is accepted.
     account = {"service_account"} if cluster.spec.service_account else set[str]()
-    fixed = frozenset({"machine_type", "disk_size_gb", "accelerators", *account})
-    return Wanted(key, k.NODE_POOL, said, needs=("cluster",), kept=kept, fixed=fixed)
+    immutable = frozenset({"machine_type", "disk_size_gb", "accelerators", *account})
+    return Wanted(key, k.NODE_POOL, parameters, needs=("cluster",), kept=managed, fixed=immutable)
 
 
-def _made(cluster: GKECluster, pool: GKEPool) -> dict[str, Any]:
-    """As a node pool is made. Its bounds are totals, but what it begins with is for each zone: no more than asked."""
+def _pool_parameters(cluster: GKECluster, pool: GKEPool) -> dict[str, Any]:
+    """Return the parameters for the creation of a pool.
+
+    The limits are totals, but the initial size is per zone, rounded down.
+    """
     gpu = pool.gpu if pool.role == "GPU" else None
     return {
         "name": pool_name(pool.name),
@@ -167,42 +174,46 @@ def _made(cluster: GKECluster, pool: GKEPool) -> dict[str, Any]:
         "autoscaling": {
             "total_min_node_count": pool.min_node_count,
             "total_max_node_count": pool.max_node_count,
-            # Machines with GPUs are taken where there are some, all others evenly.
+            # Machines with GPUs are taken wherever there are some; all others are spread evenly.
             "location_policy": "ANY" if gpu else "BALANCED",
         },
     }
 
 
 def first_nodes(pool: GKEPool) -> int:
-    """How many it begins with in each of its zones."""
-    begin = min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
-    return max(begin // (len(pool.zones) or ZONES), int(pool.role == "System"))
+    """Return the number of nodes that a pool starts with in each zone."""
+    total = min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
+    return max(total // (len(pool.zones) or ZONES), int(pool.role == "System"))
 
 
 def _version(cluster: GKECluster, facts: Facts, key: str) -> str:
-    """The one that is asked for, or the newer one that runs."""
-    asked, runs = minor(cluster.spec.kubernetes_version), facts.versions.get(key, "")
-    if not asked:
+    """Return the version of the spec, or the running one if it is newer. Raise CannotMake for an invalid version."""
+    requested, running = minor(cluster.spec.kubernetes_version), facts.versions.get(key, "")
+    if not requested:
         raise CannotMake(f"Kubernetes version {cluster.spec.kubernetes_version} is none: write one like 1.35")
-    return max(asked, runs, key=numbers) if runs else asked
+    return max(requested, running, key=numbers) if running else requested
 
 
 def numbers(version: str) -> list[int]:
-    """By which versions are compared."""
+    """Return a sort key for versions."""
     return [int(part) for part in version.split(".")]
 
 
-def _refuse_overlaps(networking: GKENetworking) -> None:
+def _require_disjoint_ranges(networking: GKENetworking) -> None:
+    """Raise CannotMake when two address ranges overlap."""
     ranges = {
         "podCidr": networking.pod_cidr,
         "serviceCidr": networking.service_cidr,
         "nodeCidr": networking.node_cidr,
     }
-    for (one, first), (other, second) in combinations(ranges.items(), 2):
+    for (first_name, first), (second_name, second) in combinations(ranges.items(), 2):
         if IPv4Network(first, strict=False).overlaps(IPv4Network(second, strict=False)):
-            raise CannotMake(f"networking.{one} {first} and networking.{other} {second} overlap: choose others")
+            raise CannotMake(
+                f"networking.{first_name} {first} and networking.{second_name} {second} overlap: choose others"
+            )
 
 
-def _refuse_zones_elsewhere(pool: GKEPool, region: str) -> None:
-    if strange := [zone for zone in pool.zones if zone.rpartition("-")[0] != region]:
-        raise CannotMake(f"pool {pool.name}: {', '.join(strange)} is no zone of region {region}: name some of its own")
+def _require_zones_in_region(pool: GKEPool, region: str) -> None:
+    """Raise CannotMake when a pool names a zone of another region."""
+    if foreign := [zone for zone in pool.zones if zone.rpartition("-")[0] != region]:
+        raise CannotMake(f"pool {pool.name}: {', '.join(foreign)} is no zone of region {region}: name some of its own")

@@ -1,6 +1,6 @@
-"""What holds for each kind of resource of a cluster on GKE: how long it takes, and what has to be gone before it.
+"""Properties of each kind of resource of a cluster on GKE: its usual duration, and what must be deleted before it.
 
-A kind is named by Google's service and its resource. Those in `SWEPT` are made by what runs in the cluster.
+A kind's name consists of Google's service and resource. Workloads of the cluster create the kinds in `SWEPT`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ PEERING: Final = "compute.NetworkPeering"
 SWEPT: Final = (FORWARDING_RULE, TARGET_POOL, BACKEND_SERVICE, ENDPOINT_GROUP, FIREWALL, DISK, FILES, PEERING)
 
 
-def _kind(name: str, usual: float, *before: str, goes_with: str = "") -> Kind:
-    return Kind(name, usual, frozenset(before), goes_with)
+def _kind(name: str, usual: float, *gone_first: str, goes_with: str = "") -> Kind:
+    """Return a kind. `gone_first` are the kinds that must be gone before it is deleted."""
+    return Kind(name, usual, frozenset(gone_first), goes_with)
 
 
 _ROWS = (
@@ -37,20 +38,20 @@ _ROWS = (
     _kind(SUBNETWORK, 60, CLUSTER, FORWARDING_RULE, ENDPOINT_GROUP),
     _kind(CLUSTER, 600),
     _kind(NODE_POOL, 300, goes_with=CLUSTER),
-    # While the cluster is there, it would make them again.
+    # As long as the cluster exists, it would create them again.
     _kind(FORWARDING_RULE, 60, CLUSTER),
     _kind(TARGET_POOL, 60, CLUSTER, FORWARDING_RULE),
     _kind(BACKEND_SERVICE, 60, CLUSTER, FORWARDING_RULE),
     _kind(ENDPOINT_GROUP, 60, CLUSTER, BACKEND_SERVICE),
-    # By their names the load balancers are found that they let through, so that those go first.
+    # Load balancers are found by the names of their firewalls, so they are deleted first.
     _kind(FIREWALL, 60, CLUSTER, FORWARDING_RULE, TARGET_POOL),
     _kind(DISK, 60, CLUSTER),
     _kind(FILES, 300, CLUSTER),
-    # By it Filestore reaches the network, and leaves it there.
+    # Filestore connects to the network by this peering and leaves it behind.
     _kind(PEERING, 60, CLUSTER, FILES),
 )
 
 KINDS: Final[Mapping[str, Kind]] = {row.name: row for row in _ROWS}
 
 LEFT: Final = frozenset(KINDS) - {SERVICE}
-"""What is to be gone with a cluster. What was enabled in a project stays, since others may use it."""
+"""Kinds that are deleted with a cluster. Enabled services stay, since others may use them."""

@@ -1,4 +1,4 @@
-"""The quotas of Google Cloud that a cluster takes of, by the metric that Compute Engine has for each."""
+"""Quotas of Google Cloud that a cluster uses, by Compute Engine's metric for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ADDRESSES: Final = "IN_USE_ADDRESSES"
 CORES: Final = "CPUS"
 DISKS: Final = "SSD_TOTAL_GB"
 GLOBAL: Final = "global/"
-"""Before the metric of a quota that is the project's and no region's."""
+"""Prefix of a metric whose quota belongs to the project instead of a region."""
 NETWORKS: Final = f"{GLOBAL}NETWORKS"
 ALL_GPUS: Final = f"{GLOBAL}GPUS_ALL_REGIONS"
 ACCELERATORS: Final[Mapping[str, str]] = {
@@ -21,7 +21,7 @@ ACCELERATORS: Final[Mapping[str, str]] = {
     "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
     "nvidia-tesla-v100": "NVIDIA_V100_GPUS",
 }
-"""Newer ones are in a quota by family, which Compute Engine does not tell of."""
+"""Quotas of accelerators. Newer types have a quota per family, which Compute Engine does not report."""
 _SHARED_CORES: Final = ("e2", "n1")
 _ON_SSD: Final = ("a2", "e2", "g2", "n1")
 
@@ -31,10 +31,10 @@ def _family(machine: str) -> str:
 
 
 def counts_cores(machine: str) -> bool:
-    """Whether a machine's cores are in the quota that several families share; the others have their own."""
+    """True if a machine's cores count towards the quota that several families share."""
     return _family(machine) in _SHARED_CORES
 
 
 def counts_disk(machine: str) -> bool:
-    """Whether its boot disk is in the quota of ordinary ones."""
+    """True if a machine's boot disk counts towards the quota of SSD."""
     return _family(machine) in _ON_SSD

@@ -1,4 +1,4 @@
-"""Storage on GKE that many nodes can write to: a StorageClass of Filestore in the cluster's own network."""
+"""Render storage on GKE that many nodes can write to: a StorageClass for Filestore in the cluster's network."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from modelplane_operator.owned import owner_labels
 
 NAME: Final = "modelplane-rwx"
 NETWORK: Final = "network"
-"""The key of the network among a cluster's resources."""
+"""Key of the network among a cluster's resources."""
 
 
 def storage(cluster: InferenceCluster, infrastructure: Manifest) -> Iterator[Manifest]:
-    """Nothing of it can be changed, and nothing of it does change: a cluster has one network for all its life."""
-    for one in entries(infrastructure, "status", "resources"):
-        if one["key"] == NETWORK and one["state"] == "Ready" and one.get("id"):
+    """Yield the StorageClass once the network is ready. It is immutable, and a cluster keeps its network for life."""
+    for resource in entries(infrastructure, "status", "resources"):
+        if resource["key"] == NETWORK and resource["state"] == "Ready" and resource.get("id"):
             yield {
                 "apiVersion": STORAGE_CLASS.api_version,
                 "kind": STORAGE_CLASS.kind,
                 "metadata": {"name": NAME, "labels": owner_labels(cluster)},
                 "provisioner": "filestore.csi.storage.gke.io",
-                "parameters": {"tier": "enterprise", "network": one["id"]},
+                "parameters": {"tier": "enterprise", "network": resource["id"]},
                 "volumeBindingMode": "Immediate",
                 "allowVolumeExpansion": True,
             }
