@@ -135,13 +135,10 @@ async def _read(parser: Parser, data: bytes) -> None:
         await waiting  # pyright: ignore[reportGeneralTypeIssues]
 
 
-SPEED_ERROR = 1.25  # the speed of the machine, which `allowed` goes by, is measured to a fifth
-
-
 async def check(parser: Parser, parts: Parts, allowed: float) -> None:
     """Raise CostError where an input takes more of the loop each time, or more memory, than it may."""
     data = parser.join(parts)
-    allowed *= max(1.0, len(data) / MIB) * SPEED_ERROR
+    allowed *= max(1.0, len(data) / MIB)
     if parser.turns:
         seconds = min([(await cost(parser, parts)).seconds for _ in range(TRIES_AGAIN)])
         if seconds > allowed:
