@@ -77,8 +77,8 @@ def is_name(path: str) -> bool:
     """True if a file can have that path. The length is checked first, since later checks take time in proportion."""
     if len(path) > LONGEST_PATH or not path.isprintable():
         return False
-    names = path.encode(errors="replace").split(b"/")
-    return sum(map(len, names)) < LONGEST_PATH and max(map(len, names)) <= LONGEST
+    encoded = path.encode(errors="replace")
+    return len(encoded) - encoded.count(b"/") < LONGEST_PATH and max(map(len, encoded.split(b"/"))) <= LONGEST
 
 
 def path_of(key: str, prefix: str) -> str:

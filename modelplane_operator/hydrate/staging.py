@@ -232,7 +232,7 @@ class Staging:
 
 def check_listing(listing: FileListing) -> None:
     """Raise PermanentError unless all paths lie within the volume, and each is listed once."""
-    paths = dict[str, bool]()  # True for a file, False for a folder
+    files, folders = set[str](), set[str]()
     for file in listing.files:
         quoted, parts = (
             repr(file.path[:100]),
@@ -244,10 +244,11 @@ def check_listing(listing: FileListing) -> None:
             raise PermanentError(f"the source names a file as none can be called: {quoted}")
         if not 0 <= file.size <= LARGEST:
             raise PermanentError(f"the source says that file {quoted} has a size that no file has")
-        *folders, path = accumulate(parts, "{}/{}".format)
-        if path in paths or any(paths.get(part) for part in folders):
+        *above, path = accumulate(parts, "{}/{}".format)
+        if path in files or path in folders or not files.isdisjoint(above):
             raise PermanentError(f"the source names file {quoted} twice, or another below it")
-        paths |= dict.fromkeys(folders, False) | {path: True}
+        files.add(path)
+        folders.update(above)
 
 
 def _verify_staged(file: File, folder: Folder) -> str:
