@@ -23,7 +23,7 @@ Severity = Literal["Step", "Normal", "Warning"]
 Warning."""
 
 STEP: Severity = "Step"
-NEWS: Severity = "Normal"
+NORMAL: Severity = "Normal"
 WARNING: Severity = "Warning"
 
 MESSAGE_LENGTH = 32768  # the maximum that Kubernetes allows for a condition's message
@@ -77,7 +77,7 @@ class ConditionType(Enum):
 class Synced(ConditionType):
     """Whether the last attempt to bring the object's children in line with it went through."""
 
-    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything that the object asks for was written.", NEWS
+    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything that the object asks for was written.", NORMAL
     RECONCILE_ERROR = (
         "ReconcileError",
         "False",
@@ -88,7 +88,7 @@ class Synced(ConditionType):
         "ReconcilePaused",
         "False",
         "The pause annotation is set: the operator does nothing but what the message names.",
-        NEWS,
+        NORMAL,
     )
     QUARANTINED = (
         "Quarantined",
@@ -103,12 +103,12 @@ class Ready(ConditionType):
     """Whether all that the object asks for is there and works. While something is wrong that does not mend by itself,
     the reason is that of the condition that says what."""
 
-    AVAILABLE = "Available", "True", "All of it is there.", NEWS
+    AVAILABLE = "Available", "True", "All of it is there.", NORMAL
     DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
     PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
-    DELETING = "Deleting", "False", "The object is being deleted; the message names what blocks that.", NEWS
+    DELETING = "Deleting", "False", "The object is being deleted; the message names what blocks that.", NORMAL
 
 
 class ServerVerified(ConditionType):
@@ -123,14 +123,14 @@ class ServerVerified(ConditionType):
     )
 
 
-def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
+def merge(previous: Iterable[Condition], new: Iterable[Condition]) -> tuple[Condition, ...]:
     """Return the known conditions updated with the new ones, sorted by type, with `Ready` last, where people look
     first.
 
     The transition time changes only with the status, so that merging the same conditions again changes nothing.
     """
-    merged = {condition.type: condition for condition in known}
-    for condition in news:
+    merged = {condition.type: condition for condition in previous}
+    for condition in new:
         old = merged.get(condition.type)
         same_status = old is not None and old.status == condition.status
         merged[condition.type] = (
@@ -141,6 +141,6 @@ def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condit
     return tuple(merged[name] for name in sorted(merged, key=lambda name: (name == Ready.__name__, name)))
 
 
-def is_true(conditions: Iterable[Condition], wanted: type[ConditionType]) -> bool:
+def is_true(conditions: Iterable[Condition], kind: type[ConditionType]) -> bool:
     """True if this condition exists and is `True`."""
-    return any(condition.type == wanted.__name__ and condition.status == "True" for condition in conditions)
+    return any(condition.type == kind.__name__ and condition.status == "True" for condition in conditions)

@@ -44,14 +44,14 @@ class ClientError(Exception):
     """The seconds that the server asks to wait."""
     details: object = None
     """The details in the server's Status, besides the message."""
-    ours: bool = False
+    is_own_message: bool = False
     """True if the message is the operator's own text, although it is about a response."""
 
     @property
     def reason(self) -> str:
         return type(self).__name__
 
-    def kept(self) -> Self:
+    def without_details(self) -> Self:
         """Return the error without traceback, cause and details, which may hold many megabytes, for storing it."""
         self.details = self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
@@ -128,7 +128,7 @@ class AlreadyExists(Conflict):
     """An object of this name exists."""
 
 
-class Gone(ApiError):
+class Expired(ApiError):
     """The resourceVersion, or the continuation of a list, is too old."""
 
 
@@ -146,7 +146,7 @@ class InUse(ApiError):
     """Another resource still needs this one."""
 
 
-class NotSettled(ApiError):
+class NotPropagated(ApiError):
     """A new resource is not known everywhere yet."""
 
 

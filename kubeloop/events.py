@@ -23,8 +23,8 @@ from kubeloop.objects import Manifest, key_of
 from kubeloop.types import EVENT
 
 QUEUED = 1000  # a fleet that changes completely writes some hundred a second; an Event minutes late is useless
-KEPT = 2000  # Events that are remembered for repetitions
-OF_ONE_OBJECT = 10  # Events in a minute; by then a flapping object has been reported
+MAX_EVENTS = 2000  # Events that are remembered for repetitions
+MAX_PER_OBJECT = 10  # Events in a minute; by then a flapping object has been reported
 MINUTE = 60.0
 SERIES = 1800.0  # seconds after which a repetition is a new Event; API servers keep Events for an hour
 MESSAGE_LENGTH = 1024  # the maximum that Kubernetes allows, in bytes
@@ -48,13 +48,13 @@ class Transition:
         """True if the transition deserves an Event. Intermediate steps are visible in the conditions only."""
         after, before = self.after, self.before
         if before is None:
-            first_news = self.told == "Normal" and after.status == "True" and after.type != Synced.__name__
+            first_news = self.severity == "Normal" and after.status == "True" and after.type != Synced.__name__
             return self.kind == "Warning" or first_news
         changed = (before.status, before.reason) != (after.status, after.reason)
-        return changed and (self.kind == "Warning" or self.told == "Normal")
+        return changed and (self.kind == "Warning" or self.severity == "Normal")
 
     @property
-    def told(self) -> str:
+    def severity(self) -> str:
         """The severity of the new reason."""
         return self.reason.severity if self.reason else STEP
 
@@ -62,7 +62,7 @@ class Transition:
     def kind(self) -> Kind:
         """The type of the Event: also a Warning if a step ends a condition that was True."""
         lost = self.before is not None and self.before.status == "True" and self.after.status != "True"
-        return "Warning" if self.told == "Warning" or (self.told == STEP and lost) else "Normal"
+        return "Warning" if self.severity == "Warning" or (self.severity == STEP and lost) else "Normal"
 
     @property
     def message(self) -> str:
@@ -102,7 +102,7 @@ class Recorder:
     now: Callable[[], float]
     count: Callable[[str, str], None]
     _queue: asyncio.Queue[Series] = field(default_factory=lambda: asyncio.Queue[Series](QUEUED), init=False)
-    _told: dict[str, list[float]] = field(default_factory=dict[str, list[float]], init=False)
+    _recorded: dict[str, list[float]] = field(default_factory=dict[str, list[float]], init=False)
     """The times of recent Events by the uid of their object."""
     _series: dict[tuple[str, str], Series] = field(default_factory=dict[tuple[str, str], Series], init=False)
     """The remembered Events by uid and condition, the longest silent one first."""
@@ -186,9 +186,9 @@ class Recorder:
         self._series[key] = series  # at the end, so that the longest silent one is first
         if series.queued or series.due > now:
             return "repeated"
-        recent = [at for at in self._told.pop(uid, ()) if at > now - MINUTE]
-        self._told[uid] = recent
-        if len(recent) >= OF_ONE_OBJECT:
+        recent = [at for at in self._recorded.pop(uid, ()) if at > now - MINUTE]
+        self._recorded[uid] = recent
+        if len(recent) >= MAX_PER_OBJECT:
             return "limited"
         try:
             self._queue.put_nowait(series)
@@ -200,9 +200,9 @@ class Recorder:
 
     def _forget(self, now: float) -> None:
         """Drop the memory of old Events, and of the oldest if there are too many."""
-        while self._told and (not (first := next(iter(self._told.values()))) or first[-1] < now - MINUTE):
-            del self._told[next(iter(self._told))]
-        while self._series and (len(self._series) >= KEPT or next(iter(self._series.values())).at < now - SERIES):
+        while self._recorded and (not (first := next(iter(self._recorded.values()))) or first[-1] < now - MINUTE):
+            del self._recorded[next(iter(self._recorded))]
+        while self._series and (len(self._series) >= MAX_EVENTS or next(iter(self._series.values())).at < now - SERIES):
             del self._series[next(iter(self._series))]
 
 

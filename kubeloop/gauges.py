@@ -40,8 +40,8 @@ class Gauge:
 class Gauges(Collector):
     """Collects gauges, with the objects that a callback provides at each scrape."""
 
-    def __init__(self, told: Callable[[], Iterable[tuple[Gauge, Iterable[Manifest]]]]) -> None:
-        self._told = told
+    def __init__(self, collect: Callable[[], Iterable[tuple[Gauge, Iterable[Manifest]]]]) -> None:
+        self._told = collect
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing, as everything is computed at the scrape."""

@@ -55,21 +55,21 @@ class LoopProbe:
 def blind(hub: Connection, now: float) -> Iterator[str]:
     """Yield a message for each watch of the hub that has been failing although the hub answers."""
     for watch in hub.watches if hub.health.answers else ():
-        if watch.failing and (failing := watch.failing_for(now)) > FAILING_WATCH:
+        if watch.failing and (failing := watch.seconds_failing(now)) > FAILING_WATCH:
             yield f"the watch of {watch.informer.type} has been failing for {failing:.0f} s: {watch.failing}"
 
 
-def stuck(loop_probe: LoopProbe, hub: Connection, runners: Iterable[Runner], *, leading: bool) -> Iterator[str]:
+def find_stuck(loop_probe: LoopProbe, hub: Connection, runners: Iterable[Runner], *, leading: bool) -> Iterator[str]:
     """Yield a message for everything that is stuck."""
     now = loop_probe.now()
     if loop_probe.lag > STUCK_LOOP:
         yield f"the event loop is {loop_probe.lag:.0f} s late"
     if hub.health.answers:
         for watch in hub.watches:
-            last_event_at = watch.informer.heard
+            last_event_at = watch.informer.last_event_at
             if watch.failing is None and last_event_at is not None and now - last_event_at > STUCK_WATCH:
                 yield f"the watch of {watch.informer.type} has said nothing for {now - last_event_at:.0f} s"
-            if isinstance(watch.failing, Defect) and (failing := watch.failing_for(now)) > STUCK_FAILING:
+            if isinstance(watch.failing, Defect) and (failing := watch.seconds_failing(now)) > STUCK_FAILING:
                 yield f"the watch of {watch.informer.type} has been failing for {failing:.0f} s: {watch.failing}"
     for runner in runners if leading else ():
         kind, workers = runner.controller.type.kind, runner.workers

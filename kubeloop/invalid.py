@@ -8,17 +8,19 @@ from pydantic import ValidationError
 
 from kubeloop.resource import WrongKindError
 
-TOLD = 5  # fields that are named
+MAX_FIELDS = 5  # fields that are named
 LONGEST_PART = 63  # characters of a part of a path
 
 
-def wording(error: ValidationError | WrongKindError) -> str:
+def describe_invalid(error: ValidationError | WrongKindError) -> str:
     """Return which fields are wrong and why, without their values."""
     if isinstance(error, WrongKindError):
         return str(error)
     problems = error.errors(include_input=False, include_url=False, include_context=False)
-    messages = [f"{_format_path(problem['loc'])}: {_plain_message(problem['msg'])}" for problem in problems[:TOLD]]
-    return "; ".join(messages) + (f"; and {len(problems) - TOLD} more" if len(problems) > TOLD else "")
+    messages = [
+        f"{_format_path(problem['loc'])}: {_plain_message(problem['msg'])}" for problem in problems[:MAX_FIELDS]
+    ]
+    return "; ".join(messages) + (f"; and {len(problems) - MAX_FIELDS} more" if len(problems) > MAX_FIELDS else "")
 
 
 def _format_path(location: Iterable[int | str]) -> str:

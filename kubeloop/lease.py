@@ -52,7 +52,7 @@ class Times:
     """The interval of renewals."""
 
     @property
-    def settled(self) -> float:
+    def warm_up(self) -> float:
         """The seconds after which a newly joined pod counts; longer than its lease from an earlier life can last."""
         return self.duration + 3 * self.retry
 
@@ -72,14 +72,14 @@ class Sighting:
 
     def after(self, lease: Manifest, now: float) -> Sighting:
         """Return the state after observing the lease now: the same if it has not changed."""
-        return self if lease["metadata"]["resourceVersion"] == self.version else sighting(lease, now)
+        return self if lease["metadata"]["resourceVersion"] == self.version else observe_lease(lease, now)
 
     def is_free(self, now: float, identity: str) -> bool:
         """True if the lease may be taken: it has no holder, the holder is ourselves, or it has expired."""
         return self.holder in {"", identity} or now >= self.since + self.duration
 
 
-def sighting(lease: Manifest, now: float) -> Sighting:
+def observe_lease(lease: Manifest, now: float) -> Sighting:
     """Return the state of a lease that is first observed now."""
     spec: Manifest = lease.get("spec") or {}
     duration = float(spec.get("leaseDurationSeconds") or 0)
@@ -94,19 +94,19 @@ class Lease:
     key: Key
     identity: str
     now: Callable[[], float]
-    chance: Callable[[], float]
+    jitter: Callable[[], float]
     times: Times = field(default_factory=Times)
     _until: float = field(default=-math.inf, init=False)
     """The time until which we hold the lease."""
-    _seen: Sighting | None = field(default=None, init=False)
-    _mine: Manifest | None = field(default=None, init=False)
+    _sighting: Sighting | None = field(default=None, init=False)
+    _stored: Manifest | None = field(default=None, init=False)
     _taken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the lease is taken."""
     _failing: bool = field(default=False, init=False)
     """True if the last attempt failed."""
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if no other process can be writing now."""
         return self.now() < self._until
 
@@ -118,11 +118,11 @@ class Lease:
     @property
     def stored(self) -> Manifest | None:
         """The Lease as we last wrote it, unless it may have been written since."""
-        return self._mine
+        return self._stored
 
     def check(self) -> None:
         """Raise NotLeading if we do not hold the lease."""
-        if not self.held:
+        if not self.is_held:
             raise NotLeading("another operator may hold the lease")
 
     async def run(self) -> None:
@@ -136,9 +136,9 @@ class Lease:
                 except (ClientError, TimeoutError) as error:
                     self.invalidate()
                     log_at_level = log.debug if self._failing else log.info
-                    log_at_level("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
+                    log_at_level("lease not renewed", held=self.is_held, error=str(error) or type(error).__name__)
                     self._failing = True
-                await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
+                await asyncio.sleep(self.times.retry * (1 + self.jitter() / 5))
         finally:
             await self._release()
 
@@ -148,7 +148,7 @@ class Lease:
 
     def invalidate(self) -> None:
         """Read the Lease again before the next write, because the last one may or may not have succeeded."""
-        self._mine = None
+        self._stored = None
 
     def lose(self) -> None:
         """Stop holding the lease, without writing."""
@@ -161,7 +161,7 @@ class Lease:
         """
         while True:
             await self._taken.wait()
-            if not self.held:
+            if not self.is_held:
                 self._taken.clear()
                 continue
             log.info("leading", identity=self.identity)
@@ -183,21 +183,23 @@ class Lease:
     async def _attempt(self) -> None:
         """Take or renew the lease, unless another process holds it."""
         kube, started_at = self.kube(), self.now()
-        lease = self._mine or await kube.find(LEASE, self.key)
+        lease = self._stored or await kube.find(LEASE, self.key)
         if lease is None:
-            self._mine = await kube.create(self._build_lease(None))
+            self._stored = await kube.create(self._build_lease(None))
         else:
-            self._seen = self._seen.after(lease, started_at) if self._seen else sighting(lease, started_at)
-            if not self._seen.is_free(self.now(), self.identity):
+            self._sighting = (
+                self._sighting.after(lease, started_at) if self._sighting else observe_lease(lease, started_at)
+            )
+            if not self._sighting.is_free(self.now(), self.identity):
                 return
-            self._mine = await kube.replace(self._build_lease(lease))
+            self._stored = await kube.replace(self._build_lease(lease))
         # Counted from before the request: others observe its effect later, so they wait longer than we hold the lease.
-        self._seen, self._until = sighting(self._mine, started_at), started_at + self.times.deadline
+        self._sighting, self._until = observe_lease(self._stored, started_at), started_at + self.times.deadline
         self._taken.set()
 
     async def _release(self) -> None:
         """Release the lease if we hold it, so that another process can take it at once."""
-        was_held, lease, self._until, self._mine = self.held, self._mine, -math.inf, None
+        was_held, lease, self._until, self._stored = self.is_held, self._stored, -math.inf, None
         if was_held and lease is not None:
             released_spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
             try:

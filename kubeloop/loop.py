@@ -29,7 +29,7 @@ from kubeloop.client.errors import origin
 from kubeloop.condition_types import Condition, Synced, merge
 from kubeloop.errors import ClientError, Conflict, Defect, NotFound, NotLeading
 from kubeloop.gauges import Gauge
-from kubeloop.invalid import wording
+from kubeloop.invalid import describe_invalid
 from kubeloop.naming import names
 from kubeloop.objects import Key, Manifest, annotations_of, is_terminating
 from kubeloop.plan import Failure, Plan
@@ -39,7 +39,7 @@ from kubeloop.reads import Reads
 from kubeloop.repeats import Repeats
 from kubeloop.resource import Resource, WrongKindError, of
 from kubeloop.status_pace import StatusPace
-from kubeloop.strands import OF_A_CLUSTER, Actor, Executors, Turn, ended_by, outcome, told
+from kubeloop.strands import OF_A_CLUSTER, Actor, Executors, Turn, deadline_at, outcome, summarize
 from kubeloop.types import HUB, ResourceType
 from kubeloop.verdict import Verdict
 
@@ -60,7 +60,7 @@ OnTransition = Callable[[Manifest, Condition | None, Condition], None]
 """Called with an object, the old value of one of its conditions if it had one, and the stored value."""
 
 
-def untold(_: Manifest, __: Condition | None, ___: Condition) -> None:
+def ignore_transition(_: Manifest, __: Condition | None, ___: Condition) -> None:
     """Ignore a transition of a condition."""
 
 
@@ -76,7 +76,7 @@ class Clients:
     """Raises NotLeading if another process may hold the lease."""
     now: Callable[[], datetime]
     """Returns the current time."""
-    on_transition: OnTransition = untold
+    on_transition: OnTransition = ignore_transition
     executors: Executors = field(kw_only=True)
     """The executors of all types of steps."""
     repeats: Repeats = field(default_factory=Repeats)
@@ -121,7 +121,7 @@ Indexes = Mapping[ResourceType, Mapping[str, Index]]
 """The indexes of informers by type and name, on every cluster that watches the type."""
 
 
-def nothing(_: Manifest) -> str:
+def no_message(_: Manifest) -> str:
     """Return no message: a paused object of this kind is not reconciled at all."""
     return ""
 
@@ -135,7 +135,7 @@ def its_deletion(manifest: Manifest) -> str:
     return "it is being deleted, which a pause does not hold up" if terminating else ""
 
 
-def nobody(_: str, __: Cluster) -> Iterable[Key]:
+def map_to_nothing(_: str, __: Cluster) -> Iterable[Key]:
     """Return no keys: connections do not concern this kind."""
     return ()
 
@@ -164,9 +164,9 @@ class Controller(Generic[R, O]):
     """Mappers for types of the hub whose changes concern objects of this kind."""
     remote_watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
     """Mappers for types of workload clusters."""
-    on_connection: ConnectionMapper = nobody
+    on_connection: ConnectionMapper = map_to_nothing
     """Mapper for changes in the reachability of workload clusters."""
-    while_paused: Callable[[Manifest], str] = nothing
+    while_paused: Callable[[Manifest], str] = no_message
     """Returns the message about work on an object that continues during a pause; the plan itself respects the pause.
     Returns an empty message if a paused object is not reconciled at all."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
@@ -219,7 +219,7 @@ async def reconcile(
         manifest = informer.latest(key) if informer else None
         if informer is None or manifest is None:
             return Forgotten()
-        problem = informer.trouble(key)
+        problem = informer.error_of(key)
         paused = annotations_of(manifest).get(names().paused) == "true"
         message = controller.while_paused(manifest) if paused else ""
         failed: tuple[Failure, ...] = ()
@@ -228,10 +228,10 @@ async def reconcile(
         elif paused and not message:
             plan, reason, message = Plan(), Synced.RECONCILE_PAUSED, _pause_message(manifest)
         else:
-            readable = problem is None or problem.rest is None
+            readable = problem is None or problem.remainder is None
             plan, failed = await _attempt(controller, manifest, key, clients) if readable else (Plan(), ())
             if problem and not failed:
-                failed = (Failure(None, Defect(problem.why)),)
+                failed = (Failure(None, Defect(problem.reason)),)
             success_reason = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
             reason = Synced.RECONCILE_ERROR if failed or plan.refused else success_reason
             message = f"{PAUSES.format(names().paused)}, but {message}" if paused else ""
@@ -245,7 +245,9 @@ async def reconcile(
             plan,
             clients,
             reason=reason,
-            message="; ".join(filter(None, (told(reported_failures, to_tenants=bool(key.namespace)), plan.refused)))
+            message="; ".join(
+                filter(None, (summarize(reported_failures, to_tenants=bool(key.namespace)), plan.refused))
+            )
             or message,
             pace=clients.pace if controller.sums_up and not failed else None,
         )
@@ -277,7 +279,7 @@ async def _attempt(
 
     async def observe_and_plan(resource: Resource[Any, Any], refusals: Mapping[str, Failure]) -> Plan:
         """Observe and plan, with the failures of clusters taken into account if the kind supports that."""
-        async with ended_by(deadline):
+        async with deadline_at(deadline):
             observed = await controller.observe(resource, clients)
         plan = controller.plan(controller.with_refusals(observed, refusals) if controller.with_refusals else observed)
         for cluster, error in plan.defects.items():
@@ -307,7 +309,7 @@ async def _attempt(
     except ClientError as error:
         return plan, (Failure(None, error),)
     except (ValidationError, WrongKindError) as error:
-        return plan, (Failure(None, Defect(f"the object cannot be read: {wording(error)}")),)
+        return plan, (Failure(None, Defect(f"the object cannot be read: {describe_invalid(error)}")),)
     except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
         _log_defect("reconcile failed", controller, key, clients, error)
         return plan, (Failure(None, Defect.by(error)),)
@@ -339,12 +341,15 @@ def _parse(kind: type[Resource[Any, Any]], manifest: Manifest) -> tuple[Resource
     for such an object, but it may be deleted.
     """
     try:
-        return kind.admitted(manifest), ""
+        return kind.parse_bounded(manifest), ""
     except ValidationError as error:
         resource = kind.parse(manifest)
         if resource.metadata.deletion_timestamp:
             return resource, ""
-        return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {wording(error)}"
+        return (
+            resource,
+            f"Nothing is changed until the object keeps to the bounds of its kind: {describe_invalid(error)}",
+        )
 
 
 def _pause_message(manifest: Manifest) -> str:
@@ -405,9 +410,9 @@ async def report(
         stored = await clients.hub.kube.replace_status({**live, "status": status})
     except NotFound:
         return None  # it was deleted in the meantime
-    informer.written(stored)
+    informer.on_write(stored)
     if pace:
-        pace.written(uid, now_monotonic)
+        pace.on_write(uid, now_monotonic)
     for condition in reversed(conditions):  # the first with a reason becomes the Event; `Ready` is the most useful
         if condition != (old := previous.get(condition.type)):
             clients.on_transition(stored, old, condition)

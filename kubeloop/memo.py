@@ -46,12 +46,12 @@ class Remembered(Generic[P, T]):
         if cached is None:
             cached = self._old.get(args)
             if cached is None:
-                return self.anew(*args, **kwargs)
+                return self.refresh(*args, **kwargs)
             self._keep(args, cached)
         self._hits += 1
         return cached
 
-    def anew(self, *args: P.args, **kwargs: P.kwargs) -> T:
+    def refresh(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Compute the result even if it is cached, and cache it."""
         self._misses += 1
         result = self.__wrapped__(*args, **kwargs)
@@ -83,6 +83,6 @@ class Remembered(Generic[P, T]):
             self._bytes = self._old_bytes = self._hits = self._misses = 0
 
 
-def remembered(*, most: int, size: Callable[..., int]) -> Callable[[Callable[P, T]], Remembered[P, T]]:
+def memoize_bounded(*, most: int, size: Callable[..., int]) -> Callable[[Callable[P, T]], Remembered[P, T]]:
     """Memoize a function within `most` bytes; `size` returns the approximate bytes of a result, given the arguments."""
     return lambda function: Remembered(function, most, size)

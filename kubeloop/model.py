@@ -30,7 +30,7 @@ class Rule:
     message: str
     field: str = ""
     """The field below the validated one that the rejection names."""
-    lacking: bool = False
+    is_missing_field: bool = False
     """True if the rule is violated because that field is missing."""
     telling: str = ""
     """An expression for a message with more detail than `message`, such as the name of the item in question."""
@@ -43,14 +43,14 @@ class Rule:
             "message": self.message,
             **({"messageExpression": self.telling} if self.telling else {}),
             **({"fieldPath": f".{self.field}"} if self.field else {}),
-            **({"reason": "FieldValueRequired"} if self.lacking else {}),
+            **({"reason": "FieldValueRequired"} if self.is_missing_field else {}),
             **({"optionalOldSelf": True} if self.optional_old else {}),
         }
 
 
-def needed(field: str, unless: str, message: str) -> Rule:
+def require(field: str, unless: str, message: str) -> Rule:
     """Return a rule that requires a field unless the expression `unless` holds."""
-    return Rule(f"{unless} || has(self.{field})", message, field=field, lacking=True)
+    return Rule(f"{unless} || has(self.{field})", message, field=field, is_missing_field=True)
 
 
 @dataclass(frozen=True, slots=True)

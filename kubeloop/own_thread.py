@@ -67,7 +67,7 @@ class Admittance:
         self._connections += 1
         return address
 
-    def left(self, address: _Address) -> None:
+    def release(self, address: _Address) -> None:
         """Count a connection as ended."""
         address.connections -= 1
         self._connections -= 1
@@ -155,7 +155,7 @@ class _Connection(asyncio.Protocol):
         if self._first_byte_timer is not None:
             self._first_byte_timer.cancel()
         if self._address is not None:
-            self._admittance.left(self._address)
+            self._admittance.release(self._address)
             self._address = None
         if self._inner is not None:
             self._inner.connection_lost(error)
@@ -185,7 +185,7 @@ async def run_in(loop: asyncio.AbstractEventLoop, what: Coroutine[Any, Any, T]) 
 
 
 @asynccontextmanager
-async def answering_apart(
+async def serve_in_thread(
     app: web.Application, listen: tuple[str, int], *, grace: float, tls: ssl.SSLContext
 ) -> AsyncGenerator[asyncio.AbstractEventLoop]:
     """Serve in a separate thread while the block runs, and yield that thread's event loop; raises OSError.

@@ -24,7 +24,7 @@ from kubeloop.objects import Manifest, annotations_of
 
 HASH: Final = 16  # hex digits; 64 bits suffice to tell successive manifests of one object apart
 LARGEST: Final = 64 * 1024  # bytes of our fields as JSON, some 5 KB in a LeaderWorkerSet; above it only the hash counts
-WHOLE: Final = "{}"
+ALL_FIELDS: Final = "{}"
 """The set of fields of an object that we own completely."""
 
 Fields = Mapping[str, Any]
@@ -35,16 +35,16 @@ _UNTRACKED = frozenset({"apiVersion", "kind", "status"})
 _TRACKED_METADATA = frozenset({"labels", "annotations", "ownerReferences", "finalizers"})
 
 
-def marked(manifest: Manifest) -> Manifest:
+def add_content_hash(manifest: Manifest) -> Manifest:
     """Return the manifest with its hash as an annotation, in the form in which it is applied."""
     metadata: Manifest = manifest["metadata"]
     annotations = {**annotations_of(manifest), names().applied: _digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def was_applied(live: Manifest, wanted: Manifest) -> bool:
+def was_applied(live: Manifest, manifest: Manifest) -> bool:
     """True if the manifest is the one that was last applied to the live object."""
-    return annotations_of(live).get(names().applied) == _digest(wanted)
+    return annotations_of(live).get(names().applied) == _digest(manifest)
 
 
 def _digest(manifest: Manifest) -> str:
@@ -52,7 +52,7 @@ def _digest(manifest: Manifest) -> str:
     return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:HASH]
 
 
-def owned_fields(manifest: Manifest) -> str:
+def compute_owned_fields(manifest: Manifest) -> str:
     """Return our fields of an object as JSON, interned, as objects of one shape share it.
 
     Empty if we applied nothing.
@@ -63,17 +63,17 @@ def owned_fields(manifest: Manifest) -> str:
         applied = entry.get("manager") == names().field_manager and entry.get("operation") == "Apply"
         if applied and not entry.get("subresource"):
             fields = orjson.dumps(entry.get("fieldsV1") or {})
-            return sys.intern(fields.decode()) if len(fields) <= LARGEST else WHOLE
+            return sys.intern(fields.decode()) if len(fields) <= LARGEST else ALL_FIELDS
     return ""
 
 
-def is_current(live: Manifest, owned: str, wanted: Manifest) -> bool:
+def is_current(live: Manifest, owned: str, desired: Manifest) -> bool:
     """True if applying the marked manifest would not change the live object."""
-    if not owned or annotations_of(live).get(names().applied) != wanted["metadata"]["annotations"][names().applied]:
+    if not owned or annotations_of(live).get(names().applied) != desired["metadata"]["annotations"][names().applied]:
         return False
     fields = orjson.loads(owned)
-    metadata = {name: value for name, value in wanted["metadata"].items() if name in _TRACKED_METADATA}
-    content = {name: value for name, value in wanted.items() if name not in _UNTRACKED} | {"metadata": metadata}
+    metadata = {name: value for name, value in desired["metadata"].items() if name in _TRACKED_METADATA}
+    content = {name: value for name, value in desired.items() if name not in _UNTRACKED} | {"metadata": metadata}
     try:
         return _all_owned(content, fields)
     except (AttributeError, TypeError, ValueError):  # malformed fields, from a server that is no API server

@@ -25,7 +25,7 @@ from kubeloop.errors import ClientError
 from kubeloop.helm import release as helm
 from kubeloop.naming import owner_uid
 from kubeloop.objects import Key, Manifest, is_terminating, key_of
-from kubeloop.remote_messages import refused
+from kubeloop.remote_messages import describe_rejection
 from kubeloop.resource import Status
 from kubeloop.types import HUB, LEADER_WORKER_SET, SECRET, ResourceType, type_of
 
@@ -287,11 +287,11 @@ class Failure:
     def __str__(self) -> str:
         return f"{self.step}: {self.error}" if self.step else str(self.error)
 
-    def in_our_words(self) -> str:
+    def message_for_tenants(self) -> str:
         """Return the message for a tenant: without the text of a workload cluster's response."""
         if self.planned or (self.step and self.step.target == HUB):
             return str(self)
-        return f"{self.step}: {refused(self.error)}" if self.step else refused(self.error)
+        return f"{self.step}: {describe_rejection(self.error)}" if self.step else describe_rejection(self.error)
 
 
 def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
@@ -329,10 +329,10 @@ def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
 
 
 def prune(
-    children: Iterable[Manifest], wanted: Iterable[Manifest], *, owner: str, cluster: str = HUB
+    children: Iterable[Manifest], desired: Iterable[Manifest], *, owner: str, cluster: str = HUB
 ) -> Iterator[Delete]:
     """Yield steps that delete the children of an owner that are not among the wanted objects and not terminating."""
-    desired_keys = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
+    desired_keys = {(type_of(manifest), key_of(manifest)) for manifest in desired}
     for child in children:
         terminating = is_terminating(child)
         owned = owner_uid(child) == owner

@@ -26,10 +26,10 @@ Problems = Callable[[], Sequence[str]]
 class Moment(Collector):
     """A snapshot of a registry's metrics, so that they can be encoded in a thread, which takes four times as long."""
 
-    told: Sequence[Metric]
+    metrics: Sequence[Metric]
 
     def collect(self) -> Iterator[Metric]:
-        return iter(self.told)
+        return iter(self.metrics)
 
 
 async def _collect(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
@@ -40,7 +40,7 @@ async def _collect(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
 
 
 @asynccontextmanager
-async def answering(app: web.Application, listen: tuple[str, int], *, grace: float) -> AsyncGenerator[None]:
+async def serve_app(app: web.Application, listen: tuple[str, int], *, grace: float) -> AsyncGenerator[None]:
     """Serve while the block runs; raises OSError when the address is in use.
 
     `grace`: the seconds that current requests have at the end.
@@ -55,7 +55,7 @@ async def answering(app: web.Application, listen: tuple[str, int], *, grace: flo
         await runner.cleanup()
 
 
-def serving(
+def serve_probes(
     listen: tuple[str, int], *, health: Problems, readiness: Problems, metrics: CollectorRegistry
 ) -> AbstractAsyncContextManager[None]:
     """Serve the pages while the block runs."""
@@ -83,4 +83,4 @@ def serving(
     app.router.add_get("/healthz", page(health))
     app.router.add_get("/readyz", page(readiness))
     app.router.add_get("/metrics", exposition)
-    return answering(app, listen, grace=1.0)
+    return serve_app(app, listen, grace=1.0)

@@ -57,11 +57,11 @@ def subject(kind: str, key: Key, manifest: Manifest) -> Subject:
 class Guard(Protocol):
     """Decides which objects are quarantined, and records which are being reconciled."""
 
-    def holds(self, one: Subject) -> bool:
+    def holds(self, subject: Subject) -> bool:
         """True if the object is quarantined."""
         ...
 
-    def reconciling(self, one: Subject) -> AbstractAsyncContextManager[None]:
+    def record_run(self, subject: Subject) -> AbstractAsyncContextManager[None]:
         """Record the object as being reconciled while the block runs."""
         ...
 
@@ -73,13 +73,13 @@ class Guard(Protocol):
 class Unguarded:
     """A guard without a record, for an operator that has no directory for it."""
 
-    def holds(self, one: Subject) -> bool:
-        del one
+    def holds(self, subject: Subject) -> bool:
+        del subject
         return False
 
     @asynccontextmanager
-    async def reconciling(self, one: Subject) -> AsyncGenerator[None]:
-        del one
+    async def record_run(self, subject: Subject) -> AsyncGenerator[None]:
+        del subject
         yield
 
     def count(self, kind: str) -> int:
@@ -100,39 +100,39 @@ class _Deaths:
 
 @dataclass(slots=True)
 class Record:
-    """The record of one process; created by `recorded`."""
+    """The record of one process; created by `open_record`."""
 
     _slots: mmap.mmap
     _file: Path
     _deaths: dict[tuple[str, Key], _Deaths]
     _free: list[int] = field(default_factory=lambda: [*range(SLOTS)], init=False)
-    _one_suspect: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _single_suspect: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
-    def holds(self, one: Subject) -> bool:
+    def holds(self, subject: Subject) -> bool:
         """True if the object is quarantined. The count of an object that was changed since is dropped."""
-        deaths = self._deaths.get(one[:2])
-        if deaths is not None and deaths.state != one.state:
-            self._clear_deaths(one)
+        deaths = self._deaths.get(subject[:2])
+        if deaths is not None and deaths.state != subject.state:
+            self._clear_deaths(subject)
             return False
         return deaths is not None and deaths.count >= DEADLY
 
     @asynccontextmanager
-    async def reconciling(self, one: Subject) -> AsyncGenerator[None]:
+    async def record_run(self, subject: Subject) -> AsyncGenerator[None]:
         """Record the object as being reconciled while the block runs. Suspects run one at a time."""
-        if one[:2] not in self._deaths:
-            with self._hold_slot(one):
+        if subject[:2] not in self._deaths:
+            with self._hold_slot(subject):
                 yield
             return
         async with self._run_alone():
-            with self._hold_slot(one):
+            with self._hold_slot(subject):
                 yield
-        self._clear_deaths(one)
+        self._clear_deaths(subject)
 
     @asynccontextmanager
     async def _run_alone(self) -> AsyncGenerator[None]:
         """Hold the lock for suspects, at most for `ALONE_SECONDS`: a slow run has had time to do harm and must not
         block others."""
-        lock = self._one_suspect
+        lock = self._single_suspect
         await lock.acquire()
         released = asyncio.Event()
 
@@ -178,7 +178,7 @@ class Record:
 
 
 @contextmanager
-def recorded(folder: Path) -> Generator[Record]:
+def open_record(folder: Path) -> Generator[Record]:
     """Open the record in a folder, and count the deaths that the previous process left there; raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     working, file = folder / "working", folder / "deaths"

@@ -69,9 +69,9 @@ Outcome: TypeAlias = Done | Failed | Forgotten
 class QueuePace:
     """The times, in seconds, that keys wait."""
 
-    rest: float = 0.05
+    min_interval: float = 0.05
     """The minimum time between two runs of a key."""
-    news: float = 1.0
+    event_delay: float = 1.0
     """The time after a failure until an event runs the key again."""
     terminal: float = 30.0
     """The minimum time until the retry of a terminal failure."""
@@ -86,11 +86,11 @@ class _State(Enum):
     RUNNING = auto()
 
 
-class _Why(IntEnum):
+class _Priority(IntEnum):
     """The reason for which a key runs. The lowest value has priority."""
 
     EDITED = 0
-    NEWS = 1
+    EVENT = 1
     ROUTINE = 2
 
 
@@ -113,7 +113,7 @@ class _Item:
     """True if the key was added while it ran."""
     edited: bool = False
     """True if the key was added while it ran because its object was edited."""
-    why: _Why = _Why.ROUTINE
+    priority: _Priority = _Priority.ROUTINE
     """The reason of the next or the current run."""
     ready_since: float = 0.0
 
@@ -180,13 +180,13 @@ class _FairQueue(Generic[K]):
 class Queue(Generic[K]):
     """The work queue of one kind.
 
-    `place` returns the namespace and concurrency key of a key, and `chance` a random number from 0 to 1. There are
+    `place` returns the namespace and concurrency key of a key, and `jitter` a random number from 0 to 1. There are
     `workers` workers. Up to `limit` of them run keys of one concurrency key, and only one once half of the workers are
     busy. Otherwise a few clusters that hang would occupy all of them.
     """
 
     place: Callable[[K], tuple[str, Hashable]]
-    chance: Callable[[], float]
+    jitter: Callable[[], float]
     limit: int = 4
     workers: int = 16
     pace: QueuePace = field(default_factory=QueuePace)
@@ -194,9 +194,11 @@ class Queue(Generic[K]):
     _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
     _serial: int = field(default=0, init=False)
-    _due: tuple[_FairQueue[K], ...] = field(default_factory=lambda: tuple(_FairQueue[K]() for _ in _Why), init=False)
+    _due: tuple[_FairQueue[K], ...] = field(
+        default_factory=lambda: tuple(_FairQueue[K]() for _ in _Priority), init=False
+    )
     """The keys that are due, one queue for each priority."""
-    _asked: int = field(default=0, init=False)
+    _takes: int = field(default=0, init=False)
     """The number of calls of `take`."""
     _overtook: set[str] = field(default_factory=set[str], init=False)
     """The namespaces whose edits have overtaken others since these had a turn."""
@@ -205,28 +207,31 @@ class Queue(Generic[K]):
     _looking_again: int = field(default=0, init=False)
     """The number of routine runs that are active."""
 
-    def add(self, key: K, now: float, *, news: bool = True, edited: bool = False) -> None:
+    def add(self, key: K, now: float, *, is_event: bool = True, edited: bool = False) -> None:
         """Enqueue a key.
 
-        `news` is False for a routine check; `edited` is True if its object was edited by a person or client.
+        `is_event` is False for a routine check; `edited` is True if its object was edited by a person or client.
         """
-        item, why = self._items.get(key), (_Why.EDITED if edited else _Why.NEWS) if news else _Why.ROUTINE
+        item, why = (
+            self._items.get(key),
+            (_Priority.EDITED if edited else _Priority.EVENT) if is_event else _Priority.ROUTINE,
+        )
         if item is None:
-            item = self._items[key] = _Item(*self.place(key), why=why)
+            item = self._items[key] = _Item(*self.place(key), priority=why)
             self._make_ready(key, item, now)
         elif item.state is _State.RUNNING:
             item.dirty = True
             item.edited = item.edited or edited
         elif item.state is _State.WAITING:
-            item.why = min(why, item.why)
+            item.priority = min(why, item.priority)
             soonest = max(now, item.rested if edited else item.free)
             if soonest <= now:
                 self._make_ready(key, item, now)
             elif soonest < item.due:
                 self._wait(key, item, soonest)
-        elif why < item.why:
-            self._due[item.why].remove(key, item.namespace, item.concurrency_key)
-            item.why = why
+        elif why < item.priority:
+            self._due[item.priority].remove(key, item.namespace, item.concurrency_key)
+            item.priority = why
             self._due[why].add(key, item.namespace, item.concurrency_key)
 
     def forgive(self, key: K) -> None:
@@ -235,52 +240,52 @@ class Queue(Generic[K]):
             item.failures = 0
 
     def take(self, now: float) -> K | None:
-        """Return the next key, which counts as running until `done`; None if no key may run now."""
+        """Return the next key, which counts as running until `finish`; None if no key may run now."""
         self._promote_due(now)
-        self._asked += 1
+        self._takes += 1
         scarce = 2 * self.running >= self.workers
         for why in self._priorities():
-            if why is _Why.ROUTINE and self._looking_again >= self.routine:
+            if why is _Priority.ROUTINE and self._looking_again >= self.routine:
                 continue
-            is_full = self._has_running if scarce or why is _Why.ROUTINE else self._is_full
+            is_full = self._has_running if scarce or why is _Priority.ROUTINE else self._is_full
             if (key := self._due[why].take(is_full)) is not None:
                 item = self._items[key]
                 self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1
-                self._looking_again += why is _Why.ROUTINE
-                self._overtook.add(item.namespace) if why is _Why.EDITED else self._overtook.clear()
+                self._looking_again += why is _Priority.ROUTINE
+                self._overtook.add(item.namespace) if why is _Priority.EDITED else self._overtook.clear()
                 item.state = _State.RUNNING
                 return key
         return None
 
-    def _priorities(self) -> Sequence[_Why]:
+    def _priorities(self) -> Sequence[_Priority]:
         """Return the priorities in the order in which `take` tries them this time."""
-        if self._asked % ROUTINE == 0:
-            return _Why.ROUTINE, _Why.EDITED, _Why.NEWS
-        if self._due[_Why.EDITED].namespace in self._overtook:
-            return _Why.NEWS, _Why.EDITED, _Why.ROUTINE
-        return _Why.EDITED, _Why.NEWS, _Why.ROUTINE
+        if self._takes % ROUTINE == 0:
+            return _Priority.ROUTINE, _Priority.EDITED, _Priority.EVENT
+        if self._due[_Priority.EDITED].namespace in self._overtook:
+            return _Priority.EVENT, _Priority.EDITED, _Priority.ROUTINE
+        return _Priority.EDITED, _Priority.EVENT, _Priority.ROUTINE
 
-    def done(self, key: K, outcome: Outcome, now: float) -> None:
+    def finish(self, key: K, outcome: Outcome, now: float) -> None:
         """Record the outcome of a key that has run, and schedule its next run."""
         item = self._items[key]
         self._release(item.concurrency_key)
-        self._looking_again -= item.why is _Why.ROUTINE
+        self._looking_again -= item.priority is _Priority.ROUTINE
         item.namespace, item.concurrency_key = self.place(key)
         dirty, item.dirty = item.dirty, False
         edited, item.edited = item.edited, False
         has_cause = dirty or not isinstance(outcome, Done) or outcome.requeue_after is not None
-        item.why = _Why.EDITED if edited else _Why.NEWS if has_cause else _Why.ROUTINE
+        item.priority = _Priority.EDITED if edited else _Priority.EVENT if has_cause else _Priority.ROUTINE
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
             case Failed(at_least, terminal):
-                delay = self.pace.backoff.delay(item.failures, self.chance(), at_least=at_least)
+                delay = self.pace.backoff.delay(item.failures, self.jitter(), at_least=at_least)
                 delay = max(delay, self.pace.terminal) if terminal else delay
-                item.rested = now + min(delay, self.pace.news)
-                item.free = now + min(delay, max(self.pace.news, at_least or 0.0))
+                item.rested = now + min(delay, self.pace.event_delay)
+                item.free = now + min(delay, max(self.pace.event_delay, at_least or 0.0))
             case Done(requeue_after):
-                resync = self.pace.resync * (0.75 + self.chance() / 2)  # jitter separates keys that began together
+                resync = self.pace.resync * (0.75 + self.jitter() / 2)  # jitter separates keys that began together
                 delay = min(resync, max(requeue_after, 0.0)) if requeue_after is not None else resync
-                item.rested = item.free = now + self.pace.rest
+                item.rested = item.free = now + self.pace.min_interval
             case Forgotten():
                 if not dirty:
                     del self._items[key]
@@ -299,7 +304,7 @@ class Queue(Generic[K]):
         return (
             item.state is _State.READY
             or item.dirty
-            or (item.state is _State.WAITING and item.due <= now + self.pace.rest)
+            or (item.state is _State.WAITING and item.due <= now + self.pace.min_interval)
         )
 
     def failures(self, key: K) -> int:
@@ -333,7 +338,7 @@ class Queue(Generic[K]):
     def _make_ready(self, key: K, item: _Item, now: float) -> None:
         """Move a key to the queue of its priority."""
         item.state, item.ready_since = _State.READY, now
-        self._due[item.why].add(key, item.namespace, item.concurrency_key)
+        self._due[item.priority].add(key, item.namespace, item.concurrency_key)
 
     def _wait(self, key: K, item: _Item, due: float) -> None:
         """Let a key wait until a time, and compact the heap when most of its entries are stale."""

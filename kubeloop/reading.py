@@ -60,7 +60,7 @@ class Cluster(Protocol):
         """Return the informer of a type, or None if the type is not watched."""
         ...
 
-    def failing(self, kind: ResourceType) -> ClientError | None:
+    def find_failing(self, kind: ResourceType) -> ClientError | None:
         """Return the current error of the watch of a type."""
         ...
 
@@ -78,7 +78,9 @@ def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:
     return informer.get(key) if informer else None
 
 
-def children(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
+def list_children(
+    cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]
+) -> Iterator[Manifest]:
     """Yield the objects with the owner label of this uid that are in one of the given namespaces; "" means
     cluster-scoped.
 
@@ -86,10 +88,12 @@ def children(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: C
     """
     for kind in kinds:
         if (informer := cluster.find(kind)) is not None:
-            yield from (child for child in informer.owned_by(uid) if key_of(child).namespace in homes)
+            yield from (child for child in informer.children_of(uid) if key_of(child).namespace in homes)
 
 
-def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
+def list_applied(
+    cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]
+) -> Iterator[Manifest]:
     """Yield those children that have fields applied by us.
 
     Controllers copy our labels to the objects that they create.
@@ -97,7 +101,7 @@ def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Co
     for kind in kinds:
         if (informer := cluster.find(kind)) is None:
             continue
-        for child in children(cluster, (kind,), uid, homes):
+        for child in list_children(cluster, (kind,), uid, homes):
             entry = informer.entry(key_of(child))
             if entry and entry.owned:
                 yield child

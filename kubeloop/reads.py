@@ -44,7 +44,7 @@ class Reads:
     """The recent results of reads from all clusters."""
 
     deadline: float = DEADLINE
-    _known: dict[Hashable, _Result] = field(default_factory=dict[Hashable, _Result], init=False)
+    _cached: dict[Hashable, _Result] = field(default_factory=dict[Hashable, _Result], init=False)
     _most: int = field(default=LEAST, init=False)
     """The number of cached results above which expired ones are removed."""
     _asking: dict[Hashable, _PendingRead] = field(default_factory=dict[Hashable, _PendingRead], init=False)
@@ -71,17 +71,17 @@ class Reads:
         try:
             async with pending.lock:  # concurrent callers share one read
                 if is_waiting and pending.error:  # else each waiting caller would add a deadline of its own
-                    raise pending.error.kept()
-                cached = self._known.get(cache_key)
+                    raise pending.error.without_details()
+                cached = self._cached.get(cache_key)
                 if cached is None or now >= cached.until:
                     value = await self._read_first(pending, cluster, ask)
                     lifetime = lasts if value or nothing_lasts is None else nothing_lasts
-                    if len(self._known) > self._most:  # not each time, as there may be thousands of results
-                        self._known = {
-                            cached_key: result for cached_key, result in self._known.items() if now < result.until
+                    if len(self._cached) > self._most:  # not each time, as there may be thousands of results
+                        self._cached = {
+                            cached_key: result for cached_key, result in self._cached.items() if now < result.until
                         }
-                        self._most = 2 * len(self._known) + LEAST
-                    cached = self._known[cache_key] = _Result(now + lifetime, value)
+                        self._most = 2 * len(self._cached) + LEAST
+                    cached = self._cached[cache_key] = _Result(now + lifetime, value)
                 return cached.value
         finally:
             if not pending.lock.locked():

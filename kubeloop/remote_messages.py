@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from kubeloop.conditions import Condition
 from kubeloop.errors import ApiError, ClientError, InvalidName, KubeconfigError
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 
 READ: Final = 2_000  # characters of a message that are searched
 MOST: Final = 4  # translations of one message
@@ -92,17 +92,17 @@ _FORMS: Final = {
 """The formats of fields whose text is shown unchanged, also in commands for people to paste."""
 
 
-def is_formed(field: str, said: object) -> bool:
+def is_formed(field: str, value: object) -> bool:
     """True if the value has the format that Kubernetes allows for the field. For other fields, any value but None."""
-    return bool(_FORMS[field].fullmatch(said)) if field in _FORMS and isinstance(said, str) else said is not None
+    return bool(_FORMS[field].fullmatch(value)) if field in _FORMS and isinstance(value, str) else value is not None
 
 
-def meaning(said: str) -> str:
+def translate_message(message: str) -> str:
     """Return the translations of a cluster's message; empty if nothing in it is known."""
     translations = (
         template.format(where=_node_count(match), **{name: text or "" for name, text in match.groupdict().items()})
         for pattern, template in _TRANSLATIONS
-        if (match := pattern.search(said[:READ]))
+        if (match := pattern.search(message[:READ]))
     )
     return ", ".join([*dict.fromkeys(translations)][:MOST])
 
@@ -110,27 +110,27 @@ def meaning(said: str) -> str:
 def _node_count(match: re.Match[str]) -> str:
     """Return the number of nodes in a match, such as "3 nodes"."""
     count = match.groupdict().get("count")
-    return counted(int(count), "node") if count else ""
+    return count_of(int(count), "node") if count else ""
 
 
-def worded(reason: object, message: object = "") -> str:
+def sanitize(reason: object, message: object = "") -> str:
     """Return a reason with the translation of its message. A reason that is not one word is left out."""
     word = reason if isinstance(reason, str) and re.fullmatch("[A-Za-z]{1,63}", reason) else ""
-    return ": ".join(filter(None, (word, meaning(message if isinstance(message, str) else ""))))
+    return ": ".join(filter(None, (word, translate_message(message if isinstance(message, str) else ""))))
 
 
-def why(found: Condition) -> str:
+def describe_condition(condition: Condition) -> str:
     """Return the reason of a condition and the translation of its message."""
-    return worded(found.reason, found.message) or "no reason given"
+    return sanitize(condition.reason, condition.message) or "no reason given"
 
 
-def refused(error: ClientError) -> str:
+def describe_rejection(error: ClientError) -> str:
     """Return the message for a cluster's error. Errors that come from the operator already have its own words."""
     if isinstance(error, KubeconfigError):
         return "its kubeconfig cannot be used"
-    if error.ours or not isinstance(error, ApiError) or isinstance(error, InvalidName):
+    if error.is_own_message or not isinstance(error, ApiError) or isinstance(error, InvalidName):
         return str(error)
-    return "; ".join(filter(None, (worded(error.reason, str(error)), listed(_invalid_fields(error.details)))))
+    return "; ".join(filter(None, (sanitize(error.reason, str(error)), list_names(_invalid_fields(error.details)))))
 
 
 def _invalid_fields(details: object) -> Iterator[str]:

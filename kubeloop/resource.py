@@ -176,7 +176,7 @@ class Resource(Model, Generic[Spec_co, Status_co]):
         return parse_stored(cls, manifest)
 
     @classmethod
-    def admitted(cls, manifest: Manifest) -> Self:
+    def parse_bounded(cls, manifest: Manifest) -> Self:
         """Parse an object that must be within the bounds of its kind; raises ValidationError."""
         return cls.model_validate(manifest)
 

@@ -27,7 +27,7 @@ class StatusPace:
             return 0.0
         return max(0.0, self._written.get(live["metadata"]["uid"], -self.seconds) + self.seconds - now)
 
-    def written(self, uid: str, now: float) -> None:
+    def on_write(self, uid: str, now: float) -> None:
         """Note a write of an object's status."""
         self._written[uid] = now
         if len(self._written) > self._prune_at:

@@ -12,10 +12,10 @@ from kubeloop.cache.informer import Informer
 from kubeloop.client.access import with_token
 from kubeloop.client.certificates import secret_data
 from kubeloop.errors import Conflict, Foreign, NotFound, Terminating
-from kubeloop.helm.records import marked_failed
+from kubeloop.helm.records import mark_failed
 from kubeloop.naming import names, owner_uid
 from kubeloop.objects import Manifest, is_terminating, key_of, section
-from kubeloop.ownership import is_current, marked, owned_fields
+from kubeloop.ownership import add_content_hash, compute_owned_fields, is_current
 from kubeloop.plan import Apply, Create, Delete, Issue, KubeStep, MarkFailed, RenewToken, Replace, SetFinalizer
 from kubeloop.reading import Cluster
 from kubeloop.strands import Executors, Turn
@@ -57,7 +57,7 @@ async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
 
     Raises Foreign or Terminating if the existing object is not ours or is being deleted.
     """
-    desired = marked(manifest)
+    desired = add_content_hash(manifest)
     kind, key = type_of(manifest), key_of(manifest)
     informer = cluster.find(kind)
     live = informer.entry(key) if informer else None
@@ -71,7 +71,7 @@ async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
             return
     if live is None:
         existing = await cluster.kube.find(kind, key)
-        live = Entry(existing, 0, owned_fields(existing)) if existing else None
+        live = Entry(existing, 0, compute_owned_fields(existing)) if existing else None
     if live is not None:
         _reject_foreign(live.manifest, owner_uid(manifest))
         if is_current(live.manifest, live.owned, desired):
@@ -128,7 +128,7 @@ async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
     except NotFound:
         remaining = None
     if informer and remaining is None:
-        informer.gone(step.key, step.uid)
+        informer.on_delete(step.key, step.uid)
     elif remaining is not None:
         _remember(informer, remaining)
 
@@ -142,10 +142,10 @@ async def _mark_failed(turn: Turn, cluster: Cluster, step: MarkFailed) -> None:
     ):
         return  # another process works on it after all
     turn.may_write()
-    stored = await cluster.kube.replace(await asyncio.to_thread(marked_failed, secret))
+    stored = await cluster.kube.replace(await asyncio.to_thread(mark_failed, secret))
     informer = cluster.find(SECRET)
     if informer and informer.bare:  # else the watch of Secrets is not the one for Helm's records
-        informer.written(stored)
+        informer.on_write(stored)
 
 
 async def _renew_token(turn: Turn, step: RenewToken) -> None:
@@ -185,7 +185,7 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
             raise
         remaining = None
     if informer and (remaining is None or (is_terminating(live) and not desired)):
-        informer.gone(key, metadata["uid"])
+        informer.on_delete(key, metadata["uid"])
     elif remaining is not None:
         _remember(informer, remaining)
 
@@ -203,4 +203,4 @@ def _reject_foreign(live: Manifest, owner: str | None) -> None:
 def _remember(informer: Informer | None, manifest: Manifest) -> None:
     """Put the response to a write into the cache, if the type is watched."""
     if informer:
-        informer.written(manifest)
+        informer.on_write(manifest)

@@ -22,7 +22,7 @@ from kubeloop.types import HUB, ResourceType, type_of
 
 AT_ONCE = 8  # concurrent writes for one object on one cluster
 OF_A_CLUSTER = 120.0  # seconds for one reconcile that depends on a workload cluster, for all of its requests together
-A_LOOK = 20.0  # seconds for the reads from one cluster in a reconcile that reads from several
+READ_DEADLINE = 20.0  # seconds for the reads from one cluster in a reconcile that reads from several
 SLOW = f"The cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 
 
@@ -55,13 +55,13 @@ Executors = Mapping[type[Any], Executor]
 """The executor of each type of steps."""
 
 
-def told(failures: Iterable[Failure], *, to_tenants: bool = False) -> str:
+def summarize(failures: Iterable[Failure], *, to_tenants: bool = False) -> str:
     """Return one message for all failures, ordered from those that a person has to fix to those that pass by
     themselves."""
     by_telling = sorted(
         failures, key=lambda failure: (failure.error.retry, isinstance(failure.error, Unreachable | Conflict))
     )
-    return "; ".join(failure.in_our_words() if to_tenants else str(failure) for failure in by_telling)
+    return "; ".join(failure.message_for_tenants() if to_tenants else str(failure) for failure in by_telling)
 
 
 def outcome(failures: Sequence[Failure]) -> Failed:
@@ -71,7 +71,7 @@ def outcome(failures: Sequence[Failure]) -> Failed:
 
 
 @asynccontextmanager
-async def ended_by(end: float | None, why: str = SLOW) -> AsyncGenerator[None]:
+async def deadline_at(end: float | None, reason: str = SLOW) -> AsyncGenerator[None]:
     """Raise Unreachable if the block has not ended at this time of the event loop's clock. None sets no deadline."""
     deadline = asyncio.timeout_at(end)
     try:
@@ -79,18 +79,18 @@ async def ended_by(end: float | None, why: str = SLOW) -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         if deadline.expired():
-            timeout = Unreachable(why)
-            timeout.ours = True
+            timeout = Unreachable(reason)
+            timeout.is_own_message = True
             raise timeout from error
         raise
 
 
 @asynccontextmanager
-async def a_look() -> AsyncGenerator[None]:
-    """Raise Unreachable if one of several clusters does not answer within `A_LOOK`, so that the others need not wait
-    for it."""
-    deadline = asyncio.get_running_loop().time() + A_LOOK
-    async with ended_by(deadline, f"The cluster did not answer within {A_LOOK:g} s"):
+async def read_deadline() -> AsyncGenerator[None]:
+    """Raise Unreachable if one of several clusters does not answer within `READ_DEADLINE`, so that the others need not
+    wait for it."""
+    deadline = asyncio.get_running_loop().time() + READ_DEADLINE
+    async with deadline_at(deadline, f"The cluster did not answer within {READ_DEADLINE:g} s"):
         yield
 
 
@@ -120,7 +120,7 @@ class Actor:
         confirmed = False
         for siblings in _group_siblings(strand):
             try:
-                async with ended_by(self.end):
+                async with deadline_at(self.end):
                     if not confirmed and any(map(self._is_recreation, siblings)):
                         await self._confirm_subject()
                         confirmed = True
@@ -154,7 +154,7 @@ class Actor:
         match step:
             case Apply(manifest, cluster):
                 informer = self.turn.cluster(cluster).find(type_of(manifest))
-                return informer is not None and informer.lost(key_of(manifest))
+                return informer is not None and informer.find_lost(key_of(manifest))
             case Create():
                 return bool((self._find_cached_subject() or {}).get("status"))
             case _:
@@ -171,9 +171,9 @@ class Actor:
         hub, cached = self.turn.cluster(HUB), self._find_cached_subject()
         subjects, live = hub.find(self.turn.subject), await hub.kube.find(self.turn.subject, self.turn.key)
         if subjects and live:
-            subjects.written(live)
+            subjects.on_write(live)
         elif subjects and cached:
-            subjects.gone(self.turn.key, cached["metadata"]["uid"])
+            subjects.on_delete(self.turn.key, cached["metadata"]["uid"])
         if _identity(live) != _identity(cached):
             raise Conflict(f"{self.turn.subject.kind} {self.turn.key} is gone, or terminating")
 

@@ -37,7 +37,7 @@ class Throttle(Generic[K]):
     rates: Rates = field(default_factory=Rates)
     _of_key: dict[tuple[K, str], Bucket] = field(default_factory=dict[tuple[K, str], Bucket], init=False)
     _of_cluster: dict[str, Bucket] = field(default_factory=dict[str, Bucket], init=False)
-    _held: dict[tuple[K, str], bool] = field(default_factory=dict[tuple[K, str], bool], init=False)
+    _delayed: dict[tuple[K, str], bool] = field(default_factory=dict[tuple[K, str], bool], init=False)
     """The delayed events, and whether each resets the failure count of its key."""
     _prune_at: int = field(default=PRUNED_AT, init=False)
 
@@ -47,8 +47,8 @@ class Throttle(Generic[K]):
         A key that will run soon anyway costs nothing.
         """
         wake = (key, cluster)
-        if wake in self._held:
-            self._held[wake] |= forgiven
+        if wake in self._delayed:
+            self._delayed[wake] |= forgiven
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -62,17 +62,17 @@ class Throttle(Generic[K]):
         if at <= now:
             self.workers.add(key, forgiven=forgiven)
         else:
-            self._held[wake] = forgiven
-            loop.call_at(at, self._enqueue_held, wake)
+            self._delayed[wake] = forgiven
+            loop.call_at(at, self._enqueue_delayed, wake)
         if len(self._of_key) > self._prune_at:
             self._of_key = {
                 key_and_cluster: bucket for key_and_cluster, bucket in self._of_key.items() if not bucket.is_full(now)
             }
             self._prune_at = max(PRUNED_AT, 2 * len(self._of_key))
 
-    def _enqueue_held(self, wake: tuple[K, str]) -> None:
+    def _enqueue_delayed(self, wake: tuple[K, str]) -> None:
         """Enqueue the key of a delayed event."""
-        self.workers.add(wake[0], forgiven=self._held.pop(wake))
+        self.workers.add(wake[0], forgiven=self._delayed.pop(wake))
 
 
 def _get_bucket(buckets: dict[N, Bucket], name: N, rate: tuple[float, float]) -> Bucket:

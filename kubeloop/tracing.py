@@ -106,7 +106,7 @@ def reconcile(kind: str, key: Key) -> AbstractContextManager[Span]:
     return _open_scope(_tracer, f"reconcile {kind}", attributes, None)
 
 
-def begun(name: str, attributes: Attributes) -> AbstractContextManager[Span]:
+def start_span(name: str, attributes: Attributes) -> AbstractContextManager[Span]:
     """Return the span of work that a reconcile starts and does not wait for."""
     scope = _scope.get()
     if _tracer is None or scope is None:
@@ -157,7 +157,7 @@ def _end_span(span: Recorded) -> Generator[Span]:
 
 
 @contextmanager
-def exporting(endpoint: str | None, service: Service, grpc: str = "") -> Generator[None]:
+def export_spans(endpoint: str | None, service: Service, grpc: str = "") -> Generator[None]:
     """Export spans while the block runs.
 
     `endpoint`: the collector; empty to use the environment; None turns tracing off.

@@ -20,7 +20,7 @@ HUB: Final = ""
 
 # Some kinds of Kubernetes allow more (any character but / and %), but none that we read or write needs it.
 _NAME: Final = re.compile(r"[-._:a-zA-Z0-9]{1,253}")
-_SHOWN: Final = 80  # characters of an invalid name that are shown
+_MAX_NAME_SHOWN: Final = 80  # characters of an invalid name that are shown
 
 
 class ResourceType(NamedTuple):
@@ -49,7 +49,7 @@ class ResourceType(NamedTuple):
     def _path_segment(self, name: str) -> str:
         """Return a name as one segment of a path; raises InvalidName."""
         if name in {".", ".."} or not _NAME.fullmatch(name):
-            raise InvalidName(f"{name[:_SHOWN]!r} cannot be the name or namespace of a {self.kind}")
+            raise InvalidName(f"{name[:_MAX_NAME_SHOWN]!r} cannot be the name or namespace of a {self.kind}")
         return quote(name, safe="")
 
     def __str__(self) -> str:

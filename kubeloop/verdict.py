@@ -18,7 +18,7 @@ class Verdict:
     forecast: tuple[str, ...] = ()
     """Warnings to return in a dry run only, about consequences of a valid object."""
 
-    def told(self, *, dry_run: bool) -> tuple[str, ...]:
+    def messages(self, *, dry_run: bool) -> tuple[str, ...]:
         """Return the warnings to send, shortened to MOST."""
         warnings = (*(self.forecast if dry_run else ()), *self.warnings)
         remainder = (f"{len(warnings) - MOST} more warnings",) if len(warnings) > MOST else ()

@@ -25,10 +25,10 @@ V = TypeVar("V")
 Controllers = tuple[Controller[Any, Any], ...]
 
 
-def watched(
-    controllers: Controllers, ours: frozenset[ResourceType], system_namespace: str
+def collect_watches(
+    controllers: Controllers, own_types: frozenset[ResourceType], system_namespace: str
 ) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """Return the watches of the hub, including `ours`, and those of workload clusters.
+    """Return the watches of the hub, including `own_types`, and those of workload clusters.
 
     Raises ValueError when two controllers declare different watches for one type.
     """
@@ -37,10 +37,12 @@ def watched(
         ((item, watch.type, watch) for item in controllers for watch in item.watched),
         lambda kind: f"how {kind.kind}s are watched on the hub",
     )
-    hub |= {kind: Watched(kind, None, keeping=without_crossplane) for kind in ours}
+    hub |= {kind: Watched(kind, None, keeping=without_crossplane) for kind in own_types}
     hub |= {NAMESPACE: Watched(NAMESPACE, None), SECRET: Watched(SECRET, None, namespace=system_namespace)}
-    remote = {kind: Watched(kind, ours=True) for item in controllers for kind in item.remote_watches}
-    remote |= {watch.type: Watched(watch.type, ours=True) for item in controllers for watch in item.watched_remotely}
+    remote = {kind: Watched(kind, only_ours=True) for item in controllers for kind in item.remote_watches}
+    remote |= {
+        watch.type: Watched(watch.type, only_ours=True) for item in controllers for watch in item.watched_remotely
+    }
     remote |= _merge_declarations(
         (
             (item, watch.type, watch)

@@ -110,13 +110,13 @@ class Runner:
     workers: Workers[Key]
     throttle: Throttle[Key]
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the changes in an informer that concern this controller."""
         is_hub = informer.cluster == HUB
         mappers = self.controller.watches if is_hub else self.controller.remote_watches
         if is_hub and informer.type == self.controller.type:
             informer.subscribe(self._on_own_change)
-            informer.on_trouble(self.workers.add)
+            informer.on_error(self.workers.add)
         if mapper := mappers.get(informer.type):
             informer.subscribe(self._map_change(mapper, informer.cluster))
 
@@ -166,7 +166,7 @@ def runner(
     clients: Clients,
     *,
     on_reconciled: OnReconciled,
-    chance: Callable[[], float] = random.random,
+    jitter: Callable[[], float] = random.random,
     pace: QueuePace | None = None,
     workers: int = WORKERS,
     guard: Guard = UNGUARDED,
@@ -184,7 +184,7 @@ def runner(
 
     routine = max(1, workers - PER_CONCURRENCY_KEY)
     queue = Queue[Key](
-        locate, chance, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or QueuePace(), routine=routine
+        locate, jitter, limit=PER_CONCURRENCY_KEY, workers=workers, pace=pace or QueuePace(), routine=routine
     )
     serial = Serial() if controller.serial else None
 
@@ -196,7 +196,7 @@ def runner(
         quarantine_subject = subject(kind, key, manifest or {"metadata": {}})
         quarantined, failures = guard.holds(quarantine_subject), queue.failures(key)
         with tracing.reconcile(kind, key) as span:
-            async with nullcontext() if quarantined else guard.reconciling(quarantine_subject):
+            async with nullcontext() if quarantined else guard.record_run(quarantine_subject):
                 outcome = await reconcile(
                     controller, key, clients, failures=failures, lock=serial, quarantined=quarantined
                 )
@@ -222,11 +222,11 @@ class Runners:
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, one: Runner) -> None:
+    def add(self, runner: Runner) -> None:
         """Add the runner of a controller."""
-        self._all.append(one)
+        self._all.append(runner)
 
-    def listen(self, connection: Connection) -> None:
+    def add_event_handlers(self, connection: Connection) -> None:
         """Subscribe all controllers to the informers of a cluster.
 
         On the hub, the controllers' `listeners` are called first.
@@ -236,13 +236,13 @@ class Runners:
             for listen in hub_listeners:
                 listen(informer)
             for item in self:
-                item.listen(informer)
+                item.add_event_handlers(informer)
 
-    def look_at_all(self, hub: Cluster) -> None:
+    def enqueue_all(self, hub: Cluster) -> None:
         """Enqueue all objects of all kinds."""
         for runner in self:
             informer = hub.find(runner.controller.type)
-            runner.workers.look_at(informer.keys() if informer else ())
+            runner.workers.enqueue_all(informer.keys() if informer else ())
 
     def wake(self, kind: ResourceType, key: Key) -> None:
         """Enqueue an object after an event that no watch delivers."""
@@ -257,7 +257,7 @@ class Runners:
         if not health.renewing:  # else every enqueued object would fail once more
             self.connection_changed(cluster)
 
-    def unauthorized(self, cluster: str) -> None:
+    def on_unauthorized(self, cluster: str) -> None:
         """Report to the controllers that a workload cluster rejects our credentials."""
         for on_unauthorized in self._collect(lambda controller: controller.on_unauthorized):
             on_unauthorized(cluster)

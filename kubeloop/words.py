@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-NAMED: Final = 5  # names that are listed; the others are counted
+MAX_NAMES: Final = 5  # names that are listed; the others are counted
 
 
 def sentence(*clauses: str) -> str:
@@ -19,12 +19,12 @@ def sentence(*clauses: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def count_of(count: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, in the singular for 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
-def listed(names: Iterable[str], at_most: int = NAMED) -> str:
+def list_names(names: Iterable[str], at_most: int = MAX_NAMES) -> str:
     """Return the first names of many, and the number of the others."""
     all_names = tuple(names)
     more = f" and {len(all_names) - at_most} more" if len(all_names) > at_most else ""

@@ -51,7 +51,7 @@ class Workers(Generic[K]):
     serial: Serial | None = None
     _began: dict[K, float] = field(default_factory=dict[K, float], init=False)
     """The start times of the running keys."""
-    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _wake_up: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when there may be a key to run."""
     at_work: bool = field(default=False, init=False)
     """True once the keys are run, so that later additions count as events."""
@@ -59,7 +59,7 @@ class Workers(Generic[K]):
 
     def __post_init__(self) -> None:
         if self.serial:
-            self.serial.on_free = self._news.set
+            self.serial.on_free = self._wake_up.set
 
     def add(self, key: K, *, edited: bool = False, forgiven: bool = False) -> None:
         """Enqueue a key. Before the work begins, it only counts as a routine check.
@@ -68,10 +68,10 @@ class Workers(Generic[K]):
         """
         if forgiven:
             self.queue.forgive(key)
-        self.queue.add(key, _now(), news=self.at_work, edited=edited)
-        self._news.set()
+        self.queue.add(key, _now(), is_event=self.at_work, edited=edited)
+        self._wake_up.set()
 
-    def look_at(self, keys: Iterable[K]) -> None:
+    def enqueue_all(self, keys: Iterable[K]) -> None:
         """Enqueue all keys for a routine check. Keys that are added later count as events."""
         for key in keys:
             self.add(key)
@@ -80,7 +80,7 @@ class Workers(Generic[K]):
     def stop(self) -> None:
         """Start no more runs. `run` returns when the current ones have ended."""
         self._stopping = True
-        self._news.set()
+        self._wake_up.set()
 
     def longest(self, now: float) -> float:
         """Return the seconds for which the longest current run has lasted."""
@@ -92,7 +92,7 @@ class Workers(Generic[K]):
         try:
             async with asyncio.TaskGroup() as group:
                 while not self._stopping:
-                    self._news.clear()
+                    self._wake_up.clear()
                     if self._has_room() and (key := self.queue.take(_now())) is not None:
                         self._began[key] = _now()
                         group.create_task(self._run(key), name=f"reconcile {key}")
@@ -101,7 +101,7 @@ class Workers(Generic[K]):
                     with suppress(TimeoutError):
                         due = self.queue.next_due() if self._has_room() else None
                         async with asyncio.timeout_at(due):
-                            await self._news.wait()
+                            await self._wake_up.wait()
         finally:
             self.at_work = False
             for key in tuple(self._began):  # tasks cancelled before their first step: the keys stay queued for a retry
@@ -118,12 +118,12 @@ class Workers(Generic[K]):
             outcome = await self.reconcile(key)
         finally:  # however it ends: a key that is not done never runs again
             self._finish(key, outcome)
-            self._news.set()
+            self._wake_up.set()
 
     def _finish(self, key: K, outcome: Outcome) -> None:
         """Record that a run has ended."""
         del self._began[key]
-        self.queue.done(key, outcome, _now())
+        self.queue.finish(key, outcome, _now())
 
 
 def _now() -> float:

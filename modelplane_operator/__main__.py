@@ -12,7 +12,7 @@ from kubeloop.client.access import Access
 from kubeloop.client.channel import speak_http2
 from kubeloop.client.sockets import shrink_tls_buffers
 from kubeloop.errors import ClientError
-from kubeloop.tracing import Service, exporting
+from kubeloop.tracing import Service, export_spans
 from modelplane_operator import __version__, logs
 from modelplane_operator.api import KINDS, crd
 from modelplane_operator.kinds import hub_gateway, kinds
@@ -79,7 +79,7 @@ def _run(settings: Settings, access: Access, build: Build, name: str = "operator
     gc.set_threshold(20_000, 20, 100)  # the caches hold many objects for long: docs/performance.md
     cel.compile("true")  # parsing the grammar takes half a second, which the first decision would have to wait for
     service = Service("modelplane-operator", __version__, settings.identity or socket.gethostname())
-    with exporting(settings.traces(), service, settings.traces_by_grpc()):
+    with export_spans(settings.traces(), service, settings.traces_by_grpc()):
         asyncio.run(host(settings, access, build, name))
 
 

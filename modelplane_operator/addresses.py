@@ -24,7 +24,7 @@ TRANSLATED: Final = ip_network("64:ff9b:1::/48")
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
 
 
-def carried(address: Address) -> tuple[IPv4Address, ...]:
+def embedded_addresses(address: Address) -> tuple[IPv4Address, ...]:
     """Return the IPv4 addresses that an IPv6 address embeds: mapped, 6to4, Teredo and NAT64."""
     if isinstance(address, IPv4Address):
         return ()

@@ -15,7 +15,7 @@ import kopf
 from kopf._core.engines.peering import Identity
 
 from kubeloop.client.access import Access
-from kubeloop.quarantine import UNGUARDED, recorded
+from kubeloop.quarantine import UNGUARDED, open_record
 from modelplane_operator.ask.admission.server import Forgetful, register
 from modelplane_operator.operator import Build, Operator, assemble
 from modelplane_operator.settings import Settings
@@ -25,7 +25,7 @@ EXIT_SECONDS = 5.0  # seconds after the reconciles, for the lease and the connec
 
 async def host(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
     """Run the operator until a signal stops it. Raise the error that ended it otherwise."""
-    with recorded(settings.crash_record) if settings.crash_record else nullcontext(UNGUARDED) as guard:
+    with open_record(settings.crash_record) if settings.crash_record else nullcontext(UNGUARDED) as guard:
         await _host(settings, assemble(settings, access, build, guard, name))
 
 

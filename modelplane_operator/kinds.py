@@ -8,7 +8,7 @@ from datetime import timedelta
 from kubeloop.cache.referenced import ReferencedObjects
 from kubeloop.client.resolver import Resolver
 from kubeloop.watched import Controllers
-from modelplane_operator.ask.admission.with_reviews import reviewed
+from modelplane_operator.ask.admission.with_reviews import add_reviews
 from modelplane_operator.clouds.accounts import Accounts
 from modelplane_operator.clouds.eks import controller as eks_cluster
 from modelplane_operator.clouds.gke import controller as gke_cluster
@@ -67,7 +67,7 @@ def kinds(world: World) -> Controllers:
     world.fleet.awaits = on_clouds.tokens.awaits
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
-    world.fleet.beside(tenants.fleet)
+    world.fleet.run_in_background(tenants.fleet)
     view = FleetView(world.now)
     controllers: Controllers = (
         inference_class.CONTROLLER,
@@ -78,7 +78,7 @@ def kinds(world: World) -> Controllers:
             fabrics,
             helm=helm is not None,
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
-            beside=(on_clouds.tokens.run,),
+            background=(on_clouds.tokens.run,),
         ),
         *(() if settings.hub_gateway == "apart" else hub_gateway(world)),
         model_deployment.controller(view, drain_grace, world.scheduled),
@@ -101,4 +101,4 @@ def kinds(world: World) -> Controllers:
         eks_cluster.controller(on_clouds),
         gke_cluster.controller(on_clouds),
     )
-    return reviewed(controllers, view, settings.reach) if settings.admission_listen else controllers
+    return add_reviews(controllers, view, settings.reach) if settings.admission_listen else controllers

@@ -11,6 +11,6 @@ def backends(route: Manifest) -> frozenset[str]:
     return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))
 
 
-def placed_on(replica: Manifest) -> tuple[str, ...]:
+def cluster_of_replica(replica: Manifest) -> tuple[str, ...]:
     """Return the cluster of a replica, by which replicas are indexed."""
     return (replica["spec"].get("clusterName", ""),)

@@ -75,7 +75,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def reconciled(self, kind: str, outcome: Outcome, seconds: float) -> None:
+    def count_reconcile(self, kind: str, outcome: Outcome, seconds: float) -> None:
         """Count a reconcile and its duration."""
         self._reconciles.labels(kind, type(outcome).__name__).observe(seconds)
 
@@ -94,7 +94,7 @@ class Metrics:
 
         return called
 
-    def scheduled(self, outcome: str, seconds: float) -> None:
+    def count_decision(self, outcome: str, seconds: float) -> None:
         """Count a scheduling decision and its duration."""
         self._decisions.labels(outcome).observe(seconds)
 
@@ -102,7 +102,7 @@ class Metrics:
         """Count an Event about a transition."""
         self._events.labels(kind, outcome).inc()
 
-    def checked(self, kind: str, outcome: str) -> None:
+    def count_check(self, kind: str, outcome: str) -> None:
         """Count a check of something that no watch reports."""
         self._checks.labels(kind, outcome).inc()
 
@@ -128,10 +128,10 @@ class State(Collector):
         """Yield the gauges of the process: leadership, webhook, readiness and the event loop's lag."""
         operator = self._operator
         if operator.name == "operator":
-            yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
+            yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.is_held)
         else:
-            yield _gauge("modelplane_hub_gateway_leading", "Whether this pod holds its lease.", operator.lease.held)
-        if (webhook := operator.webhook) and operator.lease.held:
+            yield _gauge("modelplane_hub_gateway_leading", "Whether this pod holds its lease.", operator.lease.is_held)
+        if (webhook := operator.webhook) and operator.lease.is_held:
             altered = bool(webhook.altered)
             yield _gauge("modelplane_webhook_altered", "Whether its configuration is not as the chart has it.", altered)
         yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", operator.ready)
@@ -170,11 +170,11 @@ class State(Collector):
         objects = _by("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
         for informer in self._operator.hub.informers:
             objects.add_metric((str(informer.type),), informer.count)
-            if informer.heard is not None:
-                age.add_metric((str(informer.type),), now - informer.heard)
+            if informer.last_event_at is not None:
+                age.add_metric((str(informer.type),), now - informer.last_event_at)
         failing = _by("modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource")
         for watch in self._operator.hub.watches:
-            failing.add_metric((str(watch.informer.type),), watch.failing_for(now))
+            failing.add_metric((str(watch.informer.type),), watch.seconds_failing(now))
         yield from (age, objects, failing, self._collect_failures())
 
     def _collect_failures(self) -> Metric:
@@ -225,7 +225,7 @@ class State(Collector):
 
 def _watch_age(connection: Connection, now: float) -> float | None:
     """Return the time since the most silent active watch last received anything."""
-    times = (item.informer.heard for item in connection.watches if item.informer.served and not item.idle)
+    times = (item.informer.last_event_at for item in connection.watches if item.informer.served and not item.idle)
     last_events = [item for item in times if item is not None]
     return now - min(last_events) if last_events else None
 

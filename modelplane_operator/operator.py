@@ -32,30 +32,30 @@ from kubeloop.client.kube import Kube
 from kubeloop.client.limits import OF_HUB, Bucket, Share
 from kubeloop.events import Recorder
 from kubeloop.gauges import Gauge, Gauges
-from kubeloop.health import LoopProbe, blind, stuck
+from kubeloop.health import LoopProbe, blind, find_stuck
 from kubeloop.helm.driver import Helm
 from kubeloop.lease import Lease
 from kubeloop.loop import Clients
 from kubeloop.objects import Key, Manifest
-from kubeloop.probes import serving
+from kubeloop.probes import serve_probes
 from kubeloop.quarantine import UNGUARDED, Guard
 from kubeloop.queue import QueuePace
 from kubeloop.resource import of
 from kubeloop.steps import KUBE
 from kubeloop.types import HUB, ResourceType
-from kubeloop.watched import Controllers, watched
+from kubeloop.watched import Controllers, collect_watches
 from kubeloop.wiring import Runners, runner
 from modelplane_operator.api import KINDS, names, reasons
 from modelplane_operator.ask.admission.webhook import Webhook, webhook
-from modelplane_operator.clusters.stack.digests import tested_archive
+from modelplane_operator.clusters.stack.digests import find_tested_digest
 from modelplane_operator.metrics import Metrics, State
-from modelplane_operator.printer_columns import glance
+from modelplane_operator.printer_columns import add_printer_columns
 from modelplane_operator.settings import Settings
 from modelplane_operator.world import World
 
 REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
 CONTROLLER = "modelplane.ai/operator"  # the reporting controller of Events
-OURS = frozenset(map(of, KINDS))
+OWN_TYPES = frozenset(map(of, KINDS))
 POLL_INTERVAL = 0.2  # until the hub's first lists are complete
 LONGEST_PAUSE = 15  # maximum backoff of a misbehaving cluster, as a multiple of the first
 PROBATION = 20.0  # seconds; enough for a cluster's lists and watches to show whether it behaves
@@ -88,13 +88,15 @@ class Operator:
     """Admission webhook; None if it is disabled."""
     name: str = "operator"
     """Name of the program, for its metrics: `operator`, or `hub-gateway`."""
-    _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _hub_synced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Event that is set once the hub's caches have synced."""
 
     @property
     def missing(self) -> tuple[ResourceType, ...]:
         """Return the operator's own types that the hub does not serve."""
-        return tuple(informer.type for informer in self.hub.informers if informer.type in OURS and not informer.served)
+        return tuple(
+            informer.type for informer in self.hub.informers if informer.type in OWN_TYPES and not informer.served
+        )
 
     @property
     def ready(self) -> bool:
@@ -112,14 +114,16 @@ class Operator:
         """Return why this process is not ready: it could not lead, or its watches of the hub have stalled."""
         return self.unready() or tuple(blind(self.hub, self.loop_probe.now()))
 
-    def stuck(self) -> tuple[str, ...]:
+    def find_stuck(self) -> tuple[str, ...]:
         """Return problems that only a restart can fix."""
-        at_work = [*self.runners] if self.lease.held else []
-        return tuple(stuck(self.loop_probe, self.hub, at_work, leading=bool(at_work)))
+        at_work = [*self.runners] if self.lease.is_held else []
+        return tuple(find_stuck(self.loop_probe, self.hub, at_work, leading=bool(at_work)))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, and lead while holding the lease, until `stop` is set."""
-        pages = serving(self.settings.listen, health=self.stuck, readiness=self.unfit, metrics=self.metrics.registry)
+        pages = serve_probes(
+            self.settings.listen, health=self.find_stuck, readiness=self.unfit, metrics=self.metrics.registry
+        )
         async with pages, asyncio.TaskGroup() as group:
             background = [
                 group.create_task(part.run(), name=type(part).__name__)
@@ -132,7 +136,7 @@ class Operator:
             for item in self.runners:
                 item.workers.stop()
             grace = self.settings.stop_grace
-            unfinished = {leader} if self.lease.held else set[asyncio.Task[None]]()
+            unfinished = {leader} if self.lease.is_held else set[asyncio.Task[None]]()
             if self.helm is not None:
                 unfinished.add(group.create_task(self.helm.close(grace), name="helm"))
             if unfinished:
@@ -162,14 +166,14 @@ class Operator:
                 log.error("definitions missing", kinds=_join_kinds(reported), remedy=REMEDY)
             await asyncio.sleep(POLL_INTERVAL)
         log.info("hub seen", objects=sum(informer.count for informer in self.hub.informers))
-        self._hub_seen.set()
+        self._hub_synced.set()
 
     async def _connect_clusters(self) -> None:
         """Keep the connections to workload clusters, once the hub's caches have synced.
 
         Decisions do not wait for them.
         """
-        await self._hub_seen.wait()
+        await self._hub_synced.wait()
         await self.fleet.run()
 
     async def _reconcile(self) -> None:
@@ -179,7 +183,7 @@ class Operator:
         """
         for connection in self.fleet:
             connection.invalidate()
-        self.runners.look_at_all(self.hub)
+        self.runners.enqueue_all(self.hub)
         async with asyncio.TaskGroup() as group:
             trusted = group.create_task(self.webhook.keep_trusted()) if self.webhook else None
             await self.runners.work()
@@ -195,7 +199,7 @@ def assemble(
     store = Store(clock)
     pace = ConnectionPace(pause=RETURNING, probation=0.0, watch=WatchPace(unserved=OF_OUR_KINDS))
     on_call = metrics.calls(HUB)
-    hub = Connection(HUB, access, (), store, chance=random.random, on_call=on_call, limits=OF_HUB, pace=pace)
+    hub = Connection(HUB, access, (), store, jitter=random.random, on_call=on_call, limits=OF_HUB, pace=pace)
     fleet = Fleet(store, _cluster_opener(settings, store, metrics, runners, helm))
 
     def client() -> Kube:
@@ -214,9 +218,9 @@ def assemble(
         client,
         _wall_clock,
         runners.connection_changed,
-        metrics.scheduled,
+        metrics.count_decision,
         runners.wake,
-        metrics.checked,
+        metrics.count_check,
         helm,
     )
     controllers = build(world)
@@ -225,21 +229,27 @@ def assemble(
         **{step: executor for controller in controllers for step, executor in controller.executors.items()},
     }
     clients = Clients(
-        hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors, printer_columns=glance
+        hub,
+        fleet.cluster,
+        lease.check,
+        _wall_clock,
+        recorder.record,
+        executors=executors,
+        printer_columns=add_printer_columns,
     )
-    resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
+    resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.count_reconcile, settings.workers
     for controller in controllers:
         new_runner = runner(controller, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)
         runners.add(new_runner)
-    own_types = OURS if name == "operator" else frozenset(controller.type for controller in controllers)
-    local, remote = watched(controllers, own_types, names.SYSTEM_NAMESPACE)
+    own_types = OWN_TYPES if name == "operator" else frozenset(controller.type for controller in controllers)
+    local, remote = collect_watches(controllers, own_types, names.SYSTEM_NAMESPACE)
     hub.watch(local)
-    runners.listen(hub)
+    runners.add_event_handlers(hub)
 
     def on_open(connection: Connection) -> None:
         """Watch the remote types on a new connection."""
         connection.watch(remote)
-        runners.listen(connection)
+        runners.add_event_handlers(connection)
         if helm:
             helm.forget(connection.name)
 
@@ -251,7 +261,7 @@ def assemble(
         settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, name
     )
     metrics.registry.register(State(operator))
-    metrics.registry.register(Gauges(lambda: _gauge_sources(controllers, hub) if lease.held else ()))
+    metrics.registry.register(Gauges(lambda: _gauge_sources(controllers, hub) if lease.is_held else ()))
     return operator
 
 
@@ -280,11 +290,11 @@ def _cluster_opener(
             access,
             (),
             store,
-            chance=random.random,
+            jitter=random.random,
             on_call=metrics.calls(name),
             on_health=runners.health_changed,
             on_return=on_return,
-            on_unauthorized=runners.unauthorized,
+            on_unauthorized=runners.on_unauthorized,
             slots=slots,
             pace=pace,
             limits=settings.limits,
@@ -302,7 +312,7 @@ def _create_helm(settings: Settings) -> Helm | None:
         _wall_clock,
         executable=settings.helm,
         mirror=settings.chart_mirror,
-        tested=tested_archive if settings.chart_digests == "checked" else None,
+        tested=find_tested_digest if settings.chart_digests == "checked" else None,
         at_once=settings.helm_at_once,
         timeout=settings.helm_timeout,
         memory=settings.helm_memory,

@@ -16,15 +16,15 @@ from kubeloop.condition_types import Ready, Synced
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, Section, entries, section
 from kubeloop.resource import SUMMARY_LENGTH
-from kubeloop.words import counted, sentence
+from kubeloop.words import count_of, sentence
 from modelplane_operator.api import ModelDeployment, ModelReplica
 from modelplane_operator.models.replica.render.arguments import model_of
 from modelplane_operator.scheduling.placement import charges, read
 
-SHOWN = 128  # maximum length of a cell
+MAX_CELL = 128  # maximum length of a cell
 
 
-def glance(manifest: Manifest, status: Manifest) -> Manifest:
+def add_printer_columns(manifest: Manifest, status: Manifest) -> Manifest:
     """Return the status with the fields that `kubectl get` prints, for an object as it was observed."""
     if manifest["kind"] not in _FACTS:
         return status
@@ -65,20 +65,20 @@ def _deployment_cells(manifest: Manifest, _: Manifest) -> Mapping[str, Any]:
     templates = (member.template.spec for engine in spec.engines for member in engine.members)
     models = (model_of(container) for pod in templates if pod for container in pod.containers)
     cache = f"cache {spec.model_cache_ref.name}" if spec.model_cache_ref else ""
-    return {"model": (next(filter(None, models), "") or cache)[:SHOWN] or None}
+    return {"model": (next(filter(None, models), "") or cache)[:MAX_CELL] or None}
 
 
 def _replica_cells(manifest: Manifest, _: Manifest) -> Mapping[str, Any]:
     """Return the nodes and the pools of a replica."""
     nodes_by_pool = charges(read(ModelReplica.parse(manifest)).engines)
-    return {"nodes": sum(nodes_by_pool.values()), "pool": ",".join(sorted(nodes_by_pool))[:SHOWN]}
+    return {"nodes": sum(nodes_by_pool.values()), "pool": ",".join(sorted(nodes_by_pool))[:MAX_CELL]}
 
 
 def _cluster_cells(manifest: Manifest, status: Manifest) -> Mapping[str, Any]:
     """Return the pools, nodes and taints of a cluster."""
     pools, taints = entries(manifest, "spec", "nodePools"), entries(manifest, "spec", "taints")
     taint_list = ",".join(f"{taint['key']}:{taint['effect']}" for taint in taints)
-    return {"pools": len(pools), "nodes": _node_counts(status), "taints": taint_list[:SHOWN] or None}
+    return {"pools": len(pools), "nodes": _node_counts(status), "taints": taint_list[:MAX_CELL] or None}
 
 
 def _node_counts(status: Section) -> str | None:
@@ -100,21 +100,21 @@ _CELLS: Mapping[str, Callable[[Manifest, Manifest], Mapping[str, Any]]] = {
 
 def _describe_deployment(manifest: Manifest, status: Manifest) -> str:
     ready = section(status, "replicas").get("ready") or 0
-    return f"{ready} of {counted(manifest['spec']['replicas'], 'replica')} ready"
+    return f"{ready} of {count_of(manifest['spec']['replicas'], 'replica')} ready"
 
 
 def _describe_replica(manifest: Manifest, status: Manifest) -> str:
-    return f"{counted(status['nodes'], 'node')} of pool {status['pool']} on cluster {manifest['spec']['clusterName']}"
+    return f"{count_of(status['nodes'], 'node')} of pool {status['pool']} on cluster {manifest['spec']['clusterName']}"
 
 
 def _describe_cluster(_: Manifest, status: Manifest) -> str:
     usable, _, total = status.get("nodes", "").partition("/")
-    nodes = f"{usable} of {counted(int(total), 'node')} usable" if total else "nodes not seen"
-    return f"{nodes}, {counted(status.get('replicas') or 0, 'replica')} placed"
+    nodes = f"{usable} of {count_of(int(total), 'node')} usable" if total else "nodes not seen"
+    return f"{nodes}, {count_of(status.get('replicas') or 0, 'replica')} placed"
 
 
 def _describe_class(_: Manifest, status: Manifest) -> str:
-    return f"{counted(status.get('nodes') or 0, 'node')} on {counted(status.get('clusters') or 0, 'cluster')}"
+    return f"{count_of(status.get('nodes') or 0, 'node')} on {count_of(status.get('clusters') or 0, 'cluster')}"
 
 
 def _describe_gateway(_: Manifest, status: Manifest) -> str:
@@ -129,23 +129,25 @@ def _describe_endpoint(_: Manifest, status: Manifest) -> str:
 def _describe_service(_: Manifest, status: Manifest) -> str:
     count = status.get("endpointCount") or 0
     if condition({"status": status}, Ready.__name__).is_true:
-        return f"Requests go to {counted(count, 'endpoint')}"
-    return f"{counted(count, 'endpoint') if count else 'No endpoint'} to send requests to"
+        return f"Requests go to {count_of(count, 'endpoint')}"
+    return f"{count_of(count, 'endpoint') if count else 'No endpoint'} to send requests to"
 
 
 def _describe_stack(_: Manifest, status: Manifest) -> str:
     states = Counter(component["state"] for component in entries(status, "components"))
-    return f"{states['Deployed']} of {counted(states.total(), 'chart')} deployed"
+    return f"{states['Deployed']} of {count_of(states.total(), 'chart')} deployed"
 
 
 def _describe_inference(manifest: Manifest, status: Manifest) -> str:
     """Return the sentence for an LLMInference. The model's name is truncated: it could fill the whole summary."""
-    return f"{counted(status.get('replicas', 0), 'replica')} of {section(manifest, 'spec')['model'][:SHOWN]} running"
+    return (
+        f"{count_of(status.get('replicas', 0), 'replica')} of {section(manifest, 'spec')['model'][:MAX_CELL]} running"
+    )
 
 
 def _describe_cloud(_: Manifest, status: Manifest) -> str:
     states = Counter(resource["state"] for resource in entries(status, "resources"))
-    return f"{states['Ready']} of {counted(states.total(), 'resource')} ready"
+    return f"{states['Ready']} of {count_of(states.total(), 'resource')} ready"
 
 
 _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {

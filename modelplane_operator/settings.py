@@ -173,7 +173,7 @@ class Settings:
     cluster_list_size: int = _option(_LIMITS.listing, values.size, "the same of a whole list")
     cluster_list_objects: int = _option(_LIMITS.objects, values.amount, "the most objects of one list")
     cluster_kept_size: int = _option(
-        _LIMITS.kept,
+        _LIMITS.cached,
         values.size,
         "the same of all that is kept of its objects; it takes some four times that of memory",
     )

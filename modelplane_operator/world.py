@@ -23,7 +23,7 @@ OnChecked = Callable[[str, str], None]
 """Callback with the kind of a check and its outcome: `answered`, `failed` or `defect`."""
 
 
-def uncounted(_: str, __: float | str) -> None:
+def ignore_count(_: str, __: float | str) -> None:
     """Ignore a decision or a check: the default where none are counted."""
 
 
@@ -44,11 +44,11 @@ class World:
     """Clock."""
     connection_changed: Callable[[str], None]
     """Callback for a change of a cluster's access that its connection cannot detect itself."""
-    scheduled: Scheduled = uncounted
+    scheduled: Scheduled = ignore_count
     """Callback for each scheduling decision."""
     wake: Callable[[ResourceType, Key], None] = unheard
     """Callback that enqueues an object after a change that no watch reports."""
-    checked: OnChecked = uncounted
+    checked: OnChecked = ignore_count
     """Callback for each check."""
     helm: Helm | None = None
     """Helm driver; None if the operator installs no charts."""

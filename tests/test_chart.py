@@ -15,7 +15,7 @@ import yaml
 from kubeloop.resource import of
 from localfleet import binaries
 from modelplane_operator.api import KINDS, names
-from modelplane_operator.ask.admission.rules.configuration import altered
+from modelplane_operator.ask.admission.rules.configuration import find_differences
 from modelplane_operator.settings import Settings
 from tests.support.api import Api
 from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, permissions, rendered
@@ -116,7 +116,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert (writes["failurePolicy"], writes["timeoutSeconds"]) == ("Ignore", 2)
     assert questions["rules"][0]["resources"] == ["questions"]  # nobody else has to wait for it, or fails without
     groups = {"modelplane.ai", "inference.devopstoolkit.ai"}
-    assert altered(objects["ValidatingWebhookConfiguration"], groups, names.ADMISSION_SERVICE) == ()
+    assert find_differences(objects["ValidatingWebhookConfiguration"], groups, names.ADMISSION_SERVICE) == ()
     assert "ValidatingWebhookConfiguration" not in {one["kind"] for one in await rendered("admission.webhook=false")}
     assert "--admission-listen=:9443" not in await arguments("admission.webhook=false")
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")

@@ -36,9 +36,9 @@ from kubeloop.client.limits import OF_HUB, ServerLimits
 from kubeloop.client.resolver import OwnThreads
 from kubeloop.client.sockets import Sockets
 from kubeloop.client.transport import NotHttp, Outgoing, Response
-from kubeloop.client.wire import Request, Wire, uncounted
+from kubeloop.client.wire import Request, Wire, ignore_count
 from kubeloop.errors import ClientError, KubeconfigError
-from kubeloop.helm.records import content, marked_failed, revisions
+from kubeloop.helm.records import content, mark_failed, revisions
 from kubeloop.types import POD
 from modelplane_operator.hydrate.google_cloud_storage import GoogleCloudStorage
 from modelplane_operator.hydrate.hugging_face import HuggingFace
@@ -149,7 +149,7 @@ async def _over_http1(data: bytes) -> None:
     try:
         with suppress(ClientError):
             wire = _wire(access, http1.send, ServerLimits())
-            await wire.ask_within(4 * MIB, Request("list", "pods", "GET", "/api/v1/pods"), asked="list pods")
+            await wire.ask_within(4 * MIB, Request("list", "pods", "GET", "/api/v1/pods"), operation="list pods")
     finally:
         await http1.close()
         await sockets.end()
@@ -190,7 +190,7 @@ class _Sending:
 
 
 def _wire(access: Access, send: Callable[[Outgoing], Awaitable[Response]], limits: ServerLimits) -> Wire:
-    return Wire(access, cast(Channel, _Sending(send)), uncounted, limits, None)
+    return Wire(access, cast(Channel, _Sending(send)), ignore_count, limits, None)
 
 
 def _asked(how: str, limits: ServerLimits) -> Callable[[bytes], Awaitable[None]]:
@@ -205,9 +205,9 @@ def _asked(how: str, limits: ServerLimits) -> Callable[[bytes], Awaitable[None]]
         with suppress(ClientError):
             if how == "watch":
                 async for event in kube.watch(POD, "1", seconds=60):
-                    informer.seen(event)
+                    informer.on_event(event)
             else:
-                informer.listed(await kube.read_list(POD, informer.reader()))
+                informer.on_list(await kube.read_list(POD, informer.reader()))
 
     return read
 
@@ -274,7 +274,7 @@ def _record(data: bytes) -> None:
         "data": {"release": packed},
     }
     revisions([secret])
-    for reading in (content, marked_failed):
+    for reading in (content, mark_failed):
         with suppress(ClientError):
             reading(secret)
 
@@ -353,7 +353,7 @@ def _listed(source: Callable[[httpx.Client], Source], *, header: bool = False) -
             transport=httpx.MockTransport(lambda _: answers.pop(0) if answers else _streamed(ARTIFACT))
         )
         with suppress(HydrationError):
-            check_listing(source(client).listing())
+            check_listing(source(client).list_files())
 
     return read
 
@@ -365,7 +365,7 @@ def _on_hugging_face(data: bytes) -> None:
     """What its library cannot read, the hydrator's last resort takes: any error."""
     client = httpx.Client(transport=httpx.MockTransport(lambda _: _streamed(data)))
     with suppress(Exception):
-        check_listing(HuggingFace("https://hub.example.com", "org/model", client=client).listing())
+        check_listing(HuggingFace("https://hub.example.com", "org/model", client=client).list_files())
 
 
 def _streamed(data: bytes) -> httpx.Response:

@@ -105,7 +105,7 @@ ONE_NAME = {
     "S3": "a source of weights, and the hydrator's way to fetch them",
     "Credentials": "of a cloud's account: how a user names them, and what each cloud's twin module makes of them",
     "Facts": "what only the cloud can say: twins for EKS and GKE",
-    "Look": "a list of what a cloud has: twins for EKS and GKE",
+    "ListContext": "a list of what a cloud has: twins for EKS and GKE",
     "Session": "twins for EKS and GKE, and what of EKS's a list of it needs",
     "Request": "a call to an API server, and one to AWS",
     "Call": "a request that was made, and a function in a selector's tree",

@@ -99,7 +99,7 @@ def test_who_asks_for_grpc_is_known_by_its_variable_unless_a_flag_says_where(
 
 @pytest.mark.parametrize("endpoint", ["", None])
 def test_traces_by_grpc_are_off_and_the_log_says_why(endpoint: str | None) -> None:
-    with capture_logs() as lines, tracing.exporting(endpoint, ONE, BY_GRPC):
+    with capture_logs() as lines, tracing.export_spans(endpoint, ONE, BY_GRPC):
         assert tracing.reconcile("ModelDeployment", Key("team", "llama")) is tracing.call("GET pods", dict)
 
     assert [{**line, "remedy": line["remedy"][:20]} for line in lines] == (
@@ -123,7 +123,7 @@ async def test_what_a_span_says_has_a_bound(monkeypatch: pytest.MonkeyPatch, var
     url = URL("https://api:6443") / ("x" * 100_000)
     async with collecting() as collector:
         with (
-            tracing.exporting(collector.endpoint, ONE),
+            tracing.export_spans(collector.endpoint, ONE),
             tracing.reconcile("ModelDeployment", Key("team", "llama")) as span,
         ):
             span.tell("later", "y" * 100_000)
@@ -141,12 +141,12 @@ async def test_traces_go_by_the_proxy_that_the_environment_names(monkeypatch: py
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     async with collecting() as collector:
         monkeypatch.setenv("HTTP_PROXY", collector.endpoint)
-        with tracing.exporting("http://collector.example:4318", ONE), tracing.reconcile("ModelCache", Key("a", "b")):
+        with tracing.export_spans("http://collector.example:4318", ONE), tracing.reconcile("ModelCache", Key("a", "b")):
             pass
         await told(collector, 1)
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        with tracing.exporting(collector.endpoint, ONE), tracing.reconcile("ModelCache", Key("a", "b")):
+        with tracing.export_spans(collector.endpoint, ONE), tracing.reconcile("ModelCache", Key("a", "b")):
             pass
         await told(collector, 2)
 
@@ -177,7 +177,7 @@ async def test_batches_go_by_one_connection(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     async with collecting() as collector:
         collector.answer = b"{}"
-        with tracing.exporting(collector.endpoint, ONE):
+        with tracing.export_spans(collector.endpoint, ONE):
             for count in (1, 2, 3):
                 with tracing.reconcile("ModelCache", Key("a", "b")):
                     pass
@@ -202,13 +202,13 @@ async def test_requests_count_to_what_they_are_made_for_and_to_nothing_after_it(
             pass
 
     async def afterwards() -> None:
-        with tracing.begun("helm install", {"modelplane.cluster": "west"}):
+        with tracing.start_span("helm install", {"modelplane.cluster": "west"}):
             await over.wait()
             ask("of helm")
         ask("of nothing")
 
     async with collecting() as collector:
-        with tracing.exporting(collector.endpoint, ONE):
+        with tracing.export_spans(collector.endpoint, ONE):
             ask("of nobody")
             with tracing.reconcile("ModelDeployment", Key("team", "llama")) as span:
                 begun.append(asyncio.create_task(afterwards()))

@@ -27,7 +27,7 @@ from kubeloop.client.access import Access, read_token
 from kubeloop.client.channel import OpenChannel, open_channel
 from kubeloop.client.kube import Kube, connect
 from kubeloop.client.limits import ServerLimits, Share
-from kubeloop.client.wire import OnCall, uncounted
+from kubeloop.client.wire import OnCall, ignore_count
 from kubeloop.errors import ClientError, Defect, Misbehaving, Unauthorized, Unreachable
 from kubeloop.tokens import Token
 from kubeloop.types import ResourceType
@@ -50,9 +50,9 @@ class Connection:
         watched: Sequence[Watched],
         store: Store,
         *,
-        chance: Callable[[], float],
+        jitter: Callable[[], float],
         pace: ConnectionPace | None = None,
-        on_call: OnCall = uncounted,
+        on_call: OnCall = ignore_count,
         on_health: OnHealth = lambda _, __: None,
         on_return: OnReturn = lambda _: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
@@ -71,10 +71,10 @@ class Connection:
         self.name = name
         self._access = access
         self._pace = pace or ConnectionPace()
-        self._chance = chance
+        self._chance = jitter
         self._on_call, self._on_return, self._on_unauthorized = on_call, on_return, on_unauthorized
         self._limits, self._share, self._opens = limits, share, opens
-        self._prober = Prober(name, self._pace, store.now, chance, on_health)
+        self._prober = Prober(name, self._pace, store.now, jitter, on_health)
         self._watches = Watches(self._prober, store)
         self._initial_sync = InitialSync(slots or asyncio.Semaphore(), self._prober, self._watches)
         self._kube: Kube | None = None
@@ -109,7 +109,7 @@ class Connection:
     def kube(self) -> Kube:
         """The client; raises Unreachable or the last error at once while the cluster does not answer."""
         if self.health.error is not None:
-            raise self.health.error.kept()
+            raise self.health.error.without_details()
         if self._kube is None:
             raise Unreachable(f"cluster {self.name or 'hub'}: not connected yet")
         return self._kube
@@ -118,9 +118,9 @@ class Connection:
         """Return the informer of a type, or None if the type is not watched."""
         return self._watches.informers.get(kind)
 
-    def failing(self, kind: ResourceType) -> ClientError | None:
+    def find_failing(self, kind: ResourceType) -> ClientError | None:
         """Return the current error of the watch of a type."""
-        return self._watches.failing(kind)
+        return self._watches.find_failing(kind)
 
     @property
     def informers(self) -> Sequence[Informer]:
@@ -218,7 +218,7 @@ class Connection:
                 cluster=self.name or "hub",
             )
         )
-        if self._prober.renewed():
+        if self._prober.on_new_client():
             self._on_return(self.name)
         start(kube.misbehaves())
         start(self._prober.run(kube))

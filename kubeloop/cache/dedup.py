@@ -25,7 +25,7 @@ COMMON: Final = frozenset({"namespace", "labels", "annotations", "ownerReference
 """Fields of metadata that several objects may have in common."""
 
 
-class Alike:
+class Interner:
     """Builds objects from parts of other objects, so no reader may modify them.
 
     Recent values are remembered by their JSON in two generations, as in `memo.py`, so that frequent ones stay.

@@ -50,12 +50,12 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ObjectError:
     """A problem of an object, described without quoting the object."""
 
-    why: str
+    reason: str
     """The description of the problem."""
-    rest: Manifest | None = None
+    remainder: Manifest | None = None
     """The usable part of an object that cannot be parsed: its metadata and mostly its status."""
 
 

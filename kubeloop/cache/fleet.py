@@ -30,7 +30,7 @@ class Fleet:
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
     _opened: list[Callable[[Connection], None]] = field(default_factory=list[Callable[[Connection], None]], init=False)
-    _beside: list[Fleet] = field(default_factory=list["Fleet"], init=False)
+    _background: list[Fleet] = field(default_factory=list["Fleet"], init=False)
     _group: asyncio.TaskGroup | None = field(default=None, init=False)
 
     async def run(self) -> None:
@@ -73,12 +73,12 @@ class Fleet:
                 task.cancel()
             self.store.close(name)
 
-    def beside(self, other: Fleet) -> None:
+    def run_in_background(self, other: Fleet) -> None:
         """Let `cluster` find the clusters of another fleet too.
 
         They are not part of this one: no models are placed on them.
         """
-        self._beside.append(other)
+        self._background.append(other)
 
     def find(self, name: str) -> Connection | None:
         return self._connections.get(name)
@@ -89,7 +89,7 @@ class Fleet:
         Raises Connecting while its credentials are created, and else Unreachable.
         """
         connection = self._connections.get(name) or next(
-            filter(None, (fleet.find(name) for fleet in self._beside)), None
+            filter(None, (fleet.find(name) for fleet in self._background)), None
         )
         if connection is None and self.awaits(name):
             raise Connecting(f"cluster {name}: the credentials for it are being made")

@@ -23,13 +23,13 @@ from typing import Any
 import orjson
 import structlog
 
-from kubeloop.cache.dedup import Alike
+from kubeloop.cache.dedup import Interner
 from kubeloop.cache.entries import (
     SIZE_OF_A_TOMBSTONE,
     Entry,
+    ObjectError,
     Stage,
     Tombstone,
-    Trouble,
     Weight,
     check_metadata,
     kind_of_error,
@@ -42,7 +42,7 @@ from kubeloop.client.errors import origin
 from kubeloop.client.kube import Event
 from kubeloop.client.lists import Listing
 from kubeloop.objects import Key, Manifest, key_of, labels_of
-from kubeloop.ownership import owned_fields
+from kubeloop.ownership import compute_owned_fields
 from kubeloop.repeats import is_power_of_two
 from kubeloop.types import HUB, ResourceType
 
@@ -79,13 +79,13 @@ class Informer:
     bare: bool = False
     keeping: Keep | None = None
     cluster: str = HUB
-    alike: Alike = field(default_factory=Alike)
+    interner: Interner = field(default_factory=Interner)
     """Shares equal parts between objects, also with those of other informers."""
     synced: bool = field(default=False, init=False)
     """True once all objects were listed. Before that, an object that is not cached may still exist."""
     served: bool = field(default=True, init=False)
     """False if the cluster's last response said that it does not have this type."""
-    heard: float | None = field(default=None, init=False)
+    last_event_at: float | None = field(default=None, init=False)
     """The time of the last list, event or bookmark, or of a response that the type does not exist."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
     """The current objects."""
@@ -98,9 +98,9 @@ class Informer:
     _weight: Weight = field(default_factory=Weight, init=False)
     failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
     """The number of failures to take in an object, by stage."""
-    _troubles: dict[Key, Trouble] = field(default_factory=dict[Key, Trouble], init=False)
+    _troubles: dict[Key, ObjectError] = field(default_factory=dict[Key, ObjectError], init=False)
     """The current problems of objects of the hub."""
-    _on_trouble: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
+    _on_error: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
     """Called with the key of an object that gets a problem or loses it."""
     _progress: int = field(default=0, init=False)
     """The newest resourceVersion that the server has sent in a list or watch."""
@@ -131,16 +131,16 @@ class Informer:
         """Return the keys of all objects, as a copy."""
         return tuple(self._entries)
 
-    def trouble(self, key: Key) -> Trouble | None:
+    def error_of(self, key: Key) -> ObjectError | None:
         """Return the problem of the current version of an object."""
         return self._troubles.get(key)
 
     def latest(self, key: Key) -> Manifest | None:
         """Return the current version of the object. If it cannot be parsed, return the usable part of it."""
         trouble = self._troubles.get(key)
-        return trouble.rest if trouble and trouble.rest else self.get(key)
+        return trouble.remainder if trouble and trouble.remainder else self.get(key)
 
-    def lost(self, key: Key) -> bool:
+    def find_lost(self, key: Key) -> bool:
         """True if an object of this key was deleted recently and does not exist now."""
         return key in self._tombstones and key not in self._entries
 
@@ -156,7 +156,7 @@ class Informer:
         """Return all values for which an index finds objects."""
         return self._indexed.values(index)
 
-    def owned_by(self, uid: str) -> Iterator[Manifest]:
+    def children_of(self, uid: str) -> Iterator[Manifest]:
         """Yield the children of the object with this uid."""
         return self.by("owner", uid)
 
@@ -181,9 +181,9 @@ class Informer:
         """Call a listener on every change from now on."""
         self._listeners.append(listener)
 
-    def on_trouble(self, listener: Callable[[Key], None]) -> None:
+    def on_error(self, listener: Callable[[Key], None]) -> None:
         """Call a listener whenever an object gets a problem or loses it."""
-        self._on_trouble.append(listener)
+        self._on_error.append(listener)
 
     # Empty and missing types -----------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Informer:
         if self.served:
             self.wake()
         else:  # rate-limited, in case the cluster alternates between having the type and lacking it
-            self.look_for_type()
+            self.check_type()
 
     def wake(self) -> None:
         """Ask the reflector to list or watch the type soon."""
@@ -210,24 +210,24 @@ class Informer:
 
         A cached object proves that the type exists, whatever the server says at the moment.
         """
-        self.look_for_type()
+        self.check_type()
         return self.served or self.count > 0
 
-    def look_for_type(self) -> None:
+    def check_type(self) -> None:
         """Start another check for a type that the cluster lacked, unless the last one was a moment ago."""
-        if not self.served and self.heard is not None and self.now() - self.heard > UNSERVED_SECONDS:
+        if not self.served and self.last_event_at is not None and self.now() - self.last_event_at > UNSERVED_SECONDS:
             self.wake()
 
     # Input -----------------------------------------------------------------------------------------------------------
 
     def reader(self) -> Callable[[Manifest], Entry | Key | None]:
-        """Return a function that parses one object of a list into the entry that `listed` takes.
+        """Return a function that parses one object of a list into the entry that `on_list` takes.
 
         If an object cannot be parsed it returns the key, or None if there is not even that.
         """
         return lambda manifest: self._parse(manifest) or name_of(manifest)
 
-    def listed(self, listing: Listing[Entry | Key | None]) -> None:
+    def on_list(self, listing: Listing[Entry | Key | None]) -> None:
         """Take in a complete list.
 
         Cached objects that are not in it are dropped, except those that we have written since.
@@ -249,7 +249,7 @@ class Informer:
             if is_reset or (
                 (cached is None or cached.version <= list_version) and (tombstone is None or not tombstone.holds(entry))
             ):
-                self._put(key, entry, anew=is_reset)
+                self._put(key, entry, is_new=is_reset)
         if not unidentified:  # else a cached object that is missing may be one that cannot be parsed
             for key, entry in tuple(self._entries.items()):
                 if key not in present and (is_reset or entry.version <= list_version):
@@ -257,15 +257,15 @@ class Informer:
             for key in [key for key in self._troubles if key not in present and key not in self._entries]:
                 self._drop(key, list_version)
         self._progress = self._complete = list_version
-        self.synced, self.served, self.heard = True, True, self.now()
+        self.synced, self.served, self.last_event_at = True, True, self.now()
 
-    def unserved(self) -> None:
+    def on_missing_type(self) -> None:
         """Note that the cluster does not have this type. Cached objects stay, since the response may be wrong."""
-        self.synced, self.served, self.heard = True, False, self.now()
+        self.synced, self.served, self.last_event_at = True, False, self.now()
 
-    def seen(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in a watch event."""
-        self.heard = self.now()
+        self.last_event_at = self.now()
         if event.type == "BOOKMARK":
             self._progress = max(self._progress, int(event.manifest["metadata"]["resourceVersion"]))
         elif (entry := self._parse(event.manifest)) is not None:
@@ -277,14 +277,14 @@ class Informer:
         elif event.type == "DELETED" and (key := name_of(event.manifest)):
             self._drop(key, self._entries[key].version if key in self._entries else 0)
 
-    def written(self, manifest: Manifest) -> None:
+    def on_write(self, manifest: Manifest) -> None:
         """Take in the response to one of our writes."""
         if (entry := self._parse(manifest)) is not None:
             self._observe(entry)
             if not self.served:  # the write succeeded, so the server has the type now
                 self.wake()
 
-    def gone(self, key: Key, uid: str) -> None:
+    def on_delete(self, key: Key, uid: str) -> None:
         """Take in that one of our deletes has removed the object with this uid."""
         entry = self._entries.get(key)
         if entry is None or entry.uid == uid:
@@ -319,14 +319,14 @@ class Informer:
             metadata: Manifest = manifest["metadata"]
             version = int(metadata["resourceVersion"])
             check_metadata(metadata)
-            owned = owned_fields(manifest)
+            owned = compute_owned_fields(manifest)
             manifest = self.keeping(manifest) if self.keeping else manifest
             metadata_kept = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
             identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": metadata_kept}
             content = identity if self.bare else {**manifest, **identity}
             size = len(orjson.dumps(content))  # raises for objects that are nested too deep to process
             cached = self._entries.get(Key(metadata_kept.get("namespace") or "", metadata_kept["name"]))
-            return Entry(self.alike.manifest(content, cached.manifest if cached else {}), version, owned, size)
+            return Entry(self.interner.manifest(content, cached.manifest if cached else {}), version, owned, size)
         except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
             self._record_unreadable(manifest, error)
             return None
@@ -348,19 +348,19 @@ class Informer:
         too_deep = isinstance(error, orjson.JSONEncodeError | RecursionError)
         reason = "it is nested too deep; make it flatter" if too_deep else kind_of_error(error)
         self._record_failure(
-            key, "read", error, Trouble(f"the object cannot be read: {reason}", {**identity, **usable})
+            key, "read", error, ObjectError(f"the object cannot be read: {reason}", {**identity, **usable})
         )
 
-    def _record_failure(self, key: Key | None, stage: Stage, error: Exception, trouble: Trouble | None) -> None:
+    def _record_failure(self, key: Key | None, stage: Stage, error: Exception, problem: ObjectError | None) -> None:
         """Count a failure and log where in our code it arose, without any text of the object or the error.
 
         Problems are kept for objects of the hub only. Objects of workload clusters are not reconciled, and a hostile
         cluster may send any number of broken ones.
         """
         self.failures[stage] += 1
-        if key is not None and trouble is not None and self.cluster == HUB and self._troubles.get(key) != trouble:
-            self._troubles[key] = trouble
-            self._notify_trouble(key)
+        if key is not None and problem is not None and self.cluster == HUB and self._troubles.get(key) != problem:
+            self._troubles[key] = problem
+            self._notify_error(key)
         elif not is_power_of_two(self.failures[stage]):
             return  # it is in the log already
         log_fields = {
@@ -373,13 +373,13 @@ class Informer:
 
     # Changes ---------------------------------------------------------------------------------------------------------
 
-    def _put(self, key: Key, entry: Entry, *, anew: bool = False) -> None:
+    def _put(self, key: Key, entry: Entry, *, is_new: bool = False) -> None:
         """Store an object, update indexes and call listeners.
 
-        `anew`: the same version may be another object, as after a restore.
+        `is_new`: the same version may be another object, as after a restore.
         """
         old = self._entries.get(key)
-        if old is not None and (old.version, old.uid) == (entry.version, entry.uid) and not anew:
+        if old is not None and (old.version, old.uid) == (entry.version, entry.uid) and not is_new:
             return
         had_problem = self._troubles.pop(key, None)
         if old is not None:
@@ -388,10 +388,12 @@ class Informer:
         self._entries[key] = entry
         self._weight.add(entry)
         for name, error in self._indexed.add(key, entry.manifest).items():
-            self._record_failure(key, "index", error, Trouble(f"internal error (index {name}: {kind_of_error(error)})"))
+            self._record_failure(
+                key, "index", error, ObjectError(f"internal error (index {name}: {kind_of_error(error)})")
+            )
         self._notify(key, old and old.manifest, entry.manifest)
         if had_problem and key not in self._troubles:
-            self._notify_trouble(key)
+            self._notify_error(key)
 
     def _drop(self, key: Key, version: int, *, uid: str | None = None) -> None:
         """Remove an object, remember the deletion, and call listeners."""
@@ -409,7 +411,7 @@ class Informer:
             self._notify(key, old.manifest, None)
             self._troubles.pop(key, None)  # a deleted object is not reconciled, so nothing would report it
         if had_problem:
-            self._notify_trouble(key)
+            self._notify_error(key)
 
     def _notify(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         """Call the listeners with a change."""
@@ -418,10 +420,10 @@ class Informer:
                 listener(key, old, new)
             except Exception as error:  # noqa: BLE001 - one listener must not keep the news from the others
                 self._record_failure(
-                    key, "listener", error, Trouble(f"internal error (its change: {kind_of_error(error)})")
+                    key, "listener", error, ObjectError(f"internal error (its change: {kind_of_error(error)})")
                 )
 
-    def _notify_trouble(self, key: Key) -> None:
+    def _notify_error(self, key: Key) -> None:
         """Call the listeners for problems."""
-        for listener in self._on_trouble:
+        for listener in self._on_error:
             listener(key)

@@ -22,22 +22,22 @@ class InitialSync:
     slots: asyncio.Semaphore
     prober: Prober
     watches: Watches
-    _asked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _requested: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def ask(self) -> None:
         """Request another sync."""
-        self._asked.set()
+        self._requested.set()
 
     async def run(self, begin: Callable[[], Awaitable[None]], resync: Callable[[], None]) -> None:
         """Call `begin` in the first turn and `resync` in each requested one, until cancelled."""
         async with self.slots:
-            self._asked.clear()
+            self._requested.clear()
             await begin()
             await self._wait_until_synced()
         while True:
-            await self._asked.wait()
+            await self._requested.wait()
             async with self.slots:
-                self._asked.clear()
+                self._requested.clear()
                 resync()
                 await self._wait_until_synced()
 
@@ -49,7 +49,7 @@ class InitialSync:
         prober, started_at = self.prober, self.prober.now()
         with suppress(TimeoutError):
             async with asyncio.timeout(INITIAL_SYNC_SECONDS):
-                while prober.health.error is None and not self._asked.is_set():
+                while prober.health.error is None and not self._requested.is_set():
                     contact = prober.health.last_contact
                     if self.watches.synced and contact is not None and contact >= started_at:
                         return

@@ -65,12 +65,12 @@ OnHealth = Callable[[str, Health], None]
 
 @dataclass(slots=True)
 class Prober:
-    """Probes one cluster with its current client. `chance` returns random numbers from 0 to 1."""
+    """Probes one cluster with its current client. `jitter` returns random numbers from 0 to 1."""
 
     cluster: str
     pace: ConnectionPace
     now: Callable[[], float]
-    chance: Callable[[], float]
+    jitter: Callable[[], float]
     on_health: OnHealth
     health: Health = field(default_factory=Health, init=False)
     suspected: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -91,7 +91,7 @@ class Prober:
         """Mark the cluster as unreachable, because a client has ended with this error."""
         self._set_health(replace(self.health, error=error, misses=self.health.misses + 1, renewing=False))
 
-    def renewed(self) -> bool:
+    def on_new_client(self) -> bool:
         """Note that there is a new client; return True if that ends an outage."""
         old, self.health = self.health, replace(self.health, renewing=False)
         return old.renewing
@@ -115,7 +115,7 @@ class Prober:
                 self._set_health(
                     replace(self.health, misses=misses, error=error if misses >= pace.misses else self.health.error)
                 )
-                wait = pace.retry if misses < pace.misses else pace.backoff.delay(misses - 1, self.chance())
+                wait = pace.retry if misses < pace.misses else pace.backoff.delay(misses - 1, self.jitter())
                 await asyncio.sleep(wait)
                 continue
             if was_away := self.health.error is not None:
@@ -128,13 +128,13 @@ class Prober:
             if was_away:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(pace.probe_interval * (0.75 + self.chance() / 2)):
+                async with asyncio.timeout(pace.probe_interval * (0.75 + self.jitter() / 2)):
                     await self.suspected.wait()
 
     def _set_health(self, health: Health) -> None:
         """Set the health, and log and report it if it changed."""
         if health.error:
-            health.error.kept()
+            health.error.without_details()
         old, self.health = self.health, health
         answers_changed = (old.answers, old.error is None) != (health.answers, health.error is None)
         if answers_changed or _error_text(old) != _error_text(health):

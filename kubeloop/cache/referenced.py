@@ -22,7 +22,7 @@ from kubeloop.objects import Key, Manifest
 from kubeloop.types import ResourceType
 
 MOST: Final = 64 * MIB  # of cached data
-KEPT: Final = ("apiVersion", "kind", "type")
+LIFETIME: Final = ("apiVersion", "kind", "type")
 DATA: Final = ("data", "binaryData")
 
 RETRY_AFTER: Final = 5.0  # seconds between two reads of a missing object
@@ -53,12 +53,12 @@ class _Missing:
     entries."""
 
     looked: float
-    asked: dict[Subject, tuple[float, frozenset[str]]] = field(
+    requested_at: dict[Subject, tuple[float, frozenset[str]]] = field(
         default_factory=dict[Subject, tuple[float, frozenset[str]]]
     )
 
 
-def unawaited(_: ResourceType, __: Key) -> None:
+def ignore_arrival(_: ResourceType, __: Key) -> None:
     """Ignore that a missing object exists now: the caller asks again by itself."""
 
 
@@ -74,8 +74,8 @@ class ReferencedObjects:
     kube_of: Callable[[], Kube]
     now: Callable[[], float]
     lifetime: float
-    wake: Callable[[ResourceType, Key], None] = unawaited
-    _known: dict[Place, _Reading] = field(default_factory=dict[Place, _Reading], init=False)
+    wake: Callable[[ResourceType, Key], None] = ignore_arrival
+    _cached: dict[Place, _Reading] = field(default_factory=dict[Place, _Reading], init=False)
     _asking: dict[Place, asyncio.Lock] = field(default_factory=dict[Place, asyncio.Lock], init=False)
     _missing: dict[Place, _Missing] = field(default_factory=dict[Place, _Missing], init=False)
     """The missing objects, ordered by the time of the last read."""
@@ -106,7 +106,7 @@ class ReferencedObjects:
         """
         cache_key = (kind, key, entries)
         async with self._asking.setdefault(cache_key, asyncio.Lock()):  # concurrent callers share one read
-            cached = self._known.get(cache_key)
+            cached = self._cached.get(cache_key)
             if cached is None or self.now() - cached.began >= self.recheck:
                 self._evict_expired()
                 cached = await self._read(cache_key)
@@ -118,17 +118,17 @@ class ReferencedObjects:
         """Look for missing objects until cancelled."""
         while True:
             await asyncio.sleep(ROUND)
-            await self.look()
+            await self.refresh_missing()
 
-    async def look(self) -> None:
+    async def refresh_missing(self) -> None:
         """Read missing objects again, each every `RETRY_AFTER` seconds at most, and enqueue those that waited for an
         existing one."""
         now = self.now()
         for cache_key, missing in list(self._missing.items()):
-            missing.asked = {
-                subject: request for subject, request in missing.asked.items() if request[0] > now - WAITED_FOR
+            missing.requested_at = {
+                subject: request for subject, request in missing.requested_at.items() if request[0] > now - WAITED_FOR
             }
-            if not missing.asked:
+            if not missing.requested_at:
                 del self._missing[cache_key]
         due = [cache_key for cache_key, missing in self._missing.items() if now - missing.looked >= RETRY_AFTER]
         for cache_key in _round_robin(due)[:IN_A_ROUND]:
@@ -141,10 +141,12 @@ class ReferencedObjects:
                 log.debug("referenced object not read", resource=str(cache_key[0]), error=error.reason)
                 continue
             satisfied = [
-                subject for subject, (_, needed) in missing.asked.items() if not _is_missing(reading.manifest, needed)
+                subject
+                for subject, (_, needed) in missing.requested_at.items()
+                if not _is_missing(reading.manifest, needed)
             ]
             for subject in satisfied:
-                del missing.asked[subject]
+                del missing.requested_at[subject]
                 self.wake(*subject)
 
     async def _read(self, cache_key: Place) -> _Reading:
@@ -152,30 +154,30 @@ class ReferencedObjects:
         kind, key, entries = cache_key
         started_at, existing = self.now(), await self.kube_of().find(kind, key)
         data = _select_data(existing, entries) if existing else None
-        reading = self._known[cache_key] = _Reading(started_at, data, _data_size(data) if data else 0)
+        reading = self._cached[cache_key] = _Reading(started_at, data, _data_size(data) if data else 0)
         self._evict_oldest()
         return reading
 
     def _update_waiting(self, cache_key: Place, reading: _Reading, subject: Subject, needed: frozenset[str]) -> None:
         """Remember that an object waits for a missing one, or that it no longer does."""
         if _is_missing(reading.manifest, needed):
-            self._missing.setdefault(cache_key, _Missing(reading.began)).asked[subject] = (self.now(), needed)
+            self._missing.setdefault(cache_key, _Missing(reading.began)).requested_at[subject] = (self.now(), needed)
         elif missing := self._missing.get(cache_key):
-            missing.asked.pop(subject, None)
+            missing.requested_at.pop(subject, None)
 
     def _evict_oldest(self) -> None:
         """Drop the oldest reads while they exceed MOST; they are repeated when needed."""
-        size = sum(reading.size for reading in self._known.values())
-        while size > MOST and len(self._known) > 1:
-            oldest = min(self._known, key=lambda cache_key: self._known[cache_key].began)
-            size -= self._known.pop(oldest).size
+        size = sum(reading.size for reading in self._cached.values())
+        while size > MOST and len(self._cached) > 1:
+            oldest = min(self._cached, key=lambda cache_key: self._cached[cache_key].began)
+            size -= self._cached.pop(oldest).size
 
     def _evict_expired(self) -> None:
         """Drop reads that are too old to be reused."""
         oldest = self.now() - self.recheck
-        self._known = {cache_key: reading for cache_key, reading in self._known.items() if reading.began > oldest}
+        self._cached = {cache_key: reading for cache_key, reading in self._cached.items() if reading.began > oldest}
         self._asking = {
-            cache_key: lock for cache_key, lock in self._asking.items() if cache_key in self._known or lock.locked()
+            cache_key: lock for cache_key, lock in self._asking.items() if cache_key in self._cached or lock.locked()
         }
 
 
@@ -202,7 +204,7 @@ def _select_data(existing: Manifest, entries: frozenset[str] | None) -> Manifest
         for field in DATA
         if existing.get(field)
     }
-    return {**{name: existing[name] for name in KEPT if name in existing}, "metadata": metadata, **data}
+    return {**{name: existing[name] for name in LIFETIME if name in existing}, "metadata": metadata, **data}
 
 
 def _data_size(manifest: Manifest) -> int:

@@ -65,24 +65,24 @@ class WatchPace:
 
 @dataclass(slots=True)
 class Reflector:
-    """Keeps one informer current by lists and watches. `chance` returns random numbers from 0 to 1."""
+    """Keeps one informer current by lists and watches. `jitter` returns random numbers from 0 to 1."""
 
     kube: Kube
     informer: Informer
-    chance: Callable[[], float]
+    jitter: Callable[[], float]
     namespace: str = ""
     pace: WatchPace = WatchPace()
     on_broken: Callable[[], None] = lambda: None
     """Called when the server does not respond or a watch breaks."""
     answers: Callable[[], bool] = lambda: True
     """True if the server answers probes. Otherwise a failing watch is not logged."""
-    ours: bool = False
+    only_ours: bool = False
     """True if only we create objects of this type."""
-    on_news: Callable[[], None] = lambda: None
+    on_type_change: Callable[[], None] = lambda: None
     """Called when the server gains or loses the type or our permission for it, which changes no object."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
     """Limits the concurrent lists of one server."""
-    kept: Callable[[], int] = lambda: 0
+    cached_bytes: Callable[[], int] = lambda: 0
     """Returns the bytes cached of all objects of the server, including those that current lists have read."""
     _read: Weight = field(default_factory=Weight, init=False)
     """The size of the entries that the current list has read."""
@@ -94,7 +94,7 @@ class Reflector:
     """The time since which the watch fails."""
     _alone_since: float | None = field(default=None, init=False)
     """The time since which the watch fails although its server answers."""
-    _told: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
     """The reason that was logged during the current failure."""
     _up_since: float | None = field(default=None, init=False)
     """The time at which the current watch began."""
@@ -108,12 +108,12 @@ class Reflector:
     """True if the last watch has delivered nothing."""
     _failures: int = field(default=0, init=False)
     """The number of consecutive turns that ended at once."""
-    _lacking: int = field(default=0, init=False)
+    _missing_checks: int = field(default=0, init=False)
     """The number of consecutive checks in which the server lacked the type."""
 
     def go_on(self, kube: Kube) -> None:
         """Use another client from now on."""
-        self.kube, self._failures, self._lacking = kube, 0, 0
+        self.kube, self._failures, self._missing_checks = kube, 0, 0
 
     def invalidate(self) -> None:
         """Mark an unwatched type as not synced, since another process of this operator may have written it."""
@@ -130,7 +130,7 @@ class Reflector:
         if self.idle or not self.informer.served:
             self.informer.wake()
 
-    def failing_for(self, now: float) -> float:
+    def seconds_failing(self, now: float) -> float:
         """Return the seconds for which it has failed without a watch that lasted; 0 while it works."""
         return 0.0 if self._fails_since is None or self._is_steady(now) else now - self._fails_since
 
@@ -162,15 +162,15 @@ class Reflector:
         if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
             self._fails_since = None
         elif self._fails_since is None or self._is_steady(ended_at):
-            self._fails_since, self._alone_since, self._told = ended_at, None, ""
+            self._fails_since, self._alone_since, self._logged = ended_at, None, ""
         self._up_since = None
         return self._end_turn(error)
 
     async def _is_vacant(self) -> bool:
         """List if needed, and return True if there is nothing to watch."""
-        if not self._version or (self.ours and self.informer.vacant) or await self._is_behind():
+        if not self._version or (self.only_ours and self.informer.vacant) or await self._is_behind():
             await self._list()
-        return self.ours and self.informer.vacant
+        return self.only_ours and self.informer.vacant
 
     async def _is_behind(self) -> bool:
         """True if the server is behind the version of the last watch, as after a restore.
@@ -188,7 +188,7 @@ class Reflector:
         self._version = ""
         self._failures, self._fails_since = 0, None
         self._set_failing(None)
-        return self.pace.vacant * (0.75 + self.chance() / 2)
+        return self.pace.vacant * (0.75 + self.jitter() / 2)
 
     async def _watch(self) -> None:
         """Watch from the current version until the watch ends, and pass its events to the informer."""
@@ -196,7 +196,7 @@ class Reflector:
         watch = self.kube.watch(
             self.informer.type,
             self._version,
-            seconds=int(self.pace.watch_seconds * (1 + self.chance())),
+            seconds=int(self.pace.watch_seconds * (1 + self.jitter())),
             namespace=self.namespace,
             selector=self.informer.selecting or "",
             silence=self.pace.silence,
@@ -207,7 +207,7 @@ class Reflector:
             self._up_since = self.informer.now()
             async for event in events:
                 self._silent = False
-                self.informer.seen(event)
+                self.informer.on_event(event)
                 self._check_room()
                 self._version = event.manifest["metadata"]["resourceVersion"]
 
@@ -228,12 +228,12 @@ class Reflector:
             finally:
                 self._reset_read()
         self.lists += 1
-        self._lacking = 0
+        self._missing_checks = 0
         was_missing = not self.informer.served
-        self.informer.listed(listing)
+        self.informer.on_list(listing)
         self._version = listing.version
         if was_missing:
-            self.on_news()
+            self.on_type_change()
 
     @property
     def reading(self) -> int:
@@ -258,11 +258,11 @@ class Reflector:
 
     def _check_room(self) -> None:
         """Raise Misbehaving if the cluster's cache exceeds its limit."""
-        self.kube.check_kept(self.informer.type, self.kept())
+        self.kube.check_cached_bytes(self.informer.type, self.cached_bytes())
 
     def _end_turn(self, error: ClientError | None) -> float:
         """Update the state after a turn that ended with this error, and return the seconds to wait."""
-        chance = self.chance()
+        chance = self.jitter()
         match error:
             case None:
                 return self.pace.backoff.delay(self._failures - 1, chance)  # a first normal end needs no pause
@@ -271,13 +271,13 @@ class Reflector:
             case NotFound():
                 self._version = ""
                 was_served = self.informer.served
-                self.informer.unserved()
+                self.informer.on_missing_type()
                 self.sleeps = True
-                self._lacking += 1
+                self._missing_checks += 1
                 self._set_failing(None)
                 if was_served:
-                    self.on_news()
-                return self.pace.unserved.delay(self._lacking, chance)
+                    self.on_type_change()
+                return self.pace.unserved.delay(self._missing_checks, chance)
             case _:
                 self._version = ""
         now = self.informer.now()
@@ -292,16 +292,16 @@ class Reflector:
 
     def _log_failure(self, error: ClientError, **more: object) -> None:
         """Log a failure of this watch, once until it has worked or the reason has changed."""
-        if error.reason != self._told:
-            self._told = error.reason
+        if error.reason != self._logged:
+            self._logged = error.reason
             informer = self.informer
             log.warning("watch fails", cluster=informer.cluster, resource=str(informer.type), error=str(error), **more)
 
     def _set_failing(self, error: ClientError | None) -> None:
         """Set the current error, and report when our permission for the type has changed."""
-        old, self.failing = self.failing, error and error.kept()
+        old, self.failing = self.failing, error and error.without_details()
         if isinstance(old, Forbidden) != isinstance(error, Forbidden):
-            self.on_news()
+            self.on_type_change()
 
 
 def _entry_size(read: object) -> int:

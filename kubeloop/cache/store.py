@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.cache.dedup import Alike
+from kubeloop.cache.dedup import Interner
 from kubeloop.cache.indexes import Index
 from kubeloop.cache.informer import Informer, Keep
 from kubeloop.types import ResourceType
@@ -16,7 +16,7 @@ class Store:
     """The informers by cluster and type. The hub's name is empty."""
 
     now: Callable[[], float]
-    alike: Alike = field(default_factory=Alike)
+    interner: Interner = field(default_factory=Interner)
     """Shares equal parts between the objects of all informers."""
     _informers: dict[tuple[str, ResourceType], Informer] = field(
         default_factory=dict[tuple[str, ResourceType], Informer]
@@ -35,7 +35,7 @@ class Store:
         """Return the informer for a type of a cluster, and create it if there is none."""
         informer = self._informers.get((cluster, kind))
         if informer is None:
-            informer = Informer(kind, self.now, selecting, indexes or {}, bare, keeping, cluster, self.alike)
+            informer = Informer(kind, self.now, selecting, indexes or {}, bare, keeping, cluster, self.interner)
             self._informers[cluster, kind] = informer
         return informer
 

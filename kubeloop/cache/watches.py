@@ -30,7 +30,7 @@ class Watched:
     """True if only metadata is needed, such as of Secrets whose content is not read."""
     keeping: Keep | None = None
     """Returns the part of an object to cache, for large objects of which little is needed."""
-    ours: bool = False
+    only_ours: bool = False
     """True if only we create such objects. While there are none, the type is listed now and then instead of watched."""
     spare: bool = False
     """True if a cluster counts as synced even if we may not read this type."""
@@ -60,7 +60,7 @@ class Watches:
                 keeping=watch.keeping,
             )
 
-    def failing(self, kind: ResourceType) -> ClientError | None:
+    def find_failing(self, kind: ResourceType) -> ClientError | None:
         """Return the current error of the watch of a type."""
         return next((reflector.failing for reflector in self.reflectors if reflector.informer.type == kind), None)
 
@@ -68,7 +68,7 @@ class Watches:
     def synced(self) -> bool:
         """True if every watched type has been listed once."""
         return all(
-            informer.synced or (self._watched[kind].spare and isinstance(self.failing(kind), Forbidden))
+            informer.synced or (self._watched[kind].spare and isinstance(self.find_failing(kind), Forbidden))
             for kind, informer in self.informers.items()
         )
 
@@ -91,15 +91,15 @@ class Watches:
                 Reflector(
                     kube,
                     informer,
-                    prober.chance,
+                    prober.jitter,
                     item.namespace,
                     prober.pace.watch,
                     on_broken=on_broken,
                     answers=answers,
-                    ours=item.ours,
-                    on_news=on_news,
+                    only_ours=item.only_ours,
+                    on_type_change=on_news,
                     slots=slots,
-                    kept=kept,
+                    cached_bytes=kept,
                 )
                 for item, informer in zip(self._watched.values(), self.informers.values(), strict=True)
             ]

@@ -26,7 +26,7 @@ import yaml
 
 from kubeloop.errors import Conflict, KubeconfigError, ServerFault
 from kubeloop.tokens import Token
-from kubeloop.words import listed
+from kubeloop.words import list_names
 
 MOST_NODES, DEEPEST = 10_000, 20  # values and nesting of a kubeconfig's YAML; enough for hundreds of clusters
 LONGEST_URL = 2048  # characters; URLs are in spans and errors
@@ -341,7 +341,7 @@ def _find_entry(config: Section, kind: str, name: str) -> Section:
     if len(matches) > 1:
         raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name[:NAME]!r}")
     if not matches:
-        available = listed(sorted(str(item.get("name"))[:NAME] for item in sections))
+        available = list_names(sorted(str(item.get("name"))[:NAME] for item in sections))
         remedy = (
             f"it has {available}, name one of these" if available else f"it has no {kind}s at all, write a whole one"
         )

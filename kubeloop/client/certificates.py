@@ -27,24 +27,24 @@ class UnusableAuthorityError(ClientError):
     retry = False
 
 
-def secret_data(wanted: Certificate, authority: Manifest | None) -> Mapping[str, str]:
+def secret_data(desired: Certificate, authority: Manifest | None) -> Mapping[str, str]:
     """Return the content of a Secret of type `kubernetes.io/tls`: a new key and a certificate for it.
 
     `authority` is the Secret that signs; None for a self-signed certificate.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, wanted.name[:64])])  # the maximum length
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, desired.name[:64])])  # the maximum length
     signer, issuer = _read_authority(authority) if authority is not None else (key, subject)
-    is_authority = wanted.usage == "authority"
-    purpose = _PURPOSE.get(wanted.usage)
+    is_authority = desired.usage == "authority"
+    purpose = _PURPOSE.get(desired.usage)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(wanted.since)
-        .not_valid_after(wanted.until)
+        .not_valid_before(desired.since)
+        .not_valid_after(desired.until)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
         .add_extension(_key_usage(signs=is_authority), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -52,11 +52,11 @@ def secret_data(wanted: Certificate, authority: Manifest | None) -> Mapping[str,
     )
     if purpose is not None:
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        names = x509.SubjectAlternativeName([x509.DNSName(wanted.name)])
+        names = x509.SubjectAlternativeName([x509.DNSName(desired.name)])
         builder = builder.add_extension(names, critical=False)
     certificate = builder.sign(signer, SHA256()).public_bytes(Encoding.PEM)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    trusted = {"ca.crt": wanted.trusted.encode()} if wanted.trusted else {}
+    trusted = {"ca.crt": desired.trusted.encode()} if desired.trusted else {}
     content = {"tls.crt": certificate, "tls.key": private, **trusted}
     return {name: base64.b64encode(value).decode() for name, value in content.items()}
 

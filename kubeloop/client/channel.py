@@ -11,7 +11,7 @@ from kubeloop.client.http1 import Http1
 from kubeloop.client.http2 import Http2
 from kubeloop.client.http2_connection import NotSpoken
 from kubeloop.client.limits import Share
-from kubeloop.client.resolver import OwnThreads, Refuse, unrefused
+from kubeloop.client.resolver import OwnThreads, Refuse, allow_all
 from kubeloop.client.sockets import Sockets
 from kubeloop.client.transport import Carrier, Outgoing, Response
 from kubeloop.errors import KubeconfigError
@@ -56,8 +56,8 @@ class Channel:
             self._exit_stack.push_async_callback(self._http1.close)
         return self._http1
 
-    def _report_broken(self, words: str) -> None:
-        self.on_broken(words)
+    def _report_broken(self, message: str) -> None:
+        self.on_broken(message)
 
 
 OpenChannel = Callable[[Access, Share | None], AbstractAsyncContextManager[Carrier]]
@@ -65,7 +65,7 @@ OpenChannel = Callable[[Access, Share | None], AbstractAsyncContextManager[Carri
 
 
 @asynccontextmanager
-async def open_channel(access: Access, share: Share | None, refuse: Refuse = unrefused) -> AsyncGenerator[Channel]:
+async def open_channel(access: Access, share: Share | None, refuse: Refuse = allow_all) -> AsyncGenerator[Channel]:
     """Open a channel to an API server and close it at the end; raises KubeconfigError if certificates are unusable."""
     async with AsyncExitStack() as exit_stack:
         try:

@@ -31,7 +31,7 @@ from kubeloop.client.errors import origin
 from kubeloop.client.limits import KIB, Bucket, Share
 from kubeloop.client.sockets import shrink_tls_buffers
 from kubeloop.client.transport import NotHttp, Outgoing, Response
-from kubeloop.client.wording import why
+from kubeloop.client.wording import describe_error
 from kubeloop.errors import KubeconfigError
 
 OF_A_PROCESSOR = 0.25  # enough for hundreds of requests a second, or about two handshakes of the maximum length
@@ -65,17 +65,17 @@ class Answer:
     """A response and its data that was read and not requested yet."""
 
     response: Response
-    stays: bool
-    rest: bytearray = field(default_factory=bytearray)
+    keep_open: bool
+    buffer: bytearray = field(default_factory=bytearray)
 
     async def more(self) -> bytes:
         """Return up to CHUNK bytes; of a response that ends, that many if there are, because each message costs."""
-        while len(self.rest) < CHUNK and (chunk := await self.response.chunk()):
-            self.rest += chunk
-            if self.stays:
+        while len(self.buffer) < CHUNK and (chunk := await self.response.chunk()):
+            self.buffer += chunk
+            if self.keep_open:
                 break
-        piece = bytes(self.rest[:CHUNK])
-        del self.rest[:CHUNK]
+        piece = bytes(self.buffer[:CHUNK])
+        del self.buffer[:CHUNK]
         return piece
 
 
@@ -98,7 +98,9 @@ class Child:
                 case ["open", number, access, http2, events]:
                     self._begin(number, self._open(number, access, http2=http2, events=events))
                 case ["send", number, channel, method, url, headers, stays, has_body]:
-                    asking = Outgoing(method, URL(url, encoded=True), headers, body if has_body else None, stays=stays)
+                    asking = Outgoing(
+                        method, URL(url, encoded=True), headers, body if has_body else None, keep_open=stays
+                    )
                     self._begin(number, self._send(number, channel, asking))
                 case ["more", number]:
                     self._begin(number, self._more(number))
@@ -114,7 +116,7 @@ class Child:
         if task := self._tasks.pop(number, None):
             task.cancel()
         if answer := self._answers.pop(number, None):
-            answer.response.cut()
+            answer.response.abort()
         if channel := self._channels.pop(number, None):
             self._begin(number, channel[1].aclose())
 
@@ -139,7 +141,7 @@ class Child:
         except KubeconfigError as error:
             self._tell("failed", number, "kubeconfig", str(error))
         except (OSError, aiohttp.ClientError) as error:
-            self._tell("failed", number, "network", why(error))
+            self._tell("failed", number, "network", describe_error(error))
         except Exception as error:  # noqa: BLE001 - the operator tells of it, as of every defect of its own
             self._tell("failed", number, "defect", f"{type(error).__name__} at {', '.join(origin(error))}")
 
@@ -171,7 +173,7 @@ class Child:
     async def _send(self, number: int, channel: int, asking: Outgoing) -> None:
         """Send a request, and return its status and headers to the operator."""
         response = await self._channels[channel][0].send(asking)
-        self._answers[number] = Answer(response, asking.stays)
+        self._answers[number] = Answer(response, asking.keep_open)
         # Messages are UTF-8, while headers may be any bytes; valid values of HEADERS are ASCII.
         headers = [value if (value := response.header(name) or "").isascii() else "" for name in HEADERS]
         self._tell("answer", number, response.status, headers)

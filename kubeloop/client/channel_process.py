@@ -34,7 +34,7 @@ from kubeloop.client.channel_messages import (
     read_message,
     write_message,
 )
-from kubeloop.client.limits import KIB, MIB, Bucket, Share, shown
+from kubeloop.client.limits import KIB, MIB, Bucket, Share, format_size
 from kubeloop.client.process_limits import confine
 from kubeloop.client.transport import Outgoing, Worded
 
@@ -44,7 +44,7 @@ NICENESS: Final = 19  # gets a seventieth of the operator's processor time under
 BOUNDS: Final = {RLIMIT_NOFILE: 4096, RLIMIT_FSIZE: 64 * KIB}  # the latter must fit a client key in a memory file
 PASSED: Final = ("LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE")  # environment variables
 NOISE: Final = (1000.0, 10_000.0)  # unrequested messages per second, and the burst
-LONGEST_WORDS: Final = 1000  # characters of a message from the process
+MAX_MESSAGE: Final = 1000  # characters of a message from the process
 START_SECONDS: Final = 15.0  # until a first connection that is still not open is left to the requests
 PAUSE: Final = Backoff(first=1.0, longest=30.0)
 SOUND: Final = 60.0  # seconds of life after which the next process starts without a pause
@@ -60,8 +60,8 @@ Judge = Callable[[str, Sequence[str]], str]
 class ChannelProcess:
     """The process, which `run` keeps running. `name` is its name in messages."""
 
-    def __init__(self, name: str, judge: Judge, chance: Callable[[], float], memory: int = MEMORY) -> None:
-        self.judge, self._name, self._chance, self._memory = judge, name, chance, memory
+    def __init__(self, name: str, judge: Judge, jitter: Callable[[], float], memory: int = MEMORY) -> None:
+        self.judge, self._name, self._chance, self._memory = judge, name, jitter, memory
         self._needed, self._runs = asyncio.Event(), asyncio.Event()
         self._life: Life | None = None
         self._pause = ""
@@ -91,7 +91,7 @@ class ChannelProcess:
         channel = RemoteChannel(self, access, share)
         with suppress(OSError):  # each request tries again, and reports the error
             async with asyncio.timeout(START_SECONDS):
-                await channel.opened()
+                await channel.open_connection()
         try:
             yield channel
         finally:
@@ -127,7 +127,7 @@ class ChannelProcess:
         self._life = life
         self._runs.set()
         try:
-            await life.listen(reader)
+            await life.read_messages(reader)
         except Garbled as error:
             message = f"{self._name} was ended, as it said what it may not: {error}"
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -150,7 +150,8 @@ class ChannelProcess:
         """Return the message for an exit code."""
         match code:
             case _ if code == OUT_OF_MEMORY:
-                return f"it took more than the {shown(self._memory)} of memory that it may, for what some server sends"
+                size = format_size(self._memory)
+                return f"it took more than the {size} of memory that it may, for what some server sends"
             case _ if code == -signal.SIGKILL:
                 return "it was killed, as the kernel does where the pod's memory is short"
             case _ if code == -signal.SIGPROF:
@@ -177,7 +178,7 @@ class Life:
         future = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
             self.tell(verb, number, *rest, body=body)
-            with suppress(ConnectionError):  # the process has ended, which `listen` notices
+            with suppress(ConnectionError):  # the process has ended, which `read_messages` notices
                 await self._writer.drain()
             return await future
         finally:
@@ -188,14 +189,14 @@ class Life:
         if not self.ended:
             self._writer.write(write_message(*head, body=body))
 
-    def end(self, words: str) -> None:
+    def end(self, message: str) -> None:
         """Fail all requests in progress."""
-        self.ended = words
+        self.ended = message
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(Worded(words))
+                future.set_exception(Worded(message))
 
-    async def listen(self, reader: asyncio.StreamReader) -> None:
+    async def read_messages(self, reader: asyncio.StreamReader) -> None:
         """Handle the messages of the process. Raises Garbled for an invalid one, and IncompleteReadError at the end."""
         while True:
             self._take(await read_message(reader, CHUNK))
@@ -207,7 +208,7 @@ class Life:
             case (["answer", int(number), int(status), headers], body):
                 self._resolve(number, (status, dict(zip(HEADERS, _parse_strings(headers), strict=False)), body))
             case (["failed", int(number), str(kind), str(words)], b"") if kind in FAILURES:
-                self._resolve(number, FAILURES[kind](words[:LONGEST_WORDS]))
+                self._resolve(number, FAILURES[kind](words[:MAX_MESSAGE]))
             case (["judge", int(number), int(channel), str(name), addresses], b""):
                 self._count_noise()
                 address_list = _parse_strings(addresses)
@@ -216,7 +217,7 @@ class Life:
             case (["broken", int(channel), str(words)], b""):
                 self._count_noise()
                 if remote := self.channels.get(channel):
-                    remote.on_broken(words[:LONGEST_WORDS])
+                    remote.on_broken(words[:MAX_MESSAGE])
             case _:
                 raise Garbled("it is none of its messages")
 
@@ -255,7 +256,7 @@ class RemoteChannel:
         self._number = 0
         self._opening = asyncio.Lock()
 
-    async def opened(self) -> Life:
+    async def open_connection(self) -> Life:
         """Return the running process, with the channel opened in it if needed; raises one of FAILURES."""
         async with self._opening:
             life = await self._process.life()
@@ -274,9 +275,9 @@ class RemoteChannel:
 
     async def send(self, asking: Outgoing) -> RemoteResponse:
         """Send a request and return the response; raises one of FAILURES."""
-        life = await self.opened()
+        life = await self.open_connection()
         number, body = next(life.numbers), asking.payload
-        request = (asking.method, str(asking.url), dict(asking.headers), asking.stays, body is not None)
+        request = (asking.method, str(asking.url), dict(asking.headers), asking.keep_open, body is not None)
         try:
             status, headers, _ = await life.ask("send", number, self._number, *request, body=body or b"")
         except BaseException:
@@ -310,6 +311,6 @@ class RemoteResponse:
         """Request the next data of the response; empty at the end."""
         return (await self.life.ask("more", self.number))[2]
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Drop the response in the process."""
         self.life.tell("close", self.number)

@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 import aiohttp
 import orjson
 
-from kubeloop.client.wording import why
+from kubeloop.client.wording import describe_error
 from kubeloop.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Expired,
     Forbidden,
-    Gone,
     Invalid,
     NotFound,
     ServerFault,
@@ -39,7 +39,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     404: NotFound,
     405: Invalid,
     409: Conflict,
-    410: Gone,
+    410: Expired,
     413: Invalid,
     415: Invalid,
     422: Invalid,
@@ -58,17 +58,19 @@ _QUOTES_NOTHING: Final = re.compile(
 
 
 def refusal(
-    status: int, payload: bytes, *, asked: str, retry_after: float | None = None, secret: bool = False
+    status: int, payload: bytes, *, operation: str, retry_after: float | None = None, secret: bool = False
 ) -> ApiError:
-    """Return the error for a response with an error status. `asked` names the request for the message.
+    """Return the error for a response with an error status. `operation` names the request for the message.
 
     `secret`: the message must not quote the request, as many servers do.
     """
-    return _build_error(status, _parse_status(payload), payload, asked=asked, retry_after=retry_after, secret=secret)
+    return _build_error(
+        status, _parse_status(payload), payload, operation=operation, retry_after=retry_after, secret=secret
+    )
 
 
 def _build_error(
-    status: int, body: Mapping[str, Any], payload: bytes, *, asked: str, retry_after: float | None, secret: bool
+    status: int, body: Mapping[str, Any], payload: bytes, *, operation: str, retry_after: float | None, secret: bool
 ) -> ApiError:
     """Return the error for a status and body."""
     message = body.get("message")  # used only if it is a string, as anything else may be deeply nested
@@ -84,7 +86,7 @@ def _build_error(
         text = "the server does not accept the credentials (401): give the kubeconfig others that are valid there"
     elif secret:
         text = _without_quotes(status, body, text)
-    error = kind(f"{asked}: {text[:MESSAGE_LENGTH]}")
+    error = kind(f"{operation}: {text[:MESSAGE_LENGTH]}")
     error.retry_after = retry_after
     error.details = None if secret else body.get("details")
     return error
@@ -98,9 +100,9 @@ def _without_quotes(status: int, body: Mapping[str, Any], message: str) -> str:
     return f"the server refuses with {status}{word}{part}; what else it says may quote what was sent, and is not told"
 
 
-def pause(said: str | None, *, now: datetime) -> float | None:
+def pause(header: str | None, *, now: datetime) -> float | None:
     """Return the seconds of a Retry-After header, given as a number or a date; None if it has neither."""
-    text = (said or "").strip()
+    text = (header or "").strip()
     try:
         number = text.isascii() and text.isdigit()
         seconds = float(text) if number else (parsedate_to_datetime(text) - now).total_seconds()
@@ -118,23 +120,23 @@ def _parse_status(payload: bytes) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], body) if isinstance(body, dict) else {}
 
 
-def from_event(status: Mapping[str, Any], *, asked: str) -> ApiError:
+def from_event(status: Mapping[str, Any], *, operation: str) -> ApiError:
     """Return the error in an ERROR event of a watch."""
     code = status.get("code")
     return _build_error(
-        code if isinstance(code, int) else 500, status, b"", asked=asked, retry_after=None, secret=False
+        code if isinstance(code, int) else 500, status, b"", operation=operation, retry_after=None, secret=False
     )
 
 
 @contextmanager
-def translated(asked: str) -> Generator[None]:
-    """Raise failures of the network and invalid JSON within the block as our errors. `asked` names the request."""
+def translate_errors(operation: str) -> Generator[None]:
+    """Raise failures of the network and invalid JSON within the block as our errors. `operation` names the request."""
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError, too
-        raise Unreachable(f"{asked}: {why(error)}") from error
+        raise Unreachable(f"{operation}: {describe_error(error)}") from error
     except orjson.JSONDecodeError as error:
-        raise ServerFault(f"{asked}: the answer is not JSON") from error
+        raise ServerFault(f"{operation}: the answer is not JSON") from error
 
 
 def origin(error: Exception, frames: int = 3) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class _Response:
         except RuntimeError as error:  # raised by aiohttp when the connection ended between two reads
             raise aiohttp.ServerDisconnectedError from error
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Abort the connection. A TLS closure would wait for the peer, which may be gone."""
         response = self._response
         if (connection := response.connection) is not None and (transport := connection.transport) is not None:

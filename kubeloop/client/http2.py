@@ -66,10 +66,10 @@ class Http2:
             ":authority": self._authority,
             ":path": asking.url.raw_path_qs,
         }
-        encoding = {} if asking.stays else {"accept-encoding": "gzip"}
+        encoding = {} if asking.keep_open else {"accept-encoding": "gzip"}
         block = http2_headers.write_block({**pseudo, **encoding, **asking.headers}.items())
         for attempts_left in reversed(range(ATTEMPTS)):
-            connection = await self._get_connection(stays=asking.stays)
+            connection = await self._get_connection(keep_open=asking.keep_open)
             try:
                 return await connection.send(block, asking.payload)
             except Unprocessed:
@@ -87,12 +87,12 @@ class Http2:
             connection.close()
         self._on_change()
 
-    async def _get_connection(self, *, stays: bool) -> Http2Connection:
+    async def _get_connection(self, *, keep_open: bool) -> Http2Connection:
         """Return a connection that can take another stream, and dial one or wait if needed."""
         dialled = 0
         while not self._closed:
             for connection in self._connections:
-                if connection.takes(stays=stays):
+                if connection.takes(keep_open=keep_open):
                     return connection
             if self._dialling is None and len(self._connections) < CONNECTIONS and not self._refuses_streams():
                 if dialled == ATTEMPTS:  # the server closes connections at once

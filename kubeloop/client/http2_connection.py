@@ -90,9 +90,9 @@ class Http2Connection(asyncio.Protocol):
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
-    def takes(self, *, stays: bool) -> bool:
+    def takes(self, *, keep_open: bool) -> bool:
         """True if another stream can be opened. Watches leave a quarter of the streams to requests."""
-        room = self.most - (self.most // 4 if stays else 0)
+        room = self.most - (self.most // 4 if keep_open else 0)
         return not self.draining and not self._liveness.suspect and self.ready.done() and len(self.streams) < room
 
     async def send(self, block: bytes, payload: bytes | None) -> Stream:
@@ -109,9 +109,9 @@ class Http2Connection(asyncio.Protocol):
                 await self._send_body(stream, payload)
             else:
                 stream.sent = True
-            await stream.answered()
+            await stream.wait_for_headers()
         except BaseException:
-            stream.cut()
+            stream.abort()
             raise
         return stream
 
@@ -122,7 +122,7 @@ class Http2Connection(asyncio.Protocol):
         while sent < len(payload) and not stream.status:
             size = min(len(payload) - sent, self._send_window, stream.room, self._max_frame_size)
             if size <= 0 or not self._writable:
-                await stream.news()
+                await stream.wait_for_data()
                 continue
             piece, sent = payload[sent : sent + size], sent + size
             self._send_window -= size
@@ -168,7 +168,7 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes."""
-        if self._liveness.heard():
+        if self._liveness.note_sign_of_life():
             self._on_change()
         self._process(self._frames.read(data))
 
@@ -289,7 +289,7 @@ class Http2Connection(asyncio.Protocol):
                 raise ProtocolError("an answer has headers twice")
             self._finish(stream)  # trailers, which API servers do not send
         elif http2_headers.status(fields) >= 200:
-            stream.told(fields)
+            stream.on_headers(fields)
             if block.ends:
                 self._finish(stream)
         elif block.ends:

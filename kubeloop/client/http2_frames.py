@@ -127,9 +127,9 @@ def frame(kind: FrameType, payload: bytes = b"", *, flags: int = 0, stream: int 
     return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
 
 
-def settings(said: Mapping[Setting, int]) -> bytes:
+def settings(values: Mapping[Setting, int]) -> bytes:
     """Return our settings as a frame."""
-    return frame(FrameType.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in said.items()))
+    return frame(FrameType.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in values.items()))
 
 
 def read_settings(payload: bytes) -> dict[int, int]:

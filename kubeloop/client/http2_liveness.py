@@ -38,7 +38,7 @@ class Liveness:
         if self._timer is None:
             self._timer = self._loop.call_later(ANSWER_SECONDS, self._check_peer)
 
-    def heard(self) -> bool:
+    def note_sign_of_life(self) -> bool:
         """Note a sign of life; return True if the peer was suspect."""
         was_suspect, self.suspect = self.suspect, False
         self._asked, self._pinged = None, False

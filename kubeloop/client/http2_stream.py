@@ -75,10 +75,10 @@ class Stream:
         """Return a header of the response by its name in lower case, or None."""
         return self._fields.get(name)
 
-    async def answered(self) -> None:
+    async def wait_for_headers(self) -> None:
         """Wait for the headers of the response."""
         while not self.status:
-            await self.news()
+            await self.wait_for_data()
 
     async def chunk(self) -> bytes:
         """Return the data that has arrived, decompressed; empty at the end."""
@@ -97,14 +97,14 @@ class Stream:
                 data, self._inflating = self._inflating.flush() if self._inflating else b"", None
                 return data
             else:
-                await self.news()
+                await self.wait_for_data()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Drop the response."""
         self._chunks.clear()
         self._connection.drop(self)
 
-    async def news(self) -> None:
+    async def wait_for_data(self) -> None:
         """Wait until data has arrived or may be sent; raises the error that has ended the stream."""
         if self._error is not None:
             raise self._error
@@ -128,7 +128,7 @@ class Stream:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def told(self, fields: Mapping[str, str]) -> None:
+    def on_headers(self, fields: Mapping[str, str]) -> None:
         """Take the headers of the response."""
         self._fields, self.status = fields, http2_headers.status(fields)
         if fields.get("content-encoding", "identity") == "gzip":

@@ -19,13 +19,13 @@ import orjson
 
 from kubeloop.client.access import Access
 from kubeloop.client.channel import OpenChannel, open_channel
-from kubeloop.client.errors import from_event, translated
-from kubeloop.client.limits import ServerLimits, Share, shown
+from kubeloop.client.errors import from_event, translate_errors
+from kubeloop.client.limits import ServerLimits, Share, format_size
 from kubeloop.client.lists import Listing, Lists
-from kubeloop.client.responses import Answers, check_namespace, checked
+from kubeloop.client.responses import Answers, check_namespace, check_response
 from kubeloop.client.transport import CONNECT_SECONDS
-from kubeloop.client.wire import JSON, OnCall, Request, Wire, open_wire, uncounted
-from kubeloop.errors import Gone, NotFound
+from kubeloop.client.wire import JSON, OnCall, Request, Wire, ignore_count, open_wire
+from kubeloop.errors import Expired, NotFound
 from kubeloop.naming import names
 from kubeloop.objects import Key, Manifest, key_of, section
 from kubeloop.types import SECRET, SERVICE_ACCOUNT, ResourceType, type_of
@@ -78,11 +78,11 @@ class Kube:
         """Use another token of the same user from now on."""
         self._wire.access = access
 
-    def check_kept(self, kind: ResourceType, size: int) -> None:
+    def check_cached_bytes(self, kind: ResourceType, size: int) -> None:
         """Raise Misbehaving if the cached objects of the server, including these, exceed the limit."""
-        if size > (limit := self._wire.limits.kept):
+        if size > (limit := self._wire.limits.cached):
             raise self._wire.misbehaves(
-                f"keep {kind}", f"its objects take more than the {shown(limit)} that are allowed"
+                f"keep {kind}", f"its objects take more than the {format_size(limit)} that are allowed"
             )
 
     async def misbehaves(self) -> NoReturn:
@@ -121,10 +121,10 @@ class Kube:
 
     async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str = "") -> Listing[Manifest]:
         """Return the metadata of the first objects, at the current version of the server."""
-        with translated(f"list {kind}"):
+        with translate_errors(f"list {kind}"):
             params = {"labelSelector": selector} if selector else {}
             return await self._lists.pages(
-                kind, lambda item: item, namespace, params, limit, bare=True, kept=None, first=True
+                kind, lambda item: item, namespace, params, limit, bare=True, size_of=None, first=True
             )
 
     async def read_list(
@@ -149,10 +149,10 @@ class Kube:
         for limit in (page, page, 0):
             try:
                 on_begin()
-                with translated(f"list {kind}"):
+                with translate_errors(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
-                        return await self._lists.pages(kind, read, namespace, params, limit, bare=bare, kept=size)
-            except Gone:
+                        return await self._lists.pages(kind, read, namespace, params, limit, bare=bare, size_of=size)
+            except Expired:
                 if not limit:
                     raise
         raise AssertionError("the last attempt answers or raises")
@@ -162,10 +162,10 @@ class Kube:
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         operation = f"discover {api_version}"
         try:
-            body = await self._wire.ask(Request("discover", "", "GET", root), asked=operation)
+            body = await self._wire.ask(Request("discover", "", "GET", root), operation=operation)
         except NotFound:
             return frozenset()
-        response = self._answers.object(self._wire.parsed(body, asked=operation), operation)
+        response = self._answers.object(self._wire.parse(body, operation=operation), operation)
         resources = self._answers.objects(response.get("resources"), operation, "the resources")
         kinds_and_names = ((item.get("kind"), item.get("name")) for item in resources)
         return frozenset(
@@ -174,8 +174,8 @@ class Kube:
 
     async def version(self) -> str:
         """Return the Kubernetes version of the server."""
-        body = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
-        version = self._answers.object(self._wire.parsed(body, asked="version"), "version").get("gitVersion")
+        body = await self._wire.ask(Request("version", "", "GET", "/version"), operation="version")
+        version = self._answers.object(self._wire.parse(body, operation="version"), "version").get("gitVersion")
         if not isinstance(version, str) or len(version) > VERSION_SIZE or not version.isprintable():
             raise self._wire.misbehaves("version", "the answer has no version")
         return version
@@ -183,7 +183,7 @@ class Kube:
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
         """Return the seconds until the server has answered that it is ready; raises ApiError for any other response."""
         started_at = time.monotonic()
-        await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="GET /readyz", deadline=deadline)
+        await self._wire.ask(Request("ping", "", "GET", "/readyz"), operation="GET /readyz", deadline=deadline)
         return time.monotonic() - started_at
 
     async def watch(
@@ -206,27 +206,27 @@ class Kube:
         params |= {"resourceVersion": version} | ({"labelSelector": selector} if selector else {})
         accept = BARE if bare else JSON
         request = Request("watch", str(kind), "GET", kind.path(namespace), params=params, accept=accept)
-        async with aclosing(self._wire.lines(request, asked=operation, silence=silence)) as lines:
+        async with aclosing(self._wire.lines(request, operation=operation, silence=silence)) as lines:
             async for line in lines:
-                event = self._answers.object(await self._wire.objects(line, asked=operation), operation)
+                event = self._answers.object(await self._wire.objects(line, operation=operation), operation)
                 manifest = self._answers.object(event.get("object"), operation, "the object of an event")
                 if event.get("type") == "ERROR":
-                    raise from_event(manifest, asked=operation)
+                    raise from_event(manifest, operation=operation)
                 if event.get("type") not in _EVENT_TYPES:
                     raise self._wire.misbehaves(operation, "an event is of no known type")
                 self._answers.place(manifest, operation)
                 if event["type"] != "BOOKMARK":
-                    check_namespace(manifest, kind, namespace, asked=operation)
+                    check_namespace(manifest, kind, namespace, operation=operation)
                 yield Event(event["type"], manifest)
 
-    def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
+    def lines(self, request: Request, *, operation: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """Yield the lines of a response that is not JSON."""
-        return self._wire.lines(request, asked=asked, silence=silence)
+        return self._wire.lines(request, operation=operation, silence=silence)
 
-    async def answer(self, request: Request, *, asked: str) -> Manifest:
+    async def answer(self, request: Request, *, operation: str) -> Manifest:
         """Send any other request, and return the JSON object of the response."""
         return self._answers.object(
-            await self._wire.objects(await self._wire.ask(request, asked=asked), asked=asked), asked
+            await self._wire.objects(await self._wire.ask(request, operation=operation), operation=operation), operation
         )
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Kube:
         name = manifest["metadata"].get("name") or section(stored, "metadata").get(
             "name", ""
         )  # generated by the server
-        return checked(stored, kind, Key(namespace, name), asked=f"create {kind} {name}")
+        return check_response(stored, kind, Key(namespace, name), operation=f"create {kind} {name}")
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Replace an object at the resourceVersion of the manifest; raises Conflict."""
@@ -331,7 +331,7 @@ class Kube:
         # The response is a Status, the old object if it is deleted, or the current one if it is terminating.
         if (response.get("apiVersion"), response.get("kind")) == ("v1", "Status"):
             return None
-        remaining = checked(response, kind, key, asked=f"delete {kind} {key.name}")
+        remaining = check_response(response, kind, key, operation=f"delete {kind} {key.name}")
         return remaining if _is_terminating(remaining) else None
 
     async def _request_object(
@@ -349,7 +349,7 @@ class Kube:
         """Send a request about one object; raises ServerFault if the response is about another object."""
         path = kind.path(key.namespace, key.name, subresource)
         response = await self._request(verb, method, kind, path, body, content_type=content_type, params=params)
-        return checked(response, kind, key, asked=f"{verb} {kind} {key.name}")
+        return check_response(response, kind, key, operation=f"{verb} {kind} {key.name}")
 
     async def _request(
         self,
@@ -367,15 +367,15 @@ class Kube:
         payload = None if body is None else orjson.dumps(body)
         secret = payload is not None and (kind == SECRET or SETS_HEADERS in payload)
         request = Request(verb, str(kind), method, path, payload, content_type, params, secret=secret)
-        response = await self._wire.ask(request, asked=operation)
-        return self._answers.object(await self._wire.objects(response, asked=operation), operation)
+        response = await self._wire.ask(request, operation=operation)
+        return self._answers.object(await self._wire.objects(response, operation=operation), operation)
 
 
 @asynccontextmanager
 async def connect(
     access: Access,
     *,
-    on_call: OnCall = uncounted,
+    on_call: OnCall = ignore_count,
     limits: ServerLimits | None = None,
     share: Share | None = None,
     opens: OpenChannel = open_channel,

@@ -24,7 +24,7 @@ class KubeconfigSource(Protocol):
         """Return the current access; raises KubeconfigError."""
         ...
 
-    def refused(self) -> None:
+    def on_unauthorized(self) -> None:
         """Note that the cluster has rejected the credentials (401), so that a source that creates them renews them."""
         ...
 
@@ -63,5 +63,5 @@ class SecretKubeconfig:
         except KubeconfigError as error:
             raise KubeconfigError(f"{self}, key {self.key}: {error}") from None
 
-    def refused(self) -> None:
+    def on_unauthorized(self) -> None:
         """Do nothing: the watch of the Secret reports new credentials."""

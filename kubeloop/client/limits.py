@@ -21,7 +21,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 HARMLESS = 256 * KIB  # JSON up to this size cannot have enough values to take much memory
 BYTES_OF_A_VALUE = 8  # minimum average: `{},` has 3 bytes and takes 72 when parsed; API objects have some 25
-CHARGED_AS_ONE = 32 * KIB  # reading this many bytes costs about as much as one small event
+CHARGED_TOGETHER = 32 * KIB  # reading this many bytes costs about as much as one small event
 SPARSE_PAGES = 20  # pages that may be nearly empty
 A_TURN = 8  # events after which other tasks may run
 
@@ -38,7 +38,7 @@ class ServerLimits:
     """The size of the retained parts of all pages of a list."""
     objects: int = 20_000
     """The number of objects in a list."""
-    kept: int = 64 * MIB
+    cached: int = 64 * MIB
     """The size of all cached objects of the server, as pruned JSON; Python needs about four times as much."""
     at_once: int = 100
     """The number of objects that are requested for a page."""
@@ -59,7 +59,7 @@ class ServerLimits:
 
 
 OF_HUB = ServerLimits(
-    answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, kept=8 * GIB, at_once=500, cut=True
+    answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, cached=8 * GIB, at_once=500, cut=True
 )
 """The limits of the hub. Users' objects are limited at admission, and without the hub nothing works anyway."""
 
@@ -72,7 +72,7 @@ def too_many_values(text: bytes | bytearray, limit: int) -> str:
     return ""
 
 
-def shown(size: int) -> str:
+def format_size(size: int) -> str:
     """Return a size as text, in MiB."""
     return f"{size / MIB:g} MiB"
 
@@ -115,7 +115,7 @@ class Share:
 
     async def take(self, size: int, *, events: float = 1.0) -> None:
         """Wait until this many events and bytes may be processed. Also lets other tasks run after every few events."""
-        wait = self.charge(events + size / CHARGED_AS_ONE)
+        wait = self.charge(events + size / CHARGED_TOGETHER)
         self._turn += 1
         if wait > 0 or self._turn >= A_TURN:
             self._turn = 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from kubeloop.client.limits import shown
+from kubeloop.client.limits import format_size
 from kubeloop.client.responses import Answers, check_namespace
 from kubeloop.client.wire import JSON, Request, Wire
-from kubeloop.errors import Gone
+from kubeloop.errors import Expired
 from kubeloop.objects import Manifest
 from kubeloop.types import ResourceType
 
@@ -41,7 +41,7 @@ class Lists:
         at_once: int,
         *,
         bare: bool,
-        kept: Callable[[T], int] | None,
+        size_of: Callable[[T], int] | None,
         first: bool = False,
     ) -> Listing[T]:
         """Read all pages, or only the first. `at_once` is the initial size of pages in objects; 0 means one page.
@@ -55,34 +55,36 @@ class Lists:
         while True:
             query = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
             request = Request("list", str(kind), "GET", path, params=query, accept=BARE_LIST if bare else JSON)
-            page = await self._wire.ask_within(limits.page, request, asked=operation, deadline=PAGE_SECONDS)
+            page = await self._wire.ask_within(limits.page, request, operation=operation, deadline=PAGE_SECONDS)
             sent += limits.page if page is None else len(page)
             if page is None and at_once > 1 and sent <= limits.sent:
                 smallest_page = at_once = at_once // 2
                 continue
             if page is None and not at_once:
-                raise Gone(f"{operation}: its pages end while they are read, and without pages it is too long")
+                raise Expired(f"{operation}: its pages end while they are read, and without pages it is too long")
             if page is None:
                 raise self._wire.misbehaves(
-                    operation, f"the answer has more than the {shown(limits.page)} that are allowed"
+                    operation, f"the answer has more than the {format_size(limits.page)} that are allowed"
                 )
             response = self._answers.object(
-                await self._wire.objects(page, asked=operation, at_most=limits.page), operation
+                await self._wire.objects(page, operation=operation, at_most=limits.page), operation
             )
             version, token = self._answers.place(response, operation)
             for item in self._answers.items(response, operation):
-                check_namespace(item, kind, namespace, asked=operation)
+                check_namespace(item, kind, namespace, operation=operation)
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # the items of built-in types lack them
                 items.append(read(item))
-                size += kept(items[-1]) if kept else 0
-            size += 0 if kept else len(page)
+                size += size_of(items[-1]) if size_of else 0
+            size += 0 if size_of else len(page)
             if len(items) > limits.objects:
                 raise self._wire.misbehaves(
                     operation, f"the list has more than the {limits.objects} objects that are allowed"
                 )
             if size > limits.listing or sent > limits.sent:
                 allowed = limits.listing if size > limits.listing else limits.sent
-                raise self._wire.misbehaves(operation, f"the list has more than the {shown(allowed)} that are allowed")
+                raise self._wire.misbehaves(
+                    operation, f"the list has more than the {format_size(allowed)} that are allowed"
+                )
             if not token or first:
                 return Listing(items, version)
             if token in tokens:

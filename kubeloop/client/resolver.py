@@ -44,9 +44,9 @@ class Resolver:
 
     now: Callable[[], float]
     lookup: Lookup = system
-    _known: dict[str, tuple[float, Resolved]] = field(default_factory=dict[str, tuple[float, Resolved]], init=False)
+    _cached: dict[str, tuple[float, Resolved]] = field(default_factory=dict[str, tuple[float, Resolved]], init=False)
     """The time and the result of the last lookup by name."""
-    _wanted: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    _requested: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """The names without a result yet, and the time of the first request for each."""
     _asking: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """The names that are being looked up, and the namespace for which."""
@@ -56,12 +56,12 @@ class Resolver:
 
         None while a first result may come soon.
         """
-        looked_up_at, cached = self._known.get(name, (0.0, None))
+        looked_up_at, cached = self._cached.get(name, (0.0, None))
         if cached is None or self.now() - looked_up_at >= (FAILED_LIFETIME if cached.error else LIFETIME):
             self._start_lookup(name, namespace)
         if cached is not None:
             return cached
-        waited = self.now() - self._wanted.setdefault(name, self.now())
+        waited = self.now() - self._requested.setdefault(name, self.now())
         return Resolved(error=f"no answer within {PATIENCE:g} s") if waited >= PATIENCE else None
 
     def addresses(self, name: str, namespace: str) -> frozenset[str]:
@@ -92,18 +92,18 @@ class Resolver:
 
     def _store_result(self, name: str, resolved: Resolved) -> None:
         """Store the result of a lookup. After a failure the last addresses stay."""
-        _, old = self._known.get(name, (0.0, Resolved()))
+        _, old = self._cached.get(name, (0.0, Resolved()))
         error = resolved.error or "it has no address"
         result = resolved if resolved.addresses else Resolved(old.addresses, error, unknown=resolved.unknown)
-        self._known[name] = (self.now(), result)
+        self._cached[name] = (self.now(), result)
         self._asking.pop(name, None)
-        self._wanted.pop(name, None)
+        self._requested.pop(name, None)
 
     def _evict_unused(self) -> None:
         """Remove names that have not been looked up for long."""
         oldest = self.now() - 4 * LIFETIME
-        self._known = {name: cached for name, cached in self._known.items() if cached[0] > oldest}
-        self._wanted = {name: first_asked for name, first_asked in self._wanted.items() if first_asked > oldest}
+        self._cached = {name: cached for name, cached in self._cached.items() if cached[0] > oldest}
+        self._requested = {name: first_asked for name, first_asked in self._requested.items() if first_asked > oldest}
 
 
 Infos = Sequence[tuple[int, int, int, str, tuple[Any, ...]]]
@@ -116,7 +116,7 @@ Refuse = Callable[[str, Sequence[str]], Awaitable[str]]
 MOST_ADDRESSES = 100  # of a name that are checked and dialled
 
 
-async def unrefused(_: str, __: Sequence[str]) -> str:
+async def allow_all(_: str, __: Sequence[str]) -> str:
     """Allow every name, for names of the platform team."""
     return ""
 
@@ -129,7 +129,7 @@ class OwnThreads(AbstractResolver):
     """
 
     def __init__(
-        self, lookup: Callable[..., Infos] = socket.getaddrinfo, at_once: int = AT_ONCE, refuse: Refuse = unrefused
+        self, lookup: Callable[..., Infos] = socket.getaddrinfo, at_once: int = AT_ONCE, refuse: Refuse = allow_all
     ) -> None:
         """Set the limits.
 

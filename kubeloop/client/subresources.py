@@ -25,7 +25,7 @@ def logs(
     params |= ({"previous": "true"} if previous else {}) | ({} if tail is None else {"tailLines": str(tail)})
     path = POD.path(pod.namespace, pod.name, "log")
     request = Request("logs", str(POD), "GET", path, params=params, accept="*/*")
-    return kube.lines(request, asked=f"logs of pod {pod}", silence=LOG_SILENCE if follow else LOG_SECONDS)
+    return kube.lines(request, operation=f"logs of pod {pod}", silence=LOG_SILENCE if follow else LOG_SECONDS)
 
 
 async def may(
@@ -53,7 +53,7 @@ async def may(
         "spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}, **(user or {})},
     }
     request = Request("may", str(review), "POST", review.path(), orjson.dumps(body))
-    return section(await kube.answer(request, asked=f"may {verb} {kind}"), "status").get("allowed") is True
+    return section(await kube.answer(request, operation=f"may {verb} {kind}"), "status").get("allowed") is True
 
 
 async def question(kube: Kube, kind: ResourceType, namespace: str, spec: Mapping[str, object]) -> object:
@@ -66,7 +66,7 @@ async def question(kube: Kube, kind: ResourceType, namespace: str, spec: Mapping
     }
     request = Request("question", str(kind), "POST", kind.path(namespace), orjson.dumps(body), params={"dryRun": "All"})
     try:
-        await kube.answer(request, asked="ask the operator")
+        await kube.answer(request, operation="ask the operator")
     except Invalid as error:
         match error.details:
             case {"causes": [{"reason": "Answer", "message": str(text)}]}:

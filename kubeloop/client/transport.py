@@ -22,7 +22,7 @@ class Outgoing:
     url: URL
     headers: Mapping[str, str]
     payload: bytes | None = None
-    stays: bool = False
+    keep_open: bool = False
     """True if the response is a stream without end, as of a watch."""
 
 
@@ -39,7 +39,7 @@ class Response(Protocol):
         """Return the data that has arrived, at least one byte; empty at the end. Raises an OSError."""
         ...
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Drop the response, without waiting for the rest."""
         ...
 

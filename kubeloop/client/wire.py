@@ -16,8 +16,8 @@ from yarl import URL
 
 from kubeloop.client.access import Access
 from kubeloop.client.channel import OpenChannel, open_channel
-from kubeloop.client.errors import pause, refusal, translated
-from kubeloop.client.limits import KIB, ServerLimits, Share, shown, too_many_values
+from kubeloop.client.errors import pause, refusal, translate_errors
+from kubeloop.client.limits import KIB, ServerLimits, Share, format_size, too_many_values
 from kubeloop.client.transport import Carrier, NotHttp, Outgoing, Response
 from kubeloop.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 from kubeloop.tracing import Attributes, Span, by_http, call
@@ -43,7 +43,7 @@ class Call:
 OnCall = Callable[[Call], None]
 
 
-def uncounted(_: Call) -> None:
+def ignore_count(_: Call) -> None:
     """Ignore a finished request."""
 
 
@@ -92,42 +92,47 @@ class Wire:
         self._token_read: float | None = None
 
     async def ask(
-        self, request: Request, *, asked: str, deadline: float = DEADLINE, at_most: int | None = None
+        self, request: Request, *, operation: str, deadline: float = DEADLINE, at_most: int | None = None
     ) -> bytes:
         """Return the body of the response, of at most `at_most` bytes; raises an ApiError."""
         limit = at_most or self.limits.answer
-        if (body := await self.ask_within(limit, request, asked=asked, deadline=deadline)) is None:
-            raise self.misbehaves(asked, f"the answer has more than the {shown(limit)} that are allowed")
+        if (body := await self.ask_within(limit, request, operation=operation, deadline=deadline)) is None:
+            raise self.misbehaves(operation, f"the answer has more than the {format_size(limit)} that are allowed")
         return body
 
-    async def ask_within(self, limit: int, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes | None:
+    async def ask_within(
+        self, limit: int, request: Request, *, operation: str, deadline: float = DEADLINE
+    ) -> bytes | None:
         """Return the body of the response, or None if it is longer than the limit; raises an ApiError."""
-        with self._measure(request) as span, translated(asked):
+        with self._measure(request) as span, translate_errors(operation):
             async with asyncio.timeout(deadline):
-                response = await self._send(request, asked)
+                response = await self._send(request, operation)
                 span.tell("http.response.status_code", response.status)
                 try:
                     if response.status >= 300:
-                        raise await self._read_refusal(response, request, asked)
+                        raise await self._read_refusal(response, request, operation)
                     body = await self._read(response, limit)
                     return body if len(body) <= limit else None
                 finally:
-                    response.cut()
+                    response.abort()
 
-    async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
+    async def lines(self, request: Request, *, operation: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """Yield the lines of a long response; raises Unreachable if none arrives for `silence` seconds."""
-        with self._measure(request) as span, translated(asked):  # up to the headers; the stream may last for minutes
+        with (
+            self._measure(request) as span,
+            translate_errors(operation),
+        ):  # up to the headers; the stream may last for minutes
             async with asyncio.timeout(DEADLINE):
-                response = await self._send(request, asked, stays=True)
+                response = await self._send(request, operation, keep_open=True)
                 span.tell("http.response.status_code", response.status)
                 if response.status >= 300:
                     try:
-                        raise await self._read_refusal(response, request, asked)
+                        raise await self._read_refusal(response, request, operation)
                     finally:
-                        response.cut()
+                        response.abort()
         now, limit, remainder = asyncio.get_running_loop().time, self.limits.answer, bytearray()
         try:
-            with translated(asked):
+            with translate_errors(operation):
                 until = now() + silence
                 while chunk := await _chunk(response, until, silence):
                     await self._wait_for_share(0, events=A_CHUNK)
@@ -136,25 +141,27 @@ class Wire:
                         *complete, remainder = remainder.split(b"\n")
                         for line in complete:
                             await self._wait_for_share(len(line))
-                            yield self._check_line_size(line, limit, asked)
+                            yield self._check_line_size(line, limit, operation)
                         until = now() + silence
-                    self._check_line_size(remainder, limit, asked)
+                    self._check_line_size(remainder, limit, operation)
         finally:
-            response.cut()
+            response.abort()
 
-    def parsed(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
+    def parse(self, answer: bytes | bytearray, *, operation: str, at_most: int | None = None) -> Any:
         """Parse JSON; raises ServerFault if it is invalid, and Misbehaving if it has too many values or levels."""
         if excess := too_many_values(answer, at_most or self.limits.answer):
-            raise self.misbehaves(asked, f"the answer has {excess}")
-        with translated(asked):
+            raise self.misbehaves(operation, f"the answer has {excess}")
+        with translate_errors(operation):
             try:
                 return orjson.loads(answer)
             except orjson.JSONDecodeError as error:
                 if "limit exceeded" in error.msg:  # of nesting, which is 1024 in orjson
-                    raise self.misbehaves(asked, "the answer is nested deeper than the 1024 that are allowed") from None
+                    raise self.misbehaves(
+                        operation, "the answer is nested deeper than the 1024 that are allowed"
+                    ) from None
                 raise
 
-    async def objects(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
+    async def objects(self, answer: bytes | bytearray, *, operation: str, at_most: int | None = None) -> Any:
         """Parse JSON with objects, any of which may be nested deeper than the parser allows.
 
         API servers store objects that are nested 10,000 levels deep. On the hub any tenant may write one, and it must
@@ -166,23 +173,23 @@ class Wire:
                 return orjson.loads(answer)
             except orjson.JSONDecodeError:
                 answer = await asyncio.to_thread(shallow, bytes(answer))  # a page of a list may have megabytes
-        return self.parsed(answer, asked=asked, at_most=at_most)
+        return self.parse(answer, operation=operation, at_most=at_most)
 
-    def misbehaves(self, asked: str, words: str) -> Misbehaving:
+    def misbehaves(self, operation: str, message: str) -> Misbehaving:
         """Return the error to raise for an impossible response, and report it to the owner of the connection."""
-        return self._report_offence(asked, words)
+        return self._report_offence(operation, message)
 
-    def _report_offence(self, asked: str, words: str) -> Misbehaving:
+    def _report_offence(self, operation: str, message: str) -> Misbehaving:
         """Create the error, and resolve `offence` with it."""
-        error = Misbehaving(f"{asked}: {words}")
+        error = Misbehaving(f"{operation}: {message}")
         if not self.offence.done():
             self.offence.set_result(error)
         return error
 
-    def _check_line_size(self, line: bytes | bytearray, limit: int, asked: str) -> bytes | bytearray:
+    def _check_line_size(self, line: bytes | bytearray, limit: int, operation: str) -> bytes | bytearray:
         """Return the line; raises Misbehaving if it is too long."""
         if len(line) > limit:
-            raise self.misbehaves(asked, f"an event has more than the {shown(limit)} that are allowed")
+            raise self.misbehaves(operation, f"an event has more than the {format_size(limit)} that are allowed")
         return line
 
     async def _read(self, response: Response, limit: int) -> bytes:
@@ -194,29 +201,29 @@ class Wire:
             await self._wait_for_share(len(chunk), events=A_CHUNK)
         return b"".join(chunks)
 
-    async def _read_refusal(self, response: Response, request: Request, asked: str) -> ApiError:
+    async def _read_refusal(self, response: Response, request: Request, operation: str) -> ApiError:
         """Return the error for a response with an error status."""
         body = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
         retry_after = pause(response.header("retry-after"), now=datetime.now(UTC))
-        return refusal(response.status, body, asked=asked, retry_after=retry_after, secret=request.secret)
+        return refusal(response.status, body, operation=operation, retry_after=retry_after, secret=request.secret)
 
     async def _wait_for_share(self, size: int, *, events: float = 1.0) -> None:
         """Wait until the server's share of the event loop allows this work."""
         if self._share is not None:
             await self._share.take(size, events=events)
 
-    async def _send(self, request: Request, asked: str, *, stays: bool = False) -> Response:
+    async def _send(self, request: Request, operation: str, *, keep_open: bool = False) -> Response:
         """Send a request. After a 401 a changed token file is tried once."""
         token = self._current_token()
-        response = await self._send_as(token, request, asked, stays=stays)
+        response = await self._send_as(token, request, operation, keep_open=keep_open)
         if response.status == 401 and self.access.token_file:
             self._token_read = None
             if (new_token := self._current_token()) != token:
-                response.cut()
-                return await self._send_as(new_token, request, asked, stays=stays)
+                response.abort()
+                return await self._send_as(new_token, request, operation, keep_open=keep_open)
         return response
 
-    async def _send_as(self, token: str, request: Request, asked: str, *, stays: bool) -> Response:
+    async def _send_as(self, token: str, request: Request, operation: str, *, keep_open: bool) -> Response:
         """Send a request with this token; raises Unreachable if the wire is closed."""
         if self.closed:  # the caller has kept a client that is being replaced
             raise Unreachable(f"{request.verb} {request.resource}: the connection was closed")
@@ -228,10 +235,10 @@ class Wire:
         }
         try:
             return await self._channel.send(
-                Outgoing(request.method, self._url(request), headers, request.payload, stays=stays)
+                Outgoing(request.method, self._url(request), headers, request.payload, keep_open=keep_open)
             )
         except NotHttp as error:
-            raise self._report_offence(asked, str(error)) from error
+            raise self._report_offence(operation, str(error)) from error
 
     def _url(self, request: Request) -> URL:
         """Return the URL of a request with its path unchanged. By default yarl resolves dots and decodes escapes."""

@@ -45,7 +45,7 @@ _PLAIN: Mapping[tuple[type[BaseException], ...], str] = {
 _INVALID_PEM = "a certificate or key is not PEM, or not whole: write it into the kubeconfig again"
 
 
-def why(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the message for a failed request."""
     if message := _message_by_type(error):
         return message
@@ -86,7 +86,7 @@ def _message_by_type(error: BaseException) -> str:
 def tls(error: Exception) -> str:
     """Return the message for a failure of TLS or unusable certificates."""
     if not isinstance(error, ssl.SSLError):
-        return why(error) if isinstance(error, OSError) else _INVALID_PEM
+        return describe_error(error) if isinstance(error, OSError) else _INVALID_PEM
     reason = getattr(error, "reason", None) or ""
     if reason in _TLS:
         return _TLS[reason]

@@ -15,17 +15,17 @@ from typing import Any
 
 from pyhelm3.command import Command  # pyright: ignore[reportMissingTypeStubs]
 
-from kubeloop.client.limits import KIB, MIB, shown
+from kubeloop.client.limits import KIB, MIB, format_size
 from kubeloop.client.process_limits import confine
 from kubeloop.errors import ClientError
 from kubeloop.tracing import Span, call
 
 HISTORY = 5  # revisions that Helm keeps of a release: the deployed one, and the last attempts to change it
-WORDS = 1000  # characters of a message
+MAX_MESSAGE = 1000  # characters of a message
 NICENESS = 10  # lower priority than the operator
 CPU_SECONDS = 120  # a large chart takes some ten
 OF_A_FILE = 64 * MIB  # that Helm writes: charts and its output
-SAID = 16 * MIB  # of its output that are read
+MAX_OUTPUT = 16 * MIB  # of its output that are read
 COMPLAINED = 64 * KIB  # at the end of its error output that are read
 OUTLIVED = 60.0  # seconds beyond Helm's own timeout, which hanging connections may exceed
 _ANSWERS = re.compile(  # responses that Helm quotes, possibly of a server that is no API server
@@ -63,7 +63,7 @@ class HelmCommand(Command):
         self._environment, self._seconds, self._memory = environment, timeout + OUTLIVED, memory
         self._check = check
 
-    async def fetched(self, chart: str, repository: str | None, version: str) -> Path:
+    async def fetch(self, chart: str, repository: str | None, version: str) -> Path:
         """Download a chart's archive into the run's private folder, so that it cannot change after its check.
 
         Raises HelmError.
@@ -116,14 +116,14 @@ class HelmCommand(Command):
         span.tell("process.exit.code", code)
         if code:
             raise HelmError(self._exit_message(_read_end(errors), code))
-        if output.stat().st_size > SAID:
-            raise HelmError(f"helm said more than the {shown(SAID)} that are allowed")
+        if output.stat().st_size > MAX_OUTPUT:
+            raise HelmError(f"helm said more than the {format_size(MAX_OUTPUT)} that are allowed")
         return output.read_bytes()
 
     def _exit_message(self, errors: str, code: int) -> str:
         """Return the message for a failed run."""
         if "out of memory" in errors:  # Go appends a long stack trace
-            return f"helm took more than the {shown(self._memory)} of memory that it may (setting helm-memory)"
+            return f"helm took more than the {format_size(self._memory)} of memory that it may (setting helm-memory)"
         return _error_message(errors, self._folder) or f"helm ended with {code}"
 
     async def _wait(self, process: asyncio.subprocess.Process) -> int:
@@ -154,4 +154,4 @@ def _error_message(errors: str, folder: Path) -> str:
     lines = [line.strip() for line in errors.replace(str(folder), "").splitlines() if line.strip()]
     first = next((index for index, line in enumerate(lines) if line.startswith("Error: ")), len(lines) - 1)
     message = _PROXY.sub(r"\1: ", " ".join(lines[max(first, 0) :]).removeprefix("Error: "))
-    return _ANSWERS.sub(r"\1\2...\2", message)[:WORDS]
+    return _ANSWERS.sub(r"\1\2...\2", message)[:MAX_MESSAGE]

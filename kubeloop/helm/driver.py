@@ -34,16 +34,16 @@ from kubeloop.client.access import Access, write_kubeconfig
 from kubeloop.client.kube import Kube
 from kubeloop.client.limits import MIB
 from kubeloop.errors import ClientError, Foreign, NotLeading
-from kubeloop.helm.command import OUTLIVED, WORDS, HelmCommand, HelmError
+from kubeloop.helm.command import MAX_MESSAGE, OUTLIVED, HelmCommand, HelmError
 from kubeloop.helm.proxy import proxy_to
 from kubeloop.helm.records import content, may_be_a_release, revisions
 from kubeloop.helm.release import ARCHIVE, VERSION_PATTERN, Release, Revision, RevisionContent, Run, Verb
 from kubeloop.naming import names
 from kubeloop.objects import Key, Manifest, key_of
-from kubeloop.tracing import begun
+from kubeloop.tracing import start_span
 from kubeloop.types import SECRET, ResourceType
 
-OF_ONE_CLUSTER = 2  # concurrent runs, so that a cluster that hangs does not delay others
+MAX_PER_CLUSTER = 2  # concurrent runs, so that a cluster that hangs does not delay others
 FOLDER = "modelplane-helm-"
 _CHART = re.compile("[a-zA-Z0-9][-a-zA-Z0-9._]{0,127}")
 _VERSION = re.compile(VERSION_PATTERN)
@@ -118,7 +118,7 @@ class Helm:
         return {release: run for (run_cluster, release), run in self._runs.items() if run_cluster == cluster}
 
     async def contents(
-        self, cluster: HelmTarget, wanted: Iterable[Revision]
+        self, cluster: HelmTarget, revisions: Iterable[Revision]
     ) -> Mapping[tuple[Key, int], RevisionContent]:
         """Return the contents of these revisions.
 
@@ -127,7 +127,7 @@ class Helm:
         cached = self._contents.get(cluster.name, {})
         retained: dict[tuple[str, str], RevisionContent] = {}
         result: dict[tuple[Key, int], RevisionContent] = {}
-        for revision in wanted:
+        for revision in revisions:
             identity = (revision.uid, revision.version)
             if (revision_content := cached.get(identity)) is None:
                 secret = await cluster.kube.find(SECRET, revision.secret)
@@ -146,7 +146,7 @@ class Helm:
         async def install_release(command: HelmCommand) -> None:
             """Check the owner of the release, fetch and check the chart, and install it."""
             await self._reject_foreign(cluster, release)
-            package = await command.fetched(*located(release, self.mirror), release.version)
+            package = await command.fetch(*locate_chart(release, self.mirror), release.version)
             archive = await asyncio.to_thread(digest_of, package)
             if rejection := self._check_archive(release, archive):
                 raise HelmError(f"the archive of chart {release.chart} {release.version} is {archive}, {rejection}")
@@ -212,7 +212,7 @@ class Helm:
     ) -> None:
         """Start a run in a task, unless one is in progress for the release; raises HelmError for an invalid name."""
         if not may_be_a_release(release):
-            raise HelmError(f"{str(release)[:WORDS]!r} cannot be a Helm release")
+            raise HelmError(f"{str(release)[:MAX_MESSAGE]!r} cannot be a Helm release")
         location = (cluster.name, release)
         previous = self._runs.get(location)
         if previous is not None and previous.ended is None:
@@ -227,10 +227,10 @@ class Helm:
         """Run Helm when there is a slot, and record the result."""
         location = (cluster.name, release)
         run, error = self._runs[location], ""
-        slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
+        slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(MAX_PER_CLUSTER))
         attributes = {"modelplane.cluster": cluster.name or "hub", "modelplane.namespace": release.namespace}
         try:
-            with begun(f"helm {run.verb}", {**attributes, "modelplane.release": release.name}):
+            with start_span(f"helm {run.verb}", {**attributes, "modelplane.release": release.name}):
                 async with slots, self._slots:
                     access = cluster.kube.access
                     with _private_folder(self.folder, self.patience) as folder:
@@ -300,9 +300,9 @@ class Helm:
         outdated = {revision.secret: revision.uid for revision in revisions(informer).get(release, ())}
         for record in await _records(cluster, release):
             outdated.pop(key_of(record), None)
-            informer.written(record)
+            informer.on_write(record)
         for key, uid in outdated.items():
-            informer.gone(key, uid)
+            informer.on_delete(key, uid)
 
 
 async def _records(cluster: HelmTarget, release: Key) -> Sequence[Manifest]:
@@ -311,18 +311,18 @@ async def _records(cluster: HelmTarget, release: Key) -> Sequence[Manifest]:
     return (await cluster.kube.list(SECRET, namespace=release.namespace, selector=selector, bare=True)).items
 
 
-def located(release: Release, mirror: str) -> tuple[str, str | None]:
+def locate_chart(release: Release, mirror: str) -> tuple[str, str | None]:
     """Return the chart argument for Helm, and the repository or None; raises HelmError."""
     source = mirror or release.repository
     if not _CHART.fullmatch(release.chart) or not _VERSION.fullmatch(release.version):
         # Helm would take an existing folder for the chart, and an argument that begins with a dash for an option.
-        raise HelmError(f"{f'{release.chart} {release.version}'[:WORDS]!r} cannot be a chart and its version")
+        raise HelmError(f"{f'{release.chart} {release.version}'[:MAX_MESSAGE]!r} cannot be a chart and its version")
     if source.startswith("oci://"):
         return f"{source.rstrip('/')}/{release.chart}", None
     if source.startswith(("http://", "https://")):
         return release.chart, source
     if not mirror:
-        raise HelmError(f"{source[:WORDS]!r} is no repository: only the chart mirror may be a folder")
+        raise HelmError(f"{source[:MAX_MESSAGE]!r} is no repository: only the chart mirror may be a folder")
     plain = release.version.removeprefix("v")
     packages = [Path(source) / f"{release.chart}-{version}.tgz" for version in (release.version, plain, f"v{plain}")]
     for package in packages:

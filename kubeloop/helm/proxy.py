@@ -39,7 +39,7 @@ async def proxy_to(access: Access) -> AsyncGenerator[str]:
     Other clients of the proxy reach no other server either.
     """
     proxy = _Proxy(access)
-    server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.on_connection, "127.0.0.1", 0)
     try:
         yield f"socks5://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -64,9 +64,9 @@ class _Proxy:
         for task in self._tasks:
             task.cancel()
 
-    def connected(self, asks: StreamReader, told: StreamWriter) -> None:
+    def on_connection(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve a connection of Helm in a task."""
-        task = asyncio.create_task(self._serve(asks, told))
+        task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from kubeloop.client.limits import MIB, shown, too_many_values
+from kubeloop.client.limits import MIB, format_size, too_many_values
 from kubeloop.errors import Misbehaving, ServerFault
 from kubeloop.helm.release import Revision, RevisionContent
 from kubeloop.naming import names
@@ -93,7 +93,7 @@ def content(secret: Manifest) -> RevisionContent:
     )
 
 
-def marked_failed(secret: Manifest) -> Manifest:
+def mark_failed(secret: Manifest) -> Manifest:
     """Return the Secret of an abandoned revision with the status "failed", so that Helm can continue from there.
 
     Helm refuses to touch a pending release, but upgrades a failed one without uninstalling it.
@@ -133,7 +133,9 @@ def _read_payload(secret: Manifest) -> dict[str, Any]:
         # Decompress at most one byte beyond the limit: anyone who may write Secrets there controls this payload.
         content = zlib.decompressobj(_GZIP).decompress(packed, INFLATED + 1)
         if len(content) > INFLATED:
-            raise Misbehaving(f"Secret {key_of(secret)} inflates to more than the {shown(INFLATED)} that are allowed")
+            raise Misbehaving(
+                f"Secret {key_of(secret)} inflates to more than the {format_size(INFLATED)} that are allowed"
+            )
         if excess := too_many_values(content, INFLATED):
             raise Misbehaving(f"Secret {key_of(secret)} has {excess}")
         release = orjson.loads(content)

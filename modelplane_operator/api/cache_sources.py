@@ -21,13 +21,13 @@ Prefix = Annotated[str, Field(max_length=1024, pattern="^([#-~]([ -~]*[!-~])?)?$
 _HOST = r"([a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?|\[[:.0-9a-fA-F]+\])(:[0-9]{1,5})?"
 # No user, password or fragment in it.
 WebAddress = Annotated[str, Field(min_length=8, max_length=2048, pattern=rf"^https?://{_HOST}(/[!-\"$-~]*)?$")]
-_NAMED = r"[a-z0-9]+([._-]+[a-z0-9]+)*"
+_NAME = r"[a-z0-9]+([._-]+[a-z0-9]+)*"
 Reference = Annotated[
     str,
     Field(
         min_length=3,
         max_length=1024,
-        pattern=rf"^{_HOST}(/{_NAMED})+(:[a-zA-Z0-9_][-._a-zA-Z0-9]{{0,127}})?(@sha256:[0-9a-f]{{64}})?$",
+        pattern=rf"^{_HOST}(/{_NAME})+(:[a-zA-Z0-9_][-._a-zA-Z0-9]{{0,127}})?(@sha256:[0-9a-f]{{64}})?$",
     ),
 ]
 Sha256 = Annotated[str, Field(min_length=64, max_length=64, pattern="^[0-9a-f]{64}$")]

@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubeloop.model import Model, Rule, must, needed
+from kubeloop.model import Model, Rule, must, require
 from modelplane_operator.api.bounds import PLACE, DataKey, ObjectName
 from modelplane_operator.api.shared import Credentials
 
 Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
 
 
-def fixed(what: str) -> Rule:
+def immutable(what: str) -> Rule:
     """A field that keeps its first value."""
     return Rule(
         "self == oldSelf",
@@ -45,8 +45,8 @@ ACCOUNT_WITHOUT_PROJECT_STAYS = replace(
 
 
 _PLACE = Field(min_length=1, max_length=32, pattern=PLACE)
-Region = Annotated[str, _PLACE, must(fixed("region"))]
-Location = Annotated[str, _PLACE, must(fixed("location"))]
+Region = Annotated[str, _PLACE, must(immutable("region"))]
+Location = Annotated[str, _PLACE, must(immutable("location"))]
 KubernetesVersion = Annotated[str, Field(max_length=32)]
 Project = Annotated[str, Field(max_length=128, pattern="^[-.:a-z0-9]*$")]
 ServiceAccount = Annotated[
@@ -221,7 +221,7 @@ class Vultr(Model):
 
 def _block_of(source: str) -> Rule:
     field = source.lower()
-    return needed(
+    return require(
         field,
         f"self.source != '{source}'",
         f"Source {source} needs its own block: add `cluster.{field}`.",
@@ -233,7 +233,7 @@ class ClusterOrigin(Model):
 
     rules: ClassVar = tuple(_block_of(source) for source in ("Existing", "GKE", "EKS", "AKS", "Nebius", "Vultr"))
 
-    source: Annotated[Source, must(fixed("source"))]
+    source: Annotated[Source, must(immutable("source"))]
     """The cloud to make it on, or `Existing` for a cluster that you bring. The block of the same name must be there.
     It cannot change."""
     existing: Existing | None = None

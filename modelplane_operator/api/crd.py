@@ -79,7 +79,7 @@ def definition(kind: type[Resource[Any, Any]]) -> Manifest:
                         }
                         for column in columns(kind)
                     ],
-                    "schema": {"openAPIV3Schema": _explained(schema(kind))},
+                    "schema": {"openAPIV3Schema": _add_descriptions(schema(kind))},
                 }
             ],
         },
@@ -145,7 +145,7 @@ def _bounds(schema: Manifest) -> list[str]:
     return [words.format(schema[keyword]) for keyword, words in _BOUNDS.items() if keyword in schema]
 
 
-def _explained(schema: Manifest) -> Manifest:
+def _add_descriptions(schema: Manifest) -> Manifest:
     """The schema with defaults and limits in its descriptions, too: `kubectl explain` shows nothing else of them."""
     held = limits(schema)
     told = [
@@ -158,10 +158,10 @@ def _explained(schema: Manifest) -> Manifest:
         match keyword:
             case "properties":  # the API server takes no words on metadata
                 below[keyword] = {
-                    name: child if child is METADATA else _explained(child) for name, child in value.items()
+                    name: child if child is METADATA else _add_descriptions(child) for name, child in value.items()
                 }
             case "items" | "additionalProperties" if "properties" in value:
-                below[keyword] = _explained(value)
+                below[keyword] = _add_descriptions(value)
             case _:
                 below[keyword] = value
     return below | ({"description": text} if (text := " ".join(filter(None, told))) else {})
@@ -180,7 +180,7 @@ def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mani
     def nested(child: Mapping[str, Any]) -> Manifest:
         return _structural(child, definitions)
 
-    plain = _resolved(node, definitions)
+    plain = _resolve_references(node, definitions)
     result: Manifest = {}
     for keyword, value in plain.items():
         match keyword:
@@ -203,12 +203,12 @@ def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mani
     return result
 
 
-def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Manifest:
+def _resolve_references(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Manifest:
     """The node with its reference, or the one alternative beside null, written out; its own keywords win."""
     own = {keyword: value for keyword, value in node.items() if keyword not in ("$ref", "anyOf")}
     if "$ref" in node:
-        return {**_resolved(definitions[node["$ref"].rpartition("/")[2]], definitions), **own}
+        return {**_resolve_references(definitions[node["$ref"].rpartition("/")[2]], definitions), **own}
     if "anyOf" in node:
         (alternative,) = (choice for choice in node["anyOf"] if choice != {"type": "null"})
-        return {**_resolved(alternative, definitions), **own}
+        return {**_resolve_references(alternative, definitions), **own}
     return own

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kubeloop.condition_types import WARNING, ConditionType, Ready, Synced
-from kubeloop.model import Model, Rule, list_map, must, needed
+from kubeloop.model import Model, Rule, list_map, must, require
 from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName, Prose, String63, String253
 from modelplane_operator.api.crossplane import ClusterSpec
@@ -85,7 +85,7 @@ class VultrNode(Model):
 
 def _block_of(provider: str) -> Rule:
     field = provider.lower()
-    return needed(
+    return require(
         field,
         f"self.provider != '{provider}'",
         f"Provider {provider} needs its own block: add `provisioning.{field}`.",
@@ -128,7 +128,7 @@ class ClassDevice(Model):
     """One kind of device on the node."""
 
     rules: ClassVar = (
-        needed(
+        require(
             "deviceClassName",
             "self.claim != 'DRA'",
             "A device that is claimed through DRA needs a deviceClassName, such as gpu.nvidia.com; a device that only "

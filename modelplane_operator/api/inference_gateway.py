@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
-from kubeloop.model import ATOMIC, Model, Rule, must, needed
+from kubeloop.condition_types import NORMAL, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import ATOMIC, Model, Rule, must, require
 from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
@@ -27,7 +27,7 @@ class Software(Model):
     """What answers requests, as a chart, and a load balancer before it."""
 
     rules: ClassVar = (
-        needed(
+        require(
             "metallb",
             "!has(self.loadBalancer) || self.loadBalancer != 'MetalLB'",
             "Load balancer MetalLB needs addresses to give out: add `metallb: {addressPool: ...}`.",
@@ -102,12 +102,12 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     """The hub gateway on the hub."""
 
     rules: ClassVar = (
-        needed(
+        require(
             "traefik",
             "self.backend != 'Traefik'",
             "Backend Traefik needs its settings: add `traefik: {version: ...}`.",
         ),
-        needed(
+        require(
             "envoyGateway",
             "self.backend != 'EnvoyGateway'",
             "Backend EnvoyGateway needs its settings: add `envoyGateway: {version: ...}`.",
@@ -149,7 +149,7 @@ class ControllerReady(ConditionType):
         "Upgrading",
         "False",
         "A Helm upgrade is running; the previous release serves requests meanwhile.",
-        NEWS,
+        NORMAL,
     )
     ROLLED_BACK = "RolledBack", "False", "A Helm upgrade failed; the previous release serves requests.", WARNING
     HEALTHY = "ControllerHealthy", "True", "The controller's Helm release is deployed and its pods are up."
@@ -190,10 +190,10 @@ class MutualTLSReady(ConditionType):
         "Requests travel to clusters unencrypted: the gateway cannot present a certificate; the message says why.",
         STEP,
     )
-    NOT_ASKED = "NotAsked", "False", "`spec.mutualTLS` is Never: requests travel to clusters unencrypted.", NEWS
+    NOT_ASKED = "NotAsked", "False", "`spec.mutualTLS` is Never: requests travel to clusters unencrypted.", NORMAL
 
     @property
-    def wanted(self) -> bool:
+    def is_desired(self) -> bool:
         """Whether clusters are to have their gateways answer the hub's alone."""
         return self in {MutualTLSReady.READY, MutualTLSReady.PREPARING}
 

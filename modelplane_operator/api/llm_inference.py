@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
-from kubeloop.model import ATOMIC, Model, Rule, must, needed
+from kubeloop.condition_types import NORMAL, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.model import ATOMIC, Model, Rule, must, require
 from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SERVICE_NAME, SUBDOMAIN, NamespaceName, ObjectName
 from modelplane_operator.api.crossplane import Spec
@@ -37,7 +37,7 @@ class LLMInferenceSpec(Spec):
     """Which model, on how many GPUs, and where."""
 
     rules: ClassVar = (
-        needed(
+        require(
             "providerConfigName",
             "self.placement == 'Fleet'",
             "Name the cluster: an InferenceCluster, a Secret with a kubeconfig, or incluster; or set placement: Fleet.",
@@ -164,7 +164,7 @@ class RuntimeAvailable(ConditionType):
 class ModelReady(ConditionType):
     """Whether the model answers, as its VLLMRuntime, its Deployment or its ModelService says."""
 
-    READY = "Ready", "True", "The model answers.", NEWS
+    READY = "Ready", "True", "The model answers.", NORMAL
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
     NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kubeloop.condition_types import STEP, WARNING, ConditionType, Ready, Synced
-from kubeloop.model import Model, Rule, needed
+from kubeloop.model import Model, Rule, require
 from kubeloop.resource import Column, Definition, Resource, Status
 from modelplane_operator.api.cache_sources import HTTP, OCI, S3, GoogleCloudStorage, HuggingFace, PersistentVolumeClaim
 from modelplane_operator.api.crossplane import Spec
@@ -24,7 +24,7 @@ Count = Annotated[int | None, Field(json_schema_extra={"format": "int64"})]
 
 
 def _block_of(source: str, field: str, example: str) -> Rule:
-    return needed(
+    return require(
         field,
         f"self.source != '{source}'",
         f"Source {source} needs its own block: add `{field}: {{{example}}}`.",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.condition_types import NORMAL, STEP, WARNING, ConditionType, Ready, Synced
 from kubeloop.model import ATOMIC, Model, Rule, list_map, must
 from kubeloop.resource import Column, Definition, Resource, Scale, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
@@ -250,7 +250,7 @@ class ModelDeploymentStatus(SummarizedStatus):
 class ReplicasScheduled(ConditionType):
     """Whether every replica has a cluster."""
 
-    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster.", NEWS
+    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster.", NORMAL
     SCHEDULING = "Scheduling", "False", "Clusters are chosen; the replicas are being created.", STEP
     NO_CLUSTERS = "NoClusters", "False", "No cluster matches; running replicas stay.", WARNING
     INVALID_NODE_SELECTOR = (
@@ -288,7 +288,7 @@ class ReplicasReady(ConditionType):
 class Progressing(ConditionType):
     """Whether replicas are being started, moved, changed or removed."""
 
-    SETTLED = "Settled", "False", "Every replica is where it belongs and up to date.", NEWS
+    SETTLED = "Settled", "False", "Every replica is where it belongs and up to date.", NORMAL
     NO_OTHER_PLACE = (
         "NoOtherPlace",
         "False",
@@ -301,13 +301,13 @@ class Progressing(ConditionType):
         "Moving",
         "True",
         "Replicas are moved or changed in turn; the message says which ones wait, and for what.",
-        NEWS,
+        NORMAL,
     )
     MOVING_WITHOUT_SURGE = (
         "MovingWithoutSurge",
         "True",
         "The fleet has no room for an extra replica, so one at a time is out of service.",
-        NEWS,
+        NORMAL,
     )
 
 

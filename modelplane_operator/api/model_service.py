@@ -40,7 +40,7 @@ class ModelServiceSpec(Spec):
     """Who may ask. Without it, what the InferenceGateway named default says in its own `auth`."""
 
 
-LISTED = 100  # endpoints in the status: enough to look at, small enough to write again with every change
+MAX_ENDPOINTS = 100  # endpoints in the status: enough to look at, small enough to write again with every change
 
 
 class ResolvedEndpoint(Model):
@@ -68,7 +68,7 @@ class ModelServiceStatus(SummarizedStatus):
 
     address: str | None = None
     """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
-    endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=LISTED), ATOMIC] = ()
+    endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=MAX_ENDPOINTS), ATOMIC] = ()
     """Endpoints that get requests; of more than 100, the first ones. EndpointsResolved counts them all."""
     routes: Annotated[tuple[APIRoute, ...], Field(max_length=48), list_map("path")] = ()
     """Which routes of a model's API requests reach the engines by."""

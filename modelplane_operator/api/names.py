@@ -44,7 +44,7 @@ _PICKER = "-epp"
 _WORKLOAD_ROOM = LABEL - len("-63") - len("-0123456789")
 
 
-def derived(*identity: str, show: str, room: int = LABEL, digits: int = HASH) -> str:
+def derive_name(*identity: str, show: str, room: int = LABEL, digits: int = HASH) -> str:
     """A name that shows `show` as far as there is room, and differs whenever the identity does."""
     digest = hashlib.sha256("/".join(identity).encode()).hexdigest()[:digits]
     legal = re.sub(r"[^a-z0-9]+", "-", show.lower()).lstrip("-")
@@ -58,12 +58,12 @@ def derived(*identity: str, show: str, room: int = LABEL, digits: int = HASH) ->
 def replica(namespace: str, deployment: str, cluster: str, index: int) -> str:
     """A ModelReplica, its ModelEndpoint, its route, and its segment of the URL."""
     room = LABEL - len("-pool")  # which earlier versions appended: names that exist stay as they are
-    return derived("replica", namespace, deployment, cluster, str(index), show=deployment, room=room)
+    return derive_name("replica", namespace, deployment, cluster, str(index), show=deployment, room=room)
 
 
 def endpoint_backend(namespace: str, endpoint: str) -> str:
     """The Service that stands for a ModelEndpoint, and its TLS policy."""
-    return derived("endpoint", namespace, endpoint, show=endpoint)
+    return derive_name("endpoint", namespace, endpoint, show=endpoint)
 
 
 def endpoint_slice(service: str, address_type: str) -> str:
@@ -78,12 +78,12 @@ def service_path(namespace: str, service: str, group: int = 0) -> str:
 
 def service_route(namespace: str, service: str) -> str:
     """The HTTPRoute of a ModelService, and the Service without endpoints that answers when nothing else can."""
-    return derived("service", namespace, service, show=service)
+    return derive_name("service", namespace, service, show=service)
 
 
 def service_relay(namespace: str, service: str) -> str:
     """The Service through which the hub's gateway calls itself for a ModelService with many endpoints."""
-    return derived("relay", namespace, service, show=service)
+    return derive_name("relay", namespace, service, show=service)
 
 
 def service_guard(namespace: str, service: str) -> str:
@@ -92,12 +92,12 @@ def service_guard(namespace: str, service: str) -> str:
     Traefik knows it as `<namespace>-<name>`, which a service of namespace `a` called `b-c` has in common with one of
     `a-b` called `c`: what tells them apart is the digest alone, and tenants choose names.
     """
-    return derived("guard", namespace, service, show=service, digits=LONG_HASH)
+    return derive_name("guard", namespace, service, show=service, digits=LONG_HASH)
 
 
 def service_keys(namespace: str, service: str) -> str:
     """The Backend by which Envoy Gateway asks the key service for a ModelService."""
-    return derived("service", namespace, service, "keys", show=f"{service}-keys")
+    return derive_name("service", namespace, service, "keys", show=f"{service}-keys")
 
 
 def route_part(route: str, number: int) -> str:
@@ -126,7 +126,7 @@ def on_cloud(cluster: str, uid: str, *parts: str, room: int = LABEL) -> str:
     The uid is in it, so that two hubs that share an account, and a cluster that is made anew while its namesake goes,
     do not meet.
     """
-    return derived("cloud", uid, *parts, show="-".join((cluster, *parts)), room=room)
+    return derive_name("cloud", uid, *parts, show="-".join((cluster, *parts)), room=room)
 
 
 def registration(uid: str) -> str:
@@ -144,14 +144,14 @@ def server_name(cluster: str) -> str:
     label = (
         cluster
         if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", cluster)
-        else derived("gateway", cluster, show=cluster)
+        else derive_name("gateway", cluster, show=cluster)
     )
     return f"{label}.{GATEWAYS_DOMAIN}"
 
 
 def gateway_relay(cluster: str) -> str:
     """What leads from the hub to the gateway of a cluster."""
-    return derived("gateway-relay", cluster, show=f"gateway-{cluster}")
+    return derive_name("gateway-relay", cluster, show=f"gateway-{cluster}")
 
 
 def _from_cluster(cluster: str, part: str) -> str:
@@ -171,7 +171,7 @@ def remote_namespace(namespace: str) -> str:
     """Where the objects of a hub namespace live on every workload cluster."""
     plain = f"modelplane-{namespace}"
     if plain == SYSTEM_NAMESPACE or len(plain) > LABEL:  # a tenant called `system` must not land among our own
-        return derived("namespace", namespace, show=plain)
+        return derive_name("namespace", namespace, show=plain)
     return plain
 
 
@@ -180,17 +180,17 @@ def workload(replica: str, engine: str) -> str:
 
     Never the replica's own name: a LeaderWorkerSet makes a Service with its name, if that is free.
     """
-    return derived("workload", replica, engine, show=f"{replica}-{engine}", room=_WORKLOAD_ROOM)
+    return derive_name("workload", replica, engine, show=f"{replica}-{engine}", room=_WORKLOAD_ROOM)
 
 
 def claim_template(replica: str, engine: str, role: str, requests: str) -> str:
     """The ResourceClaimTemplate of an engine's member. It cannot change, so that other requests are another one."""
-    return derived("claims", replica, engine, role, requests, show=f"{replica}-{engine}-{role}")
+    return derive_name("claims", replica, engine, role, requests, show=f"{replica}-{engine}-{role}")
 
 
-def copied(replica: str, use: str, name: str) -> str:
+def name_of_copy(replica: str, use: str, name: str) -> str:
     """The copy of a Secret or ConfigMap that a replica's engines name: one per replica, so that it goes with it."""
-    return derived("copy", replica, use, name, show=f"{replica}-{name}")
+    return derive_name("copy", replica, use, name, show=f"{replica}-{name}")
 
 
 def picker(replica: str) -> str:
@@ -205,9 +205,9 @@ def is_picker(name: str) -> bool:
 
 def cache_volume(namespace: str, cache: str, content: str = "") -> str:
     """The volume of a ModelCache; of what it was changed to since, with its content."""
-    return derived("cache", namespace, cache, *filter(None, [content]), show=f"modelcache-{cache}")
+    return derive_name("cache", namespace, cache, *filter(None, [content]), show=f"modelcache-{cache}")
 
 
 def hydration(namespace: str, cache: str, content: str) -> str:
     """The Job that fills a volume of a ModelCache with that content, and all that it needs."""
-    return derived("hydration", namespace, cache, content, show=f"hydrate-{cache}", room=_WORKLOAD_ROOM)
+    return derive_name("hydration", namespace, cache, content, show=f"hydrate-{cache}", room=_WORKLOAD_ROOM)

@@ -76,9 +76,9 @@ class NodePool(Model):
     """The network between the nodes."""
 
 
-def _pools_stay(source: str, alike: str, message: str) -> Rule:
+def _pools_stay(source: str, condition: str, message: str) -> Rule:
     """What holds for a node pool before (`o`) and after (`p`): the cloud cannot change the rest of it."""
-    kept = f"self.nodePools.all(p, oldSelf.nodePools.all(o, o.name != p.name || ({alike})))"
+    kept = f"self.nodePools.all(p, oldSelf.nodePools.all(o, o.name != p.name || ({condition})))"
     lists = "!has(self.nodePools) || !has(oldSelf.nodePools)"
     return Rule(f"self.cluster.source != '{source}' || {lists} || {kept}", message, field="nodePools")
 

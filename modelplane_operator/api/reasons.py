@@ -27,19 +27,19 @@ def find(kind: str, condition: Condition | conditions.Condition) -> ConditionTyp
     return named or next((one for (_, reason), one in known.items() if reason == condition.reason), None)
 
 
-def is_trouble(kind: str, condition: Condition | conditions.Condition) -> bool:
+def is_warning(kind: str, condition: Condition | conditions.Condition) -> bool:
     """Whether a condition says what does not mend by itself."""
     reason = find(kind, condition)
     return reason is not None and reason.severity == WARNING
 
 
-def not_ready(kind: str, why: Condition, message: str | None = None) -> Condition:
+def not_ready(kind: str, cause: Condition, message: str | None = None) -> Condition:
     """That an object is not Ready, for what another of its conditions says; `Creating` while that is but a step."""
-    return why.model_copy(
+    return cause.model_copy(
         update={
             "type": Ready.__name__,
             "status": "False",
-            "reason": why.reason if is_trouble(kind, why) else Ready.CREATING.reason,
-            "message": sentence((why.message if message is None else message) or ""),
+            "reason": cause.reason if is_warning(kind, cause) else Ready.CREATING.reason,
+            "message": sentence((cause.message if message is None else message) or ""),
         }
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
+from kubeloop.condition_types import NORMAL, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from kubeloop.model import Extra, Model, Rule, list_map
 from kubeloop.resource import Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api import pins
@@ -202,7 +202,7 @@ class Installed(ConditionType):
 
     INSTALLED = "ComponentsInstalled", "True", "Every chart is deployed, at the version and with the values asked for."
     INSTALLING = "Installing", "False", "A chart is being installed, or waits for another.", STEP
-    UPGRADING = "Upgrading", "False", "A chart is being upgraded, or its values change.", NEWS
+    UPGRADING = "Upgrading", "False", "A chart is being upgraded, or its values change.", NORMAL
     FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's error.", WARNING
     ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was rolled back; the message has Helm's error.", WARNING
 

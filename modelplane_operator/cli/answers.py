@@ -16,14 +16,21 @@ import typer
 import yaml
 
 from kubeloop.objects import Key
-from kubeloop.words import counted
-from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Hardware, Others, Outcomes, Why
+from kubeloop.words import count_of
+from modelplane_operator.ask.answers.documents import (
+    AllHardware,
+    DeploymentOutcome,
+    Explanation,
+    Hardware,
+    Others,
+    Outcomes,
+)
 from modelplane_operator.ask.answers.schema import read
-from modelplane_operator.cli.asking import answered
+from modelplane_operator.cli.asking import fetch_answer
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.kubeconfig import HubTarget
-from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
-from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
+from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeat
+from modelplane_operator.cli.output import Exit, Format, age, console, print_items, print_structured, table, text
 
 ANSWERS: Final = "Available"  # the reason of Ready while all replicas respond
 READ: Final = ("ModelDeployment", "ModelCache")
@@ -43,51 +50,55 @@ def why(
     key = Key(*place(name, namespace, target))
 
     def show() -> None:
-        explanation = _fetch_why(target, key, output)
+        explanation = _fetch_explanation(target, key, output)
         if output.is_structured:
-            structured("Why", explanation, output)
+            print_structured("Why", explanation, output)
         else:
-            show_why(explanation, datetime.now(UTC))
+            show_explanation(explanation, datetime.now(UTC))
         raise typer.Exit(Exit.YES if explanation.ready else Exit.NO)
 
-    repeated(show, watch=watch)
+    repeat(show, watch=watch)
 
 
-def _fetch_why(target: HubTarget, key: Key, output: Format) -> Why:
+def _fetch_explanation(target: HubTarget, key: Key, output: Format) -> Explanation:
     is_wide = output is Format.WIDE
-    if not is_wide and (response := answered(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None:
-        return read(Why, response)
+    if (
+        not is_wide
+        and (response := fetch_answer(target, key.namespace, ask="Why", modelDeployment=key.name)) is not None
+    ):
+        return read(Explanation, response)
     from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
-    return reading.why(target, key, with_clusters=is_wide)
+    return reading.explain_model(target, key, with_clusters=is_wide)
 
 
-def show_why(found: Why, now: datetime) -> None:
+def show_explanation(explanation: Explanation, now: datetime) -> None:
     """Print an explanation as text and tables."""
-    out, duration = console(), age(found.since, now)
-    state = f"[red]not Ready[/] ({text(found.reason)}{f', for {duration}' if duration else ''})"
-    if found.ready or found.reason == ANSWERS:
-        state = "[green]Ready[/]" if found.ready else "[yellow]Ready, and not where it should be[/]"
-    out.print(f"[bold]{text(f'{found.namespace}/{found.name}')}[/] is {state}")
-    out.print(text(found.cause))
-    for number, help_ in enumerate(found.help):
+    out, duration = console(), age(explanation.since, now)
+    state = f"[red]not Ready[/] ({text(explanation.reason)}{f', for {duration}' if duration else ''})"
+    if explanation.ready or explanation.reason == ANSWERS:
+        state = "[green]Ready[/]" if explanation.ready else "[yellow]Ready, and not where it should be[/]"
+    out.print(f"[bold]{text(f'{explanation.namespace}/{explanation.name}')}[/] is {state}")
+    out.print(text(explanation.cause))
+    for number, help_ in enumerate(explanation.help):
         out.print(f"{'What would help:' if not number else '             or:'} {text(help_)}")
-    if found.replicas:
-        rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, now), r.says) for r in found.replicas]
+    if explanation.replicas:
+        rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, now), r.says) for r in explanation.replicas]
         out.print("", table(("REPLICA", "CLUSTER", "POOL", "READY", "SINCE", "SAYS"), rows))
-    for line in found.weights:
+    for line in explanation.weights:
         out.print("", text(line), sep="\n")
-    if found.misses and found.waiting:
-        out.print("", f"{counted(found.waiting, 'replica')} without a place:", sep="\n")
-        rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in found.misses]
+    if explanation.misses and explanation.waiting:
+        out.print("", f"{count_of(explanation.waiting, 'replica')} without a place:", sep="\n")
+        rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in explanation.misses]
         out.print(table(("CLUSTERS", "NEAREST", "WHY NOT", "WHAT WOULD HELP"), rows))
-    if found.clusters:
+    if explanation.clusters:
         rows = [
-            (summary.name, summary.replicas, summary.room, summary.says, summary.remedy) for summary in found.clusters
+            (summary.name, summary.replicas, summary.room, summary.says, summary.remedy)
+            for summary in explanation.clusters
         ]
         out.print("", table(("CLUSTER", "REPLICAS", "ONE MORE", "SAYS", "WHAT WOULD HELP"), rows))
-    if found.routes:
-        rows = [(route.name, route.url, route.ready, route.says, route.help) for route in found.routes]
+    if explanation.routes:
+        rows = [(route.name, route.url, route.ready, route.says, route.help) for route in explanation.routes]
         out.print("", table(("SERVICE", "URL", "READY", "SAYS", "WHAT WOULD HELP"), rows))
 
 
@@ -117,7 +128,7 @@ def plan(
     key = Key(*place(name or "", namespace, target))
     result = _fetch_plan(target, key, file, documents, replicas, without_, drain)
     if output.is_structured:
-        structured("Plan", result, output)
+        print_structured("Plan", result, output)
     else:
         show_plan(result.items, result.others)
     raise typer.Exit(Exit.YES if result.settled else Exit.NO)
@@ -135,14 +146,14 @@ def _fetch_plan(
     """Query the operator for the outcomes of a change. If it does not respond, compute them here."""
     match documents:
         case () if replicas is not None:
-            response = answered(target, key.namespace, ask="Plan", modelDeployment=key.name, replicas=replicas)
+            response = fetch_answer(target, key.namespace, ask="Plan", modelDeployment=key.name, replicas=replicas)
         case ():
-            response = answered(target, key.namespace, ask="Plan", without=without_, drain=drain)
+            response = fetch_answer(target, key.namespace, ask="Plan", without=without_, drain=drain)
         case [{"kind": "ModelDeployment", "metadata": {"namespace": str(namespace)}} as only]:
-            response = answered(target, namespace, ask="Plan", manifest=json.dumps(only, default=str))
+            response = fetch_answer(target, namespace, ask="Plan", manifest=json.dumps(only, default=str))
         case [{"metadata": {"namespace": namespace}}, *_]:  # they depend on each other
             combined = {"kind": "List", "items": documents}
-            response = answered(target, str(namespace), ask="Plan", manifest=json.dumps(combined, default=str))
+            response = fetch_answer(target, str(namespace), ask="Plan", manifest=json.dumps(combined, default=str))
         case _:
             response = None
     if response is not None:
@@ -150,8 +161,8 @@ def _fetch_plan(
     from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 
     if without_ or drain:
-        return reading.moved(target, key.namespace, without_, drain)
-    return reading.planned(target, reading.parsed(file, documents) if file else (), key, replicas)
+        return reading.forecast_move(target, key.namespace, without_, drain)
+    return reading.forecast_plan(target, reading.parse_documents(file, documents) if file else (), key, replicas)
 
 
 def _read_documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
@@ -193,7 +204,7 @@ def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = Non
                 f"  [red]! {text(blocked.name)} on {text(blocked.cluster)}[/] finds no other place: {text(blocked.why)}"
             )
         if outcome.waiting:
-            out.print(f"  [red]! {counted(outcome.waiting, 'replica')} without a place[/]")
+            out.print(f"  [red]! {count_of(outcome.waiting, 'replica')} without a place[/]")
         for number, help_ in enumerate(outcome.help):
             out.print(f"  {'What would help:' if not number else '             or:'} {text(help_)}")
     if others:
@@ -208,7 +219,7 @@ def hardware(
     """Devices that models may ask for, the nodes that have them, and a selector for each to paste."""
     devices = _fetch_hardware(hub(kubeconfig, context), namespace)
     columns = ("CLASS", "DEVICE", "PER NODE", "NODES FREE", "CLUSTERS", "WHAT IT IS")
-    shown(
+    print_items(
         "Hardware", devices, output, columns, _device_row, nothing="no cluster publishes devices: see modelplane fleet"
     )
     if output.is_structured:
@@ -221,7 +232,7 @@ def hardware(
 
 def _fetch_hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardware]:
     own_namespace = namespace or target.namespace
-    if (response := answered(target, own_namespace, ask="Hardware")) is not None:
+    if (response := fetch_answer(target, own_namespace, ask="Hardware")) is not None:
         return read(AllHardware, response).items
     from modelplane_operator.cli import reading  # noqa: PLC0415 - not needed when the operator responds
 

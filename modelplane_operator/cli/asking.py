@@ -21,7 +21,7 @@ SECONDS: Final = 3.0  # seconds; without an operator the command reads the hub i
 MOST: Final = 1024 * 1024  # maximum bytes of a response; API servers accept less from a webhook
 
 
-def answered(target: HubTarget, namespace: str, **spec: object) -> Any:
+def fetch_answer(target: HubTarget, namespace: str, **spec: object) -> Any:
     """Return the operator's answer; None if there is none for any reason."""
     if target.access.proxy or target.access.server_name:
         return None

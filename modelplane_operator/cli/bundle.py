@@ -27,12 +27,12 @@ from modelplane_operator import __version__
 from modelplane_operator.api import KINDS, names
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
-from modelplane_operator.cli.output import Format, console, structured
-from modelplane_operator.cli.told import HIDDEN, fields_of, told
+from modelplane_operator.cli.output import Format, console, print_structured
+from modelplane_operator.cli.told import HIDDEN, fields_of, redact
 
 LINES: Final = 5000  # lines of each of the operator's logs
-OURS: Final = frozenset(kind.definition.kind for kind in KINDS)
-_SECRET_WORDS = ("api_key", "apikey", "authorization", "credential", "password", "secret", "token")
+OWN_KINDS: Final = frozenset(kind.definition.kind for kind in KINDS)
+_SECRET_NAMES = ("api_key", "apikey", "authorization", "credential", "password", "secret", "token")
 _USER = re.compile(r"(://)[^/@\s]+@")
 _QUERY = re.compile(r"([?&][^=&\s]*(?:auth|key|password|secret|sig|token)[^=&\s]*=)[^&\s\"']+", re.IGNORECASE)
 _BEARER = re.compile(r"\b((?:Basic|Bearer)\s+)[-\w.~+/]{6,}=*", re.IGNORECASE)
@@ -62,14 +62,14 @@ def bundle(
     """Write what a support person asks for into one file: our objects, Events, the operator's logs; no Secrets."""
     now = datetime.now(UTC)
     path = file or Path(f"modelplane-{now:%Y%m%d-%H%M%S}.tar.gz")
-    files = ask(hub(kubeconfig, context), partial(_collect, shown=without_secrets if values else without_values))
+    files = ask(hub(kubeconfig, context), partial(_collect, redact=without_secrets if values else without_values))
     with open(path, "xb", opener=_open_private) as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in files:
             member, data = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}"), content.encode()
             member.size, member.mtime = len(data), int(time.time())
             archive.addfile(member, io.BytesIO(data))
     if output.is_structured:
-        structured("Bundle", Bundle(str(path), tuple(name for name, _ in files)), output)
+        print_structured("Bundle", Bundle(str(path), tuple(name for name, _ in files)), output)
         return
     console().print(
         f"{path}: {len(files)} files. {_WITH_VALUES if values else _WITHOUT_VALUES}; the operator's logs, Events and "
@@ -99,18 +99,18 @@ class Bundle:
     contents: tuple[str, ...]
 
 
-async def _collect(kube: Kube, shown: Callable[[Manifest], Manifest]) -> list[tuple[str, str]]:
+async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[tuple[str, str]]:
     """Return names and contents. An object that cannot be read is replaced by the error."""
     contents = [("versions.txt", f"modelplane {__version__}\nKubernetes {await kube.version()}\n")]
     for kind in (*map(of, KINDS), EVENT):
-        contents.append((f"{kind.plural}.yaml", await _dump_kind(kube, kind, shown)))
+        contents.append((f"{kind.plural}.yaml", await _dump_kind(kube, kind, redact)))
     try:
         pods = (await kube.list(POD, namespace=names.SYSTEM_NAMESPACE)).items
     except ClientError as error:
         return [*contents, ("logs/none.txt", f"{error}\n")]
     for pod in pods:
         name = pod["metadata"]["name"]
-        contents.append((f"pods/{name}.yaml", _to_yaml(shown({"kind": POD.kind, **pod}))))
+        contents.append((f"pods/{name}.yaml", _to_yaml(redact({"kind": POD.kind, **pod}))))
         for container in entries(pod, "spec", "containers"):
             for previous in (False, True):
                 suffix = ".previous" if previous else ""
@@ -135,7 +135,7 @@ async def _dump_kind(kube: Kube, kind: ResourceType, convert: Callable[[Manifest
 
 def _is_own_event(event: Manifest) -> bool:
     involved = section(event, "involvedObject")
-    return involved.get("namespace") == names.SYSTEM_NAMESPACE or str(involved.get("kind")) in OURS
+    return involved.get("namespace") == names.SYSTEM_NAMESPACE or str(involved.get("kind")) in OWN_KINDS
 
 
 async def _read_log(kube: Kube, pod: Key, container: str, *, previous: bool) -> str:
@@ -153,7 +153,7 @@ def _to_yaml(value: Any) -> str:
 
 def without_values(manifest: Manifest) -> Manifest:
     """Return the object without free text. `told.py` defines the fields that are kept."""
-    return told(manifest, _fields_of(str(manifest.get("kind"))), _without_tokens)
+    return redact(manifest, _fields_of(str(manifest.get("kind"))), _without_tokens)
 
 
 _fields_of = cache(fields_of)
@@ -189,7 +189,7 @@ def _hide(value: Any, inside: str = "") -> Any:
 def _is_secret(name: str, value: Any) -> bool:
     return (
         isinstance(value, str)
-        and any(word in name.lower().replace("-", "_") for word in _SECRET_WORDS)
+        and any(word in name.lower().replace("-", "_") for word in _SECRET_NAMES)
         and name != "secretName"
     )
 
@@ -227,4 +227,4 @@ def _clean_arguments(arguments: list[Any]) -> Iterator[Any]:
 
 
 _FLAG = re.compile(r"[-\w.]+")
-_ARGUMENT = re.compile("|".join(word.replace("_", "[-_]") for word in (*_SECRET_WORDS, "bearer", "key")), re.IGNORECASE)
+_ARGUMENT = re.compile("|".join(word.replace("_", "[-_]") for word in (*_SECRET_NAMES, "bearer", "key")), re.IGNORECASE)

@@ -14,7 +14,7 @@ from modelplane_operator.cli.output import FailedError
 
 CONNECT_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 120.0  # seconds between two pieces
-SHOWN: Final = 300  # maximum characters of an error that are shown
+MAX_ERROR: Final = 300  # maximum characters of an error that are shown
 
 
 class ChatError(FailedError):
@@ -89,7 +89,7 @@ async def _first_model(session: aiohttp.ClientSession, address: str) -> str:
 async def _require_success(response: aiohttp.ClientResponse) -> None:
     """Raise ChatError for an error response."""
     if response.status >= 400:
-        excerpt = " ".join((await response.text()).split())[:SHOWN]
+        excerpt = " ".join((await response.text()).split())[:MAX_ERROR]
         hint = ": give a key by --key or MODELPLANE_API_KEY" if response.status == 401 else ""
         raise ChatError(f"{response.url} answers {response.status}{hint}{f': {excerpt}' if excerpt else ''}")
 

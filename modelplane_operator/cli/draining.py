@@ -13,17 +13,17 @@ from kubeloop.client.kube import Kube
 from kubeloop.errors import Conflict
 from kubeloop.objects import Key, Manifest, entries
 from kubeloop.resource import of
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api import InferenceCluster, ModelReplica
 from modelplane_operator.ask.answers.documents import DeploymentOutcome
-from modelplane_operator.ask.answers.forecast import DRAINED, drained, forecast
+from modelplane_operator.ask.answers.forecast import DRAINED, forecast, with_drained
 from modelplane_operator.cli.answers import show_plan
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
-from modelplane_operator.cli.output import Exit, Format, No, console, structured, text
+from modelplane_operator.cli.output import Exit, Format, No, console, print_structured, text
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 TRIES = 5
 
 
@@ -50,7 +50,7 @@ def drain(
     current = ask(target, snapshot)
     if cluster not in current.cluster:
         raise No(f"there is no InferenceCluster {cluster}; there are: {', '.join(sorted(current.cluster)) or 'none'}")
-    outcomes = forecast(current, drained(current, cluster), clusters=frozenset((cluster,)))
+    outcomes = forecast(current, with_drained(current, cluster), clusters=frozenset((cluster,)))
     if not output.is_structured:
         show_plan(outcomes)
     if dry_run:
@@ -64,7 +64,7 @@ def drain(
     _print_result(Drain(cluster, drained=True, empty=remaining == 0, replicas=remaining, moves=outcomes), output)
     if remaining:
         raise No(
-            f"{counted(remaining, 'replica')} still on {cluster}: make room elsewhere, annotate it "
+            f"{count_of(remaining, 'replica')} still on {cluster}: make room elsewhere, annotate it "
             f"modelplane.ai/force-drain=true to end them, or take it back by modelplane drain {cluster} --undo"
         )
     if remaining == 0:
@@ -87,7 +87,7 @@ class Drain:
 
 def _print_result(result: Drain, output: Format) -> None:
     if output.is_structured:
-        structured("Drain", result, output)
+        print_structured("Drain", result, output)
 
 
 async def _taint(kube: Kube, key: Key, *, on: bool) -> None:
@@ -123,8 +123,8 @@ async def _wait_until_empty(kube: Kube, cluster: str, seconds: int, say: Callabl
     while True:
         remaining = sum(replica.spec.cluster_name == cluster for replica in await objects(kube, ModelReplica))
         if remaining != old:
-            say(f"{counted(remaining, 'replica')} left")
+            say(f"{count_of(remaining, 'replica')} left")
         if not remaining or asyncio.get_running_loop().time() >= deadline:
             return remaining
         old = remaining
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

@@ -77,7 +77,7 @@ def _parse_or_none(kind: Any, manifest: Any) -> Any:
         return None
 
 
-async def told(hub: Kube, namespace: str, **spec: object) -> Any:
+async def query_operator(hub: Kube, namespace: str, **spec: object) -> Any:
     """Return the operator's answer to a question about a namespace, for users who must not read the fleet.
 
     Raise No without one.
@@ -86,17 +86,17 @@ async def told(hub: Kube, namespace: str, **spec: object) -> Any:
         hub, QUESTION, namespace, {name: value for name, value in spec.items() if value is not None}
     )
     if result is None:
-        raise No(NOBODY)
+        raise No(NO_ANSWER)
     return result
 
 
-NOBODY = (
+NO_ANSWER = (
     "you may not read the whole fleet, and the operator of this hub answers no questions: have the platform team "
     "switch on admission.webhook of its chart"
 )
 
 
-async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callable[[Kube], Awaitable[T]]) -> T:
+async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], ask: Callable[[Kube], Awaitable[T]]) -> T:
     """Read the hub; if that is forbidden, query the operator instead."""
     try:
         return await read(kube)
@@ -108,7 +108,7 @@ async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callab
         if first is None:
             raise
     try:
-        return await asked(kube)
+        return await ask(kube)
     except NotFound:
         raise first from None
 

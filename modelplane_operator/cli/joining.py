@@ -29,12 +29,12 @@ from kubeloop.types import (
     SERVICE,
     ResourceType,
 )
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
-from modelplane_operator.ask.answers.discovery import Pool, discovered
+from modelplane_operator.ask.answers.discovery import Pool, discover_pools
 from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.options import Candidate, Context, Kubeconfig, Output, hub
-from modelplane_operator.cli.output import Exit, Format, No, console, structured, table, text
+from modelplane_operator.cli.output import Exit, Format, No, console, print_structured, table, text
 from modelplane_operator.clusters.stack.beside import holder
 from modelplane_operator.clusters.stack.charts import STACK, StackChart
 
@@ -66,7 +66,7 @@ def check(context: Candidate = None, kubeconfig: Kubeconfig = None, output: Outp
     findings = ask(hub(kubeconfig, context), _run_checks)
     is_usable = all(finding.ok for finding in findings)
     if output.is_structured:
-        structured("Check", findings, output)
+        print_structured("Check", findings, output)
     else:
         rows = [(finding.check, finding.ok, finding.says, finding.remedy) for finding in findings]
         console().print(table(("CHECK", "OK", "FOUND", "WHAT TO DO"), rows))
@@ -76,12 +76,12 @@ def check(context: Candidate = None, kubeconfig: Kubeconfig = None, output: Outp
 async def _run_checks(kube: Kube) -> Sequence[Finding]:
     """Run all checks on a cluster."""
     version = await kube.version()
-    findings = [judged_version(version)]
+    findings = [check_version(version)]
     if "ResourceSlice" not in await kube.serves(RESOURCE_SLICE.api_version):
         remedy = "switch on resource.k8s.io/v1 in its API server"
         return [*findings, Finding("device API", ok=False, says="resource.k8s.io/v1 is not served", remedy=remedy)]
     pools, nodes = await _discover_hardware(kube)
-    findings.append(judged_devices(pools))
+    findings.append(check_devices(pools))
     roots = [
         node["metadata"]["name"]
         for node in nodes
@@ -89,13 +89,13 @@ async def _run_checks(kube: Kube) -> Sequence[Finding]:
     ]
     if roots:
         remedy = "write nvidiaDriverRoot: /run/nvidia/driver into a ServingStack of the cluster: docs/serving-stack.md"
-        findings.append(Finding("driver root", ok=True, says=f"in a container on {listed(roots)}", remedy=remedy))
+        findings.append(Finding("driver root", ok=True, says=f"in a container on {list_names(roots)}", remedy=remedy))
     findings += await _check_stack(kube)
-    findings.append(judged_services((await kube.list(SERVICE)).items))
+    findings.append(check_services((await kube.list(SERVICE)).items))
     classes = (await kube.list(STORAGE_CLASS)).items
     remedy = "" if classes else "make one whose volumes several pods may write, where models are to have caches"
     findings.append(
-        Finding("storage", ok=True, says=counted(len(classes), "storage class", "storage classes"), remedy=remedy)
+        Finding("storage", ok=True, says=count_of(len(classes), "storage class", "storage classes"), remedy=remedy)
     )
     allowed = await may(kube, "create", CLUSTER_ROLE, Key("", ""))
     remedy = "" if allowed else "have an administrator apply examples/access/with-helm.yaml there"
@@ -105,7 +105,7 @@ async def _run_checks(kube: Kube) -> Sequence[Finding]:
     return findings
 
 
-def judged_version(version: str) -> Finding:
+def check_version(version: str) -> Finding:
     """Check the version of Kubernetes."""
     numbers = version.lstrip("v").split(".")[:2]
     is_new_enough = all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= OLDEST
@@ -120,10 +120,10 @@ async def _check_stack(kube: Kube) -> Sequence[Finding]:
         classes = group.create_task(kube.list(DEVICE_CLASS, bare=True))
         deployments = group.create_task(kube.list(DEPLOYMENT))
     existing = (*definitions.result().items, *classes.result().items)
-    return [judged_part(chart, existing, deployments.result().items) for chart in STACK]
+    return [check_component(chart, existing, deployments.result().items) for chart in STACK]
 
 
-def judged_part(chart: StackChart, definitions: Sequence[Manifest], deployments: Sequence[Manifest]) -> Finding:
+def check_component(chart: StackChart, definitions: Sequence[Manifest], deployments: Sequence[Manifest]) -> Finding:
     """Describe what happens to a component of the serving stack on a cluster, if the operator has a Helm."""
     installer = holder(chart.marker, chart.release, definitions, deployments)
     hint_to_install = f"to have the stack's beside it, name {chart.name} in spec.stack of the InferenceCluster"
@@ -148,14 +148,14 @@ def judged_part(chart: StackChart, definitions: Sequence[Manifest], deployments:
     return Finding(chart.name, ok=True, says=says, remedy=remedy)
 
 
-def judged_devices(pools: Sequence[Pool]) -> Finding:
+def check_devices(pools: Sequence[Pool]) -> Finding:
     """Describe the devices that DRA drivers publish."""
-    description = "; ".join(f"{counted(len(pool.nodes), 'node')} with {pool.description}" for pool in pools)
+    description = "; ".join(f"{count_of(len(pool.nodes), 'node')} with {pool.description}" for pool in pools)
     remedy = "" if pools else "none where a ServingStack installs the DRA driver; else install one"
     return Finding("devices", ok=True, says=description or "no driver has published any", remedy=remedy)
 
 
-def judged_services(services: Sequence[Manifest]) -> Finding:
+def check_services(services: Sequence[Manifest]) -> Finding:
     """Check that load balancers get addresses, as far as there are any."""
     balancers = [service for service in services if section(service, "spec").get("type") == "LoadBalancer"]
     pending = [
@@ -165,7 +165,7 @@ def judged_services(services: Sequence[Manifest]) -> Finding:
     ]
     if pending:
         remedy = "install what gives addresses to load balancers, MetalLB for one"
-        return Finding("load balancers", ok=False, says=f"no address for {listed(pending)}", remedy=remedy)
+        return Finding("load balancers", ok=False, says=f"no address for {list_names(pending)}", remedy=remedy)
     summary = f"{len(balancers)} with an address" if balancers else "none yet, so that nobody knows"
     return Finding(
         "load balancers",
@@ -182,7 +182,7 @@ async def _discover_hardware(kube: Kube) -> tuple[tuple[Pool, ...], Sequence[Man
         slices = group.create_task(kube.list(RESOURCE_SLICE))
         classes = group.create_task(kube.list(DEVICE_CLASS))
     class_names = [device_class["metadata"]["name"] for device_class in classes.result().items]
-    return discovered(nodes.result().items, slices.result().items, class_names), nodes.result().items
+    return discover_pools(nodes.result().items, slices.result().items, class_names), nodes.result().items
 
 
 def register(
@@ -228,10 +228,10 @@ def register(
     ask(hub(kubeconfig, context), lambda kube: _create_objects(kube, name, new_kubeconfig, objects))
     if output.is_structured:
         joined_pools = tuple(Joined(item.name, item.description, tuple(item.nodes)) for item in pools)
-        structured("Register", Registration(name, joined_pools), output)
+        print_structured("Register", Registration(name, joined_pools), output)
         return
     for pool in pools:
-        out.print(text(f"pool {pool.name}: {counted(len(pool.nodes), 'node')} with {pool.description}"))
+        out.print(text(f"pool {pool.name}: {count_of(len(pool.nodes), 'node')} with {pool.description}"))
     out.print("", f"{text(name)} is registered. See how far it is: modelplane fleet -w")
 
 

@@ -18,7 +18,7 @@ from kubeloop.words import legible
 from modelplane_operator.api import ModelDeployment, ModelService
 from modelplane_operator.api.model_service import APIRoute
 from modelplane_operator.ask.answers.snapshot import ready
-from modelplane_operator.ask.answers.why import why as answer
+from modelplane_operator.ask.answers.why import explain as answer
 from modelplane_operator.cli.chat import ChatAnswer, chat
 from modelplane_operator.cli.hub import ask, objects, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, hub, place

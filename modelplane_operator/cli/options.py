@@ -38,7 +38,7 @@ Watch: TypeAlias = Annotated[bool, typer.Option("-w", "--watch", help="Ask again
 EVERY_SECONDS = 2.0
 
 
-def repeated(show: Callable[[], None], *, watch: bool) -> None:
+def repeat(show: Callable[[], None], *, watch: bool) -> None:
     """Run a function once, or every two seconds until it is interrupted.
 
     On a terminal each output replaces the last one.
@@ -61,7 +61,7 @@ def hub(kubeconfig: Path | None, context: str | None) -> HubTarget:
     return target(kubeconfig, context)
 
 
-def place(name: str, namespace: str | None, found: HubTarget) -> tuple[str, str]:
+def place(name: str, namespace: str | None, target: HubTarget) -> tuple[str, str]:
     """Return the namespace and the name. `NAMESPACE/NAME` contains both."""
     first, slash, second = name.partition("/")
-    return (first, second) if slash else (namespace or found.namespace, name)
+    return (first, second) if slash else (namespace or target.namespace, name)

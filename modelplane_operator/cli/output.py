@@ -69,7 +69,7 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
 
 
-def structured(kind: str, value: Any, form: Format) -> None:
+def print_structured(kind: str, value: Any, form: Format) -> None:
     """Print a dataclass, or several, for programs."""
     content = document(kind, value)
     if form is Format.JSON:
@@ -89,9 +89,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return result
 
 
-def shown(
+def print_items(
     kind: str,
-    found: Sequence[T],
+    items: Sequence[T],
     form: Format,
     columns: Sequence[str],
     row: Callable[[T], Sequence[object]],
@@ -100,9 +100,9 @@ def shown(
 ) -> None:
     """Print several items, for programs or as a table. Raise No, with what to do, if there are none."""
     if form.is_structured:
-        structured(kind, found, form)
-    elif found:
-        console().print(table(columns, map(row, found)))
+        print_structured(kind, items, form)
+    elif items:
+        console().print(table(columns, map(row, items)))
     else:
         raise No(nothing)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from modelplane_operator.ask.answers.overview import ClusterSummary, clusters
 from modelplane_operator.cli.hub import ask, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
-from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
+from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeat
+from modelplane_operator.cli.output import NO_CLUSTERS, Format, print_items
 
 
 def fleet(
@@ -18,7 +18,7 @@ def fleet(
 ) -> None:
     """The clusters: how each is, its nodes used and free, and what runs there."""
     target = hub(kubeconfig, context)
-    repeated(lambda: _show_fleet(clusters(ask(target, snapshot)), output), watch=watch)
+    repeat(lambda: _show_fleet(clusters(ask(target, snapshot)), output), watch=watch)
 
 
 def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:
@@ -34,7 +34,7 @@ def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:
         *(("TAINTS",) if is_wide else ()),
         "NOTE",
     )
-    shown("Fleet", summaries, output, columns, lambda cluster: _row(cluster, wide=is_wide), nothing=NO_CLUSTERS)
+    print_items("Fleet", summaries, output, columns, lambda cluster: _row(cluster, wide=is_wide), nothing=NO_CLUSTERS)
 
 
 def _row(cluster: ClusterSummary, *, wide: bool) -> Sequence[object]:

@@ -24,12 +24,12 @@ from modelplane_operator.api import ModelEndpoint, ModelReplica, ModelService, n
 from modelplane_operator.ask.answers.schema import document
 from modelplane_operator.ask.answers.schema import read as read_answer
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.ask.answers.why import ReplicaState, Why
-from modelplane_operator.ask.answers.why import why as answer
-from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
-from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
-from modelplane_operator.cli.output import Format, No, age, console, structured, table, text
-from modelplane_operator.cli.workload import PodState, pods, pods_of, reached
+from modelplane_operator.ask.answers.why import Explanation, ReplicaState
+from modelplane_operator.ask.answers.why import explain as answer
+from modelplane_operator.cli.hub import ask, deployment_of, either, objects, query_operator, snapshot
+from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeat
+from modelplane_operator.cli.output import Format, No, age, console, print_structured, table, text
+from modelplane_operator.cli.workload import PodState, connect_to_cluster, pods, pods_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ def tree(
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
-    async def read_hub(kube: Kube) -> Why:
+    async def read_hub(kube: Kube) -> Explanation:
         services = await objects(kube, ModelService, key.namespace)
         return answer(await deployment_of(kube, key), services, await snapshot(kube))
 
-    async def ask_operator(kube: Kube) -> Why:
-        return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
+    async def ask_operator(kube: Kube) -> Explanation:
+        return read_answer(Explanation, await query_operator(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
-    async def read_all(kube: Kube) -> tuple[Why, Sequence[Branch]]:
+    async def read_all(kube: Kube) -> tuple[Explanation, Sequence[Branch]]:
         """Read the explanation of a model, and the pods of its replicas from their clusters."""
         explanation = await either(kube, read_hub, ask_operator)
         by_name = {
@@ -82,14 +82,14 @@ def tree(
     def show() -> None:
         explanation, branches = ask(target, read_all)
         if output.is_structured:
-            structured("Tree", branches, output)
+            print_structured("Tree", branches, output)
         else:
             console().print(_draw(explanation, branches, datetime.now(UTC)))
 
-    repeated(show, watch=watch)
+    repeat(show, watch=watch)
 
 
-def _draw(explanation: Why, branches: Sequence[Branch], now: datetime) -> Tree:
+def _draw(explanation: Explanation, branches: Sequence[Branch], now: datetime) -> Tree:
     """Return the tree of a deployment, its replicas and their pods."""
     state = "Ready" if explanation.ready else explanation.reason
     root = Tree(f"[bold]ModelDeployment {text(f'{explanation.namespace}/{explanation.name}')}[/]  {text(state)}")
@@ -160,7 +160,7 @@ def events(
 
     happenings = ask(target, question)
     if output.is_structured:
-        structured("Events", happenings, output)
+        print_structured("Events", happenings, output)
     elif not happenings:
         console().print(
             f"Nothing was told of {key} lately: an API server keeps Events for an hour. See modelplane why."
@@ -256,7 +256,7 @@ async def _print_logs(
     hub_: Kube, replica: ModelReplica, engine: str | None, output: LogFormat, *, prefix: bool, **log_options: Any
 ) -> None:
     """Print the logs of a replica's pods. If there are several pods, each line begins with the pod's name."""
-    async with reached(hub_, replica.spec.cluster_name) as cluster:
+    async with connect_to_cluster(hub_, replica.spec.cluster_name) as cluster:
         pod_states = [pod_state for pod_state in await pods(cluster, replica) if engine in {None, pod_state.engine}]
         if not pod_states:
             raise No(

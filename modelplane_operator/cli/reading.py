@@ -17,24 +17,24 @@ from kubeloop.client.kube import Kube
 from kubeloop.objects import Key
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
 from modelplane_operator.ask.answers import hardware as of_fleet
-from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Hardware, Outcomes, Why
-from modelplane_operator.ask.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Explanation, Hardware, Outcomes
+from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
 from modelplane_operator.ask.answers.schema import read as read_answer
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.ask.answers.why import why as answer
-from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
+from modelplane_operator.ask.answers.why import explain as answer
+from modelplane_operator.cli.hub import ask, deployment_of, either, objects, query_operator, snapshot
 from modelplane_operator.cli.kubeconfig import HubTarget
 
 
-def why(target: HubTarget, key: Key, *, with_clusters: bool) -> Why:
-    async def read_hub(kube: Kube) -> Why:
+def explain_model(target: HubTarget, key: Key, *, with_clusters: bool) -> Explanation:
+    async def read_hub(kube: Kube) -> Explanation:
         """Explain the state of a model."""
         deployment = await deployment_of(kube, key)
         services, fleet = await objects(kube, ModelService, key.namespace), await snapshot(kube)
         return answer(deployment, services, fleet, with_clusters=with_clusters)
 
-    async def ask_operator(kube: Kube) -> Why:
-        return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
+    async def ask_operator(kube: Kube) -> Explanation:
+        return read_answer(Explanation, await query_operator(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
@@ -45,28 +45,28 @@ def hardware(target: HubTarget, namespace: str) -> Sequence[Hardware]:
         return of_fleet.hardware(await snapshot(kube))
 
     async def ask_operator(kube: Kube) -> Sequence[Hardware]:
-        return read_answer(AllHardware, await told(kube, namespace, ask="Hardware")).items
+        return read_answer(AllHardware, await query_operator(kube, namespace, ask="Hardware")).items
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
-def moved(target: HubTarget, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
+def forecast_move(target: HubTarget, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
     """Return what happens to the replicas of a cluster that is removed or drained."""
     cluster = without_ or drain or ""
 
     async def read_hub(kube: Kube) -> Outcomes:
         current = await snapshot(kube)
         _require_cluster(cluster, current)
-        after = without(current, cluster) if without_ else drained(current, cluster)
+        after = without(current, cluster) if without_ else with_drained(current, cluster)
         return Outcomes(forecast(current, after, clusters=frozenset((cluster,))))
 
     async def ask_operator(kube: Kube) -> Outcomes:
-        return read_answer(Outcomes, await told(kube, namespace, ask="Plan", without=without_, drain=drain))
+        return read_answer(Outcomes, await query_operator(kube, namespace, ask="Plan", without=without_, drain=drain))
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
-def planned(
+def forecast_plan(
     target: HubTarget, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
 ) -> Outcomes:
     """Return the outcomes for the deployments of a file, or for an existing one with another number of replicas."""
@@ -75,19 +75,23 @@ def planned(
         current = await snapshot(kube)
         changed = documents or [_scale(where, current, replicas or 0)]
         deployments = [document for document in changed if isinstance(document, ModelDeployment)]
-        after = edited(current, deployments, (document for document in changed if isinstance(document, ModelCache)))
-        return Outcomes(forecast(current, after, asked=[document.key for document in deployments]))
+        after = apply_edits(
+            current, deployments, (document for document in changed if isinstance(document, ModelCache))
+        )
+        return Outcomes(forecast(current, after, changed=[document.key for document in deployments]))
 
     async def ask_operator(kube: Kube) -> Outcomes:
         if not documents:
-            response = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
+            response = await query_operator(
+                kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas
+            )
             return read_answer(Outcomes, response)
         outcomes = list[DeploymentOutcome]()
         for document in documents:
             if isinstance(
                 document, ModelDeployment
             ):  # one by one: the operator does not count on deployments that do not exist yet
-                response = await told(
+                response = await query_operator(
                     kube, document.key.namespace, ask="Plan", manifest=json.dumps(document.to_manifest(), default=str)
                 )
                 outcomes += read_answer(Outcomes, response).items
@@ -107,10 +111,10 @@ def _scale(key: Key, fleet: Snapshot, replicas: int) -> ModelDeployment:
     """Return a deployment with another number of replicas. Raise BadParameter if it does not exist."""
     if key not in fleet.deployment:
         raise typer.BadParameter(f"there is no ModelDeployment {key}")
-    return scaled(fleet.deployment[key], replicas)
+    return scale(fleet.deployment[key], replicas)
 
 
-def parsed(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence[ModelDeployment | ModelCache]:
+def parse_documents(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence[ModelDeployment | ModelCache]:
     """Parse each document as its kind. Raise BadParameter."""
     kinds: dict[str, Any] = {model.definition.kind: model for model in (ModelDeployment, ModelCache)}
     models: list[Any] = []

@@ -81,7 +81,7 @@ def _text_paths(schema: Section, path: str, *, every: bool = False) -> Iterator[
             pass
 
 
-def told(manifest: Manifest, fields: Collection[str], clean: Callable[[str], str]) -> Manifest:
+def redact(manifest: Manifest, fields: Collection[str], clean: Callable[[str], str]) -> Manifest:
     """Return the object with the texts at these paths; others are replaced by a placeholder.
 
     `clean` removes anything that looks like a credential from the included texts.

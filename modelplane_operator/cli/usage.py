@@ -12,8 +12,8 @@ from modelplane_operator.ask.answers.overview import clusters as clusters_of
 from modelplane_operator.ask.answers.overview import models as states
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.hub import ask, either, of_namespace, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, Watch, hub, repeated
-from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
+from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, Watch, hub, repeat
+from modelplane_operator.cli.output import NO_CLUSTERS, Format, print_items
 
 top = typer.Typer(
     name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True, add_completion=False
@@ -49,8 +49,8 @@ def models(
         return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:
-        uses = used(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
-        shown(
+        uses = usage_by_model(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
+        print_items(
             "TopModels",
             uses,
             output,
@@ -59,16 +59,16 @@ def models(
             nothing="there is no ModelDeployment: docs/install.md says how one is made",
         )
 
-    repeated(show, watch=watch)
+    repeat(show, watch=watch)
 
 
-def used(seen: Snapshot) -> Sequence[ModelUse]:
+def usage_by_model(snapshot: Snapshot) -> Sequence[ModelUse]:
     """Return the use of each model, the most nodes first."""
     uses = (
         ModelUse(
             state.namespace, state.name, state.running, state.replicas, state.desired, state.nodes, len(state.clusters)
         )
-        for state in states(seen)
+        for state in states(snapshot)
     )
     return sorted(uses, key=lambda state: (-state.nodes, state.namespace, state.name))
 
@@ -87,7 +87,7 @@ def clusters(
         summaries = sorted(
             clusters_of(ask(target, snapshot)), key=lambda item: (-item.used / max(item.nodes, 1), item.name)
         )
-        shown(
+        print_items(
             "TopClusters",
             summaries,
             output,
@@ -96,4 +96,4 @@ def clusters(
             nothing=NO_CLUSTERS,
         )
 
-    repeated(show, watch=watch)
+    repeat(show, watch=watch)

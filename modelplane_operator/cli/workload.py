@@ -30,7 +30,7 @@ class PodState:
 
 
 @asynccontextmanager
-async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
+async def connect_to_cluster(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
     """Connect to a workload cluster. Raise OutOfReachError or ClientError."""
     try:
         inference_cluster = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
@@ -90,7 +90,7 @@ def _to_state(pod: Manifest, engine: str) -> PodState:
 async def pods_of(hub: Kube, replica: ModelReplica) -> Sequence[PodState] | str:
     """Return the pods, or the reason why they cannot be read."""
     try:
-        async with reached(hub, replica.spec.cluster_name) as cluster:
+        async with connect_to_cluster(hub, replica.spec.cluster_name) as cluster:
             return await pods(cluster, replica)
     except (OutOfReachError, ClientError) as error:
         return str(error)

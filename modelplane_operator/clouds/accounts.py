@@ -51,7 +51,7 @@ class Accounts:
     _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     """Tasks that close replaced sessions, referenced so that they are not garbage collected."""
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Take the informer of Secrets as the source of credentials."""
         if informer.type == SECRET:
             self._secrets = informer
@@ -94,7 +94,7 @@ class Accounts:
             cached = self._aws[account] = (credentials, Aws(Session(account.region, credentials)))
         return cached[1]
 
-    async def token(self, account: Account, cluster: str) -> str:
+    async def fetch_token(self, account: Account, cluster: str) -> str:
         """Return a short-lived token for the API server of a cluster. Raise ClientError."""
         return await self.cloud(account).session.cluster_token(cluster)
 

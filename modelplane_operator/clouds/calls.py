@@ -51,11 +51,11 @@ def call_of(step: CloudStep) -> Call:
     """Return the journal's key of a step."""
     match step:
         case CreateResource():
-            return "create", step.wanted.key
+            return "create", step.desired.key
         case UpdateResource():
-            return "update", step.wanted.key
+            return "update", step.desired.key
         case DeleteResource():
-            return "delete", step.found.id
+            return "delete", step.existing.id
         case _:
             assert_never(step)
 
@@ -71,11 +71,11 @@ async def carry_out(cloud: Cloud, step: CloudStep) -> str:
     A resource that is already gone counts as deleted.
     """
     match step:
-        case CreateResource(owner=owner, wanted=desired, token=token):
+        case CreateResource(owner=owner, desired=desired, token=token):
             return await cloud.create(owner, desired, token)
-        case UpdateResource(owner=owner, wanted=desired, found=existing, changed=changed):
+        case UpdateResource(owner=owner, desired=desired, existing=existing, changed=changed):
             await cloud.update(owner, desired, existing, changed)
-        case DeleteResource(found=existing):
+        case DeleteResource(existing=existing):
             try:
                 await cloud.delete(existing)
             except NotFound:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from modelplane_operator.clouds.resources import Found, Inventory, Owner, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Inventory, Owner
 
 
 class Cloud(Protocol):
@@ -24,7 +24,7 @@ class Cloud(Protocol):
         """
         ...
 
-    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, desired: DesiredResource, token: str) -> str:
         """Start to create a resource, tagged with its owner from the first moment, and return its id.
 
         A repeated call with the same token creates no second resource, where the cloud supports tokens or the name is
@@ -32,10 +32,12 @@ class Cloud(Protocol):
         """
         ...
 
-    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+    async def update(
+        self, owner: Owner, desired: DesiredResource, existing: ExistingResource, changed: Collection[str]
+    ) -> None:
         """Start to update one of the changed parameters, together with those that the same request sets."""
         ...
 
-    async def delete(self, found: Found) -> None:
+    async def delete(self, existing: ExistingResource) -> None:
         """Start to delete an observed resource. Raise NotFound when it is already gone."""
         ...

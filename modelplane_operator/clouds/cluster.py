@@ -24,10 +24,10 @@ from modelplane_operator.api.clusters.provisioning import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.shared import CacheStatus
-from modelplane_operator.clouds.conditions import Parts, judged
-from modelplane_operator.clouds.decide import AT_REST, LAG, REQUEUE_SOON, Situation, decide, may_let_go
+from modelplane_operator.clouds.conditions import Parts, compute_conditions
+from modelplane_operator.clouds.decide import AT_REST, LAG, REQUEUE_SOON, Situation, decide, may_release
 from modelplane_operator.clouds.preflight import PreflightResult
-from modelplane_operator.clouds.resources import Account, Call, Inventory, Kind, Offer, Outcome, Owner, Wanted
+from modelplane_operator.clouds.resources import Account, Call, DesiredResource, Inventory, Kind, Offer, Outcome, Owner
 
 UNTIL_MENDED = 60.0  # seconds until a retry of something that a person has to fix elsewhere
 
@@ -40,7 +40,7 @@ class Observed(Generic[ClusterT]):
 
     cluster: ClusterT
     _: KW_ONLY
-    seen: Inventory | None = None
+    inventory: Inventory | None = None
     """Observed resources; None while the account is unknown or cannot be used."""
     error: ClientError | None = None
     """Reason why nothing could be observed."""
@@ -54,7 +54,7 @@ class Observed(Generic[ClusterT]):
     """Capacity and quotas that the cloud reported before pools are created; None when they were not queried."""
     missing: bool = False
     """True if the credentials do not exist where the spec names them."""
-    held: str = ""
+    used_by: str = ""
     """InferenceCluster that still uses the cluster, so that models may run there; empty if none."""
     lag: timedelta = LAG
     """Time that the cloud may take to list a new resource."""
@@ -89,23 +89,23 @@ def owner_of(cluster: Resource[Any, Any]) -> Owner:
     return Owner(cluster.metadata.uid or "", cluster.metadata.name)
 
 
-def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
+def without_the_cloud(of: Clouds, observed: Observed[Any]) -> Plan | None:
     """Return the plan that needs no observation of the cloud, or None where the cloud has to be observed."""
-    cluster = seen.cluster
-    if seen.terminating and labels.FINALIZER not in cluster.metadata.finalizers:
+    cluster = observed.cluster
+    if observed.terminating and labels.FINALIZER not in cluster.metadata.finalizers:
         return Plan()  # nothing was ever created
-    if seen.terminating and cluster.metadata.annotations.get(labels.ABANDON) == "true":
+    if observed.terminating and cluster.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
-    if seen.terminating and seen.held:
-        return _plan_used_cluster(of, seen)
-    return _plan_without_access(of, seen, seen.error) if seen.error is not None else None
+    if observed.terminating and observed.used_by:
+        return _plan_used_cluster(of, observed)
+    return _plan_without_access(of, observed, observed.error) if observed.error is not None else None
 
 
 def towards(
     of: Clouds,
-    seen: Observed[Any],
+    observed: Observed[Any],
     account: Account,
-    wanted: Sequence[Wanted],
+    desired: Sequence[DesiredResource],
     before: PreflightResult | None = None,
     **facts: Any,
 ) -> Plan:
@@ -113,42 +113,44 @@ def towards(
 
     `before` is the result of the preflight checks. `facts` are status fields that only this cloud's clusters have.
     """
-    if seen.seen is None:
+    if observed.inventory is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    last: CloudStatus | None = seen.cluster.status
-    before = replace(before or PreflightResult(), begun=_is_started(of, seen, seen.seen))
+    last: CloudStatus | None = observed.cluster.status
+    before = replace(before or PreflightResult(), has_started=_is_started(of, observed, observed.inventory))
     decision = decide(
         Situation(
             account,
-            owner_of(seen.cluster),
-            tuple(wanted),
+            owner_of(observed.cluster),
+            tuple(desired),
             of.kinds,
-            seen.seen,
+            observed.inventory,
             last.resources if last else (),
-            seen.journal,
-            seen.process,
-            seen.now,
-            seen.terminating,
-            seen.lag,
-            held=frozenset(of.kinds) - of.free if before.holds else frozenset(),
+            observed.journal,
+            observed.process,
+            observed.now,
+            observed.terminating,
+            observed.lag,
+            blocked_kinds=frozenset(of.kinds) - of.free if before.holds else frozenset(),
             hold=AT_REST if before.against else None,
         )
     )
-    is_deleted = seen.terminating and decision.gone
-    since = (last.gone_since if last else None) or seen.now
-    if is_deleted and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
+    is_deleted = observed.terminating and decision.is_deleted
+    since = (last.gone_since if last else None) or observed.now
+    if is_deleted and may_release(last.gone_since if last else None, observed.inventory, observed.lag):
         return Plan((LET_GO,))
     status = of.status(
-        endpoint=_endpoint(of, seen.seen, decision.records, last),
+        endpoint=_endpoint(of, observed.inventory, decision.records, last),
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
         resources=decision.records[:MOST_RESOURCES],  # workloads may leave hundreds of resources behind
         gone_since=since if is_deleted else None,
         conditions=tuple(
-            judged(decision, of.parts, seen.now, before, seen.cluster.conditions, terminating=seen.terminating)
+            compute_conditions(
+                decision, of.parts, observed.now, before, observed.cluster.conditions, terminating=observed.terminating
+            )
         ),
         **facts,
     )
-    remaining = (since + seen.lag - seen.now).total_seconds()
+    remaining = (since + observed.lag - observed.now).total_seconds()
     return Plan(
         decision.steps, status, requeue_after=max(remaining, REQUEUE_SOON) if is_deleted else decision.requeue_after
     )
@@ -157,26 +159,26 @@ def towards(
 def _is_started(of: Clouds, observed: Observed[Any], inventory: Inventory) -> bool:
     """True if a resource that costs money was created, or may have been."""
     records: Sequence[CloudResource] = observed.cluster.status.resources if observed.cluster.status else ()
-    own_kinds = [item.kind for item in inventory.found if item.owner == observed.cluster.metadata.uid]
+    own_kinds = [item.kind for item in inventory.existing if item.owner == observed.cluster.metadata.uid]
     attempted_kinds = [item.kind for item in records if item.id or item.attempt]
     return bool({*own_kinds, *attempted_kinds, *inventory.unseen} - of.free)
 
 
-def keep(of: Clouds, seen: Observed[Any], **facts: Any) -> Plan:
+def keep(of: Clouds, observed: Observed[Any], **facts: Any) -> Plan:
     """Store discovered values in the status before any step depends on them."""
-    status = seen.cluster.status or of.status(
-        conditions=(Ready.CREATING.condition(seen.now, message="nothing is made yet"),)
+    status = observed.cluster.status or of.status(
+        conditions=(Ready.CREATING.condition(observed.now, message="nothing is made yet"),)
     )
     return Plan(status=status.model_copy(update=facts), requeue_after=0.0)
 
 
-def refused(of: Clouds, seen: Observed[Any], reason: ConditionType, words: str) -> Plan:
+def report_rejected(of: Clouds, observed: Observed[Any], reason: ConditionType, message: str) -> Plan:
     """Report a problem that a person has to fix. No resource changes, and the rest of the status is kept."""
-    condition = reason.condition(seen.now, message=words)
-    ready = not_ready(seen.cluster.definition.kind, condition)
-    if seen.terminating:
-        ready = Ready.DELETING.condition(seen.now, message=words)
-    status = seen.cluster.status or of.status()
+    condition = reason.condition(observed.now, message=message)
+    ready = not_ready(observed.cluster.definition.kind, condition)
+    if observed.terminating:
+        ready = Ready.DELETING.condition(observed.now, message=message)
+    status = observed.cluster.status or of.status()
     return Plan(status=status.model_copy(update={"conditions": (condition, ready)}), requeue_after=UNTIL_MENDED)
 
 
@@ -191,7 +193,7 @@ def _endpoint(
     if previous is None and not any(item.kind == of.let_in_by and item.state == "Ready" for item in records):
         return None
     control_plane = of.parts.control_plane
-    for item in observed.found:
+    for item in observed.existing:
         if item.kind == control_plane and {"endpoint", "authority"} <= item.outputs.keys():
             return CloudEndpoint(server=item.outputs["endpoint"], authority=item.outputs["authority"], cluster=item.id)
     record = next((item for item in records if item.kind == control_plane), None)
@@ -208,7 +210,7 @@ def _plan_used_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
 
     Deleting it would take the nodes from under running models.
     """
-    message = f"it stays until {observed.held} lets it go: delete that instead, which moves its models away first"
+    message = f"it stays until {observed.used_by} lets it go: delete that instead, which moves its models away first"
     status = observed.cluster.status or of.status()
     condition = Ready.DELETING.condition(observed.now, message=message)
     return Plan(status=status.model_copy(update={"conditions": (condition,)}))
@@ -217,9 +219,9 @@ def _plan_used_cluster(of: Clouds, observed: Observed[Any]) -> Plan:
 def _plan_without_access(of: Clouds, observed: Observed[Any], error: ClientError) -> Plan:
     """Return a plan without access to the cloud: a condition for problems with credentials, a retry for others."""
     if isinstance(error, KubeconfigError):
-        return refused(of, observed, CredentialsValid.NO_SDK, str(error))
+        return report_rejected(of, observed, CredentialsValid.NO_SDK, str(error))
     if observed.missing:
-        return refused(of, observed, CredentialsValid.NOT_FOUND, str(error))
+        return report_rejected(of, observed, CredentialsValid.NOT_FOUND, str(error))
     if isinstance(error, Unauthorized | Forbidden):
-        return refused(of, observed, CredentialsValid.NOT_ACCEPTED, str(error))
+        return report_rejected(of, observed, CredentialsValid.NOT_ACCEPTED, str(error))
     return Plan(failure=error)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from kubeloop.condition_types import Condition, Ready
 from kubeloop.errors import Exhausted, Forbidden, Invalid, Unauthorized
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api.clusters.provisioning import (
     CapacityAvailable,
     CloudResource,
@@ -39,7 +39,7 @@ class Parts:
     """Kind of the node pools."""
 
 
-def judged(
+def compute_conditions(
     decision: CloudDecision,
     parts: Parts,
     now: datetime,
@@ -54,7 +54,7 @@ def judged(
     network, pools = _select_unavailable(desired, parts.network), _select_unavailable(desired, frozenset({parts.pools}))
     yield _derive_credentials(decision, now)
     if not terminating:
-        yield from _derive_quota(before, last, now, all_there=not pools)
+        yield from _derive_quota(before, last, now, is_complete=not pools)
     yield _derive_capacity(decision, before, now)
     control_plane = next((record for record in records if record.kind == parts.control_plane), None)
     if not terminating:
@@ -71,15 +71,15 @@ def _select_unavailable(records: Sequence[CloudResource], kinds: frozenset[str])
 
 
 def _derive_credentials(decision: CloudDecision, now: datetime) -> Condition:
-    rejections = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
+    rejections = [error for _, error in decision.errors if isinstance(error, Unauthorized | Forbidden)]
     if rejections:
-        message = f"a call was refused: {listed(sorted({str(rejection) for rejection in rejections}))}"
+        message = f"a call was refused: {list_names(sorted({str(rejection) for rejection in rejections}))}"
         return CredentialsValid.NOT_ACCEPTED.condition(now, message=message)
     return CredentialsValid.ACCEPTED.condition(now)
 
 
 def _derive_quota(
-    preflight: PreflightResult, last: Iterable[Condition], now: datetime, *, all_there: bool
+    preflight: PreflightResult, last: Iterable[Condition], now: datetime, *, is_complete: bool
 ) -> Iterator[Condition]:
     """Yield the quota condition.
 
@@ -87,13 +87,13 @@ def _derive_quota(
     """
     previous = next((item for item in last if item.type == QuotaAvailable.__name__), None)
     if preflight.short:
-        yield QuotaAvailable.INSUFFICIENT.condition(now, message=listed(preflight.short))
+        yield QuotaAvailable.INSUFFICIENT.condition(now, message=list_names(preflight.short))
     elif preflight.unasked:
-        message = f"a question was refused: {listed(preflight.unasked)}"
+        message = f"a question was refused: {list_names(preflight.unasked)}"
         yield QuotaAvailable.NOT_ASKED.condition(now, message=message)
     elif preflight.tight:
-        yield QuotaAvailable.LIMITED.condition(now, message=listed(preflight.tight))
-    elif preflight.asked or (all_there and (previous is None or previous.status != "True")):
+        yield QuotaAvailable.LIMITED.condition(now, message=list_names(preflight.tight))
+    elif preflight.is_complete or (is_complete and (previous is None or previous.status != "True")):
         yield QuotaAvailable.SUFFICIENT.condition(now)
     elif previous is not None:
         yield previous
@@ -102,11 +102,11 @@ def _derive_quota(
 def _derive_capacity(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
     """Return the capacity condition: machines that are not offered, then pools that found no capacity."""
     if preflight.absent:
-        return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(preflight.absent))
-    short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
+        return CapacityAvailable.NOT_OFFERED.condition(now, message=list_names(preflight.absent))
+    short = [f"{record.key}: {error}" for record, error in decision.errors if isinstance(error, Exhausted)]
     failed = [f"{item.key}: {item.message}" for item in decision.records if item.state == "Failed" and item.message]
     if short or failed:
-        return CapacityAvailable.EXHAUSTED.condition(now, message=f"resource {listed(sorted({*short, *failed}))}")
+        return CapacityAvailable.EXHAUSTED.condition(now, message=f"resource {list_names(sorted({*short, *failed}))}")
     return CapacityAvailable.SUFFICIENT.condition(now)
 
 
@@ -122,9 +122,9 @@ def _derive_control_plane(record: CloudResource | None, now: datetime) -> Condit
 def _derive_stalled(decision: CloudDecision, preflight: PreflightResult, now: datetime) -> Condition:
     """Return the Stalled condition: failed preflight checks, resources that take too long, and permanent errors."""
     if preflight.against:
-        return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(preflight.against)}")
+        return Stalled.STALLED.condition(now, message=f"{NOTHING} {list_names(preflight.against)}")
     rejected = [
-        record for record, error in decision.troubles if isinstance(error, Invalid | Forbidden) or not error.retry
+        record for record, error in decision.errors if isinstance(error, Invalid | Forbidden) or not error.retry
     ]
     stalled = {entry.key: entry for entry in (*decision.stalled, *rejected)}
     if not stalled:
@@ -135,10 +135,10 @@ def _derive_stalled(decision: CloudDecision, preflight: PreflightResult, now: da
 def _derive_ready(records: Sequence[CloudResource], preflight: PreflightResult, now: datetime) -> Condition:
     """Return Ready, with the resources that are still missing."""
     if preflight.holds:
-        return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(preflight.against) or preflight.later}")
+        return Ready.CREATING.condition(now, message=f"{NOTHING} {list_names(preflight.against) or preflight.later}")
     missing = [record for record in records if record.state not in WORKS]
     if missing:
-        progress = f"{len(records) - len(missing)} of {counted(len(records), 'resource')}"
+        progress = f"{len(records) - len(missing)} of {count_of(len(records), 'resource')}"
         message = f"{progress} {'is' if len(records) == 1 else 'are'} there; {_describe(_select_blocking(missing))}"
         return Ready.CREATING.condition(now, message=message)
     return Ready.AVAILABLE.condition(now)
@@ -148,7 +148,7 @@ def _derive_deleting(records: Sequence[CloudResource], now: datetime) -> Conditi
     """Return Ready for a cluster that is being deleted, with the resources that remain."""
     if not records:
         return Ready.DELETING.condition(now, message="nothing is left that is seen")
-    remaining = f"{counted(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
+    remaining = f"{count_of(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
     return Ready.DELETING.condition(now, message=f"{remaining}; {_describe(_select_blocking(records))}")
 
 
@@ -159,7 +159,7 @@ def _select_blocking(records: Sequence[CloudResource]) -> Sequence[CloudResource
 
 def _describe(records: Iterable[CloudResource]) -> str:
     """Describe each resource by its key, state and message."""
-    description = listed(
+    description = list_names(
         f"{record.key} is {record.state}{f': {record.message}' if record.message else ''}" for record in records
     )
     return f"resource {description}" if description else ""

@@ -28,7 +28,7 @@ from kubeloop.errors import (
     Forbidden,
     InUse,
     Invalid,
-    NotSettled,
+    NotPropagated,
     TooMany,
     Unauthorized,
 )
@@ -36,14 +36,14 @@ from modelplane_operator.api.clusters.provisioning import MESSAGE, CloudResource
 from modelplane_operator.clouds.resources import (
     Account,
     Call,
-    Found,
+    DesiredResource,
+    ExistingResource,
     Inventory,
     Kind,
     Outcome,
     Owner,
     Verb,
-    Wanted,
-    token,
+    idempotency_token,
 )
 from modelplane_operator.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 
@@ -53,13 +53,13 @@ HOLDS = timedelta(seconds=30)
 """Time after an announcement within which the call may be made."""
 FRESH = timedelta(seconds=30)
 """Maximum age of the list that an update is based on. An update based on an older list could undo a recent change."""
-FAILED_STAYS = timedelta(seconds=120)
+KEEP_FAILED_FOR = timedelta(seconds=120)
 """Time that a failed resource is kept for inspection before it is deleted and created again."""
 STALLED = 3  # a resource is stalled after this multiple of its usual time
 REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until the next look at the cloud
 YOUNG = timedelta(minutes=1)
 
-HELD = "waits for what Ready says"
+BLOCKED = "waits for what Ready says"
 _WAITING_PREFIXES = ("waits ", "goes with ")
 """Prefixes of the messages of resources that wait for another resource."""
 
@@ -67,7 +67,7 @@ PAUSES: Mapping[type[ClientError], Backoff] = {
     TooMany: Backoff(5, 60),
     Conflict: Backoff(10, 60),
     AlreadyExists: Backoff(10, 120),
-    NotSettled: Backoff(5, 20),
+    NotPropagated: Backoff(5, 20),
     InUse: Backoff(10, 60),
     Exhausted: Backoff(60, 600),
     Unauthorized: Backoff(15, 300),
@@ -84,11 +84,11 @@ class Situation:
 
     account: Account
     owner: Owner
-    wanted: tuple[Wanted, ...]
+    desired: tuple[DesiredResource, ...]
     """Desired resources, each after the ones that it needs."""
     kinds: Mapping[str, Kind]
     """Properties of the kinds of resources."""
-    seen: Inventory
+    inventory: Inventory
     """Resources observed on the cloud."""
     records: tuple[CloudResource, ...]
     """Resources as the status recorded them last."""
@@ -101,7 +101,7 @@ class Situation:
     """True if the cluster is being deleted; then no resource is desired."""
     lag: timedelta = LAG
     """Time that the cloud may take to list a new resource."""
-    held: frozenset[str] = frozenset()
+    blocked_kinds: frozenset[str] = frozenset()
     """Kinds that must not be created yet, because the preflight checks failed."""
     hold: float | None = None
     """Seconds until the reason for the hold may have changed; None when only polling can tell."""
@@ -117,9 +117,9 @@ class CloudDecision:
     """Records of all resources for the status."""
     requeue_after: float
     """Seconds until something may have changed."""
-    gone: bool
+    is_deleted: bool
     """True if a complete list showed no resource of the cluster."""
-    troubles: tuple[tuple[CloudResource, ClientError], ...]
+    errors: tuple[tuple[CloudResource, ClientError], ...]
     """Resources whose calls failed, each with its error."""
     stalled: tuple[CloudResource, ...]
     """Resources that take far longer than usual."""
@@ -135,7 +135,7 @@ class _Action:
     """New record of the resource."""
     step: CloudStep | None = None
     """Call to make; None if there is nothing to do now."""
-    trouble: ClientError | None = None
+    error: ClientError | None = None
     """Error to report in the conditions."""
     wait: float | None = None
     """Seconds until the resource can proceed; None when only polling can tell."""
@@ -152,13 +152,13 @@ class _Decider:
     def __init__(self, of: Situation) -> None:
         self._of = of
         self._records = {record.key: record for record in of.records}
-        self._resources = {item.key: existing for item in of.wanted if (existing := self._select_resource(item))}
+        self._resources = {item.key: existing for item in of.desired if (existing := self._select_resource(item))}
         self._outputs = {key: {"id": existing.id, **existing.outputs} for key, existing in self._resources.items()}
-        self._ready_keys = {item.key for item in of.wanted if self._is_ready(item)}
+        self._ready_keys = {item.key for item in of.desired if self._is_ready(item)}
         own = {(existing.kind, existing.id) for existing in self._resources.values()}
         self._leftover = [
             item
-            for item in of.seen.found
+            for item in of.inventory.existing
             if (item.kind, item.id) not in own and (item.owner == of.owner.uid or (item.swept and of.terminating))
         ]
 
@@ -168,50 +168,52 @@ class _Decider:
         """
         of = self._of
         leaving = [*self._remove_leftovers()]
-        actions = [*chain((self._ensure(item) for item in of.wanted), leaving, self._report_unlisted())]
+        actions = [*chain((self._ensure(item) for item in of.desired), leaving, self._report_unlisted())]
         records = tuple(self._restart_clock(action.record) for action in actions)
         delays = [
             action.wait if action.wait is not None else self._seconds_until_poll(action.record) for action in actions
         ]
-        unlisted = [UNSURE.first * 2] * bool(of.seen.unseen)
+        unlisted = [UNSURE.first * 2] * bool(of.inventory.unseen)
         return CloudDecision(
             tuple(action.step for action in actions if action.step),
             records,
             min((*delays, *unlisted), default=AT_REST),
-            gone=not of.seen.unseen and not self._leftover and not self._resources,
-            troubles=tuple((action.record, action.trouble) for action in actions if action.trouble),
+            is_deleted=not of.inventory.unseen and not self._leftover and not self._resources,
+            errors=tuple((action.record, action.error) for action in actions if action.error),
             stalled=tuple(record for record in records if self._is_stalled(record)),
             leaving=frozenset(action.record.key for action in leaving),
         )
 
     # Observed resources --------------------------------------------------------------------------------------------
 
-    def _select_resource(self, desired: Wanted) -> Found | None:
+    def _select_resource(self, desired: DesiredResource) -> ExistingResource | None:
         """Return the observed resource for a desired one, or None.
 
         Two resources have the same key when a call had its effect after it was given up. One that is not being deleted
         comes first, then the one in the status.
         """
         record, own = self._records.get(desired.key), (desired.kind, desired.key, self._of.owner.uid)
-        candidates = [item for item in self._of.seen.found if (item.kind, item.key, item.owner) == own]
+        candidates = [item for item in self._of.inventory.existing if (item.kind, item.key, item.owner) == own]
 
-        def rank(item: Found) -> tuple[bool, bool, str]:
+        def rank(item: ExistingResource) -> tuple[bool, bool, str]:
             return item.state == "Deleting", record is None or item.id != record.id, item.id
 
         return min(candidates, key=rank, default=None)
 
-    def _is_ready(self, desired: Wanted) -> bool:
+    def _is_ready(self, desired: DesiredResource) -> bool:
         """True if the resource is Ready and has the desired values of its managed parameters."""
         existing = self._resources.get(desired.key)
         return (
             existing is not None
             and existing.state == "Ready"
-            and not self._compare_parameters(desired, existing, desired.kept)
+            and not self._compare_parameters(desired, existing, desired.updatable)
         )
 
-    def _compare_parameters(self, desired: Wanted, existing: Found, names: frozenset[str]) -> frozenset[str]:
+    def _compare_parameters(
+        self, desired: DesiredResource, existing: ExistingResource, names: frozenset[str]
+    ) -> frozenset[str]:
         """Return the names of the parameters that differ; none while a reference is unresolved."""
-        resolved = desired.resolved(self._outputs)
+        resolved = desired.resolve(self._outputs)
         if resolved is None:
             return frozenset()
         parameters = resolved.parameters
@@ -221,29 +223,27 @@ class _Decider:
 
     # Create and update -----------------------------------------------------------------------------------------------
 
-    def _ensure(self, desired: Wanted) -> _Action:
+    def _ensure(self, desired: DesiredResource) -> _Action:
         """Return what to do so that a desired resource exists with its desired parameters."""
         previous = self._records.get(desired.key)
-        if error := self._of.seen.unseen.get(desired.kind):
+        if error := self._of.inventory.unseen.get(desired.kind):
             record = previous or self._record(desired, "Pending")
-            return _Action(
-                record.model_copy(update={"message": _truncate(f"cannot be listed: {error}")}), trouble=error
-            )
+            return _Action(record.model_copy(update={"message": _truncate(f"cannot be listed: {error}")}), error=error)
         existing = self._resources.get(desired.key)
         if existing is None:
             return self._create(desired, previous)
-        if existing.state == "Ready" and (changed := self._compare_parameters(desired, existing, desired.kept)):
+        if existing.state == "Ready" and (changed := self._compare_parameters(desired, existing, desired.updatable)):
             return self._update(desired, existing, changed)
         if existing.state == "Failed":
             return self._replace_failed(desired, existing)
         if immutable := sorted(self._compare_parameters(desired, existing, desired.fixed)):
             message = f"{', '.join(immutable)} cannot be changed: ask for another one beside it, then remove this one"
-            return _Action(self._record(desired, existing.state, existing.id, message), trouble=Invalid(message))
+            return _Action(self._record(desired, existing.state, existing.id, message), error=Invalid(message))
         return _Action(self._record(desired, existing.state, existing.id, existing.message))
 
-    def _update(self, desired: Wanted, existing: Found, changed: frozenset[str]) -> _Action:
+    def _update(self, desired: DesiredResource, existing: ExistingResource, changed: frozenset[str]) -> _Action:
         """Update the changed parameters, once all requirements are ready and the list is recent enough."""
-        resolved = desired.resolved(self._outputs)
+        resolved = desired.resolve(self._outputs)
         assert resolved is not None  # noqa: S101 - else nothing would differ
         step = UpdateResource(self._of.account, self._of.owner, resolved, existing, changed)
         message = f"to be changed: {', '.join(sorted(changed))}"
@@ -252,41 +252,41 @@ class _Decider:
         record = self._record(desired, "Updating", existing.id, message)
         if missing:  # a node pool follows its cluster in one step, however many upgrades the cluster needs
             return _Action(record)
-        if self._of.now - self._of.seen.as_of(existing.kind) > FRESH:
+        if self._of.now - self._of.inventory.as_of(existing.kind) > FRESH:
             return _Action(record, wait=0.0)  # state Updating makes its kind be listed again
         return self._call("update", desired.key, step, record)
 
-    def _replace_failed(self, desired: Wanted, existing: Found) -> _Action:
-        """Report a failed resource for `FAILED_STAYS`, then delete it so that it is created again.
+    def _replace_failed(self, desired: DesiredResource, existing: ExistingResource) -> _Action:
+        """Report a failed resource for `KEEP_FAILED_FOR`, then delete it so that it is created again.
 
         A resource that has worked before is never deleted for this reason.
         """
         record = self._record(desired, "Failed", existing.id, existing.message)
         if record.worked:
-            return _Action(record, trouble=Invalid(f"it has failed: {existing.message}"))
-        remaining = FAILED_STAYS - (self._of.now - record.since)
+            return _Action(record, error=Invalid(f"it has failed: {existing.message}"))
+        remaining = KEEP_FAILED_FOR - (self._of.now - record.since)
         if remaining > timedelta():
             return _Action(record, wait=remaining.total_seconds())
         return self._delete(existing, record)
 
-    def _create(self, desired: Wanted, previous: CloudResource | None) -> _Action:
+    def _create(self, desired: DesiredResource, previous: CloudResource | None) -> _Action:
         """Create a resource that was not listed, unless it may still appear, must wait, or its name is taken."""
         last = (previous.id if previous else None) or ""
         if last and previous and previous.state in ("Ready", "Creating", "Updating", "Missing"):
             record = self._record(desired, "Missing", last, "it was there, and is not seen any more")
-            if (remaining := self._of.lag - (self._of.seen.as_of(desired.kind) - record.since)) > timedelta():
+            if (remaining := self._of.lag - (self._of.inventory.as_of(desired.kind) - record.since)) > timedelta():
                 return _Action(record, wait=min(remaining.total_seconds(), STEADY))
         record = self._record(desired, "Pending", last or None)
-        if desired.kind in self._of.held:
-            return _Action(record.model_copy(update={"message": HELD}), wait=self._of.hold)
+        if desired.kind in self._of.blocked_kinds:
+            return _Action(record.model_copy(update={"message": BLOCKED}), wait=self._of.hold)
         if missing := sorted(desired.requirements() - self._ready_keys):
             return _Action(record.model_copy(update={"message": _truncate(f"waits for {', '.join(missing)}")}))
         if conflict := self._find_conflict(desired):
-            return _Action(record.model_copy(update={"message": conflict}), trouble=Conflict(conflict))
-        resolved = desired.resolved(self._outputs)
+            return _Action(record.model_copy(update={"message": conflict}), error=Conflict(conflict))
+        resolved = desired.resolve(self._outputs)
         if resolved is None:
             return _Action(record.model_copy(update={"message": "waits for what the cloud says of what it needs"}))
-        create_token = token(self._of.owner, resolved, last)
+        create_token = idempotency_token(self._of.owner, resolved, last)
         step = CreateResource(self._of.account, self._of.owner, resolved, create_token)
         if self._of.kinds[desired.kind].announced:
             return self._create_announced(step, record, previous)
@@ -306,15 +306,16 @@ class _Decider:
         record = record.model_copy(update={"attempt": attempt})
         outcome = self._of.journal.get(("create", record.key))
         outcome_of_attempt = outcome if outcome and outcome.subject == attempt else None
-        if outcome_of_attempt is not None and outcome_of_attempt.known:
+        if outcome_of_attempt is not None and outcome_of_attempt.had_no_effect:
             action = self._call("create", record.key, replace(step, attempt=attempt), record)
             record_with_error = new_attempt.model_copy(update={"message": action.record.message})
-            return action if action.step is None else _Action(record_with_error, trouble=action.trouble, wait=0.0)
+            return action if action.step is None else _Action(record_with_error, error=action.error, wait=0.0)
         if outcome_of_attempt is None and attempt.startswith(f"{process}/"):
             is_recent = now - record.since <= HOLDS
             return _Action(record, replace(step, attempt=attempt)) if is_recent else _Action(new_attempt, wait=0.0)
         remaining = self._of.lag - (
-            self._of.seen.as_of(record.kind) - (outcome_of_attempt.at if outcome_of_attempt else record.since + HOLDS)
+            self._of.inventory.as_of(record.kind)
+            - (outcome_of_attempt.at if outcome_of_attempt else record.since + HOLDS)
         )
         if remaining > timedelta():
             message = "a call was made, or may have been, whose effect is not seen yet"
@@ -323,9 +324,9 @@ class _Decider:
             )
         return _Action(new_attempt, wait=0.0)
 
-    def _find_conflict(self, desired: Wanted) -> str:
+    def _find_conflict(self, desired: DesiredResource) -> str:
         """Return a message if another owner has a resource of the same kind and key; otherwise an empty string."""
-        for item in self._of.seen.found:
+        for item in self._of.inventory.existing:
             if (item.kind, item.key) == (desired.kind, desired.key) and item.owner != self._of.owner.uid:
                 owner = f"belongs to {item.owner}" if item.owner else "carries no tag of ours"
                 return _truncate(
@@ -338,15 +339,17 @@ class _Decider:
     def _remove_leftovers(self) -> Iterator[_Action]:
         """Yield the decisions about resources that exist and are no longer desired."""
         kinds = {leftover.kind for leftover in self._leftover}
-        keys = {leftover.key for leftover in self._of.wanted}
+        keys = {leftover.key for leftover in self._of.desired}
         # A resource that is about to be updated may still use the ones that it used before.
-        kinds_in_use = kinds | {leftover.kind for leftover in self._of.wanted if leftover.key not in self._ready_keys}
+        kinds_in_use = kinds | {leftover.kind for leftover in self._of.desired if leftover.key not in self._ready_keys}
         for leftover in sorted(self._leftover, key=lambda leftover: (leftover.kind, leftover.key, leftover.id)):
-            entry = Wanted(f"{leftover.key}/{leftover.id}" if leftover.key in keys else leftover.key, leftover.kind, {})
+            entry = DesiredResource(
+                f"{leftover.key}/{leftover.id}" if leftover.key in keys else leftover.key, leftover.kind, {}
+            )
             keys.add(entry.key)  # two resources have the same key when a call had its effect after it was given up
             record = self._record(entry, "Deleting", leftover.id, leftover.message)
             kind = self._of.kinds[leftover.kind]
-            blockers = sorted(kind.gone_before & (kinds_in_use | self._of.seen.unseen.keys()))
+            blockers = sorted(kind.deleted_before & (kinds_in_use | self._of.inventory.unseen.keys()))
             if kind.goes_with in kinds:
                 yield _Action(record.model_copy(update={"message": f"goes with {kind.goes_with}"}))
             elif blockers:
@@ -358,19 +361,19 @@ class _Decider:
             else:
                 yield self._delete(leftover, record)
 
-    def _delete(self, existing: Found, record: CloudResource) -> _Action:
+    def _delete(self, existing: ExistingResource, record: CloudResource) -> _Action:
         return self._call("delete", existing.id, DeleteResource(self._of.account, self._of.owner, existing), record)
 
     def _report_unlisted(self) -> Iterator[_Action]:
         """Keep the records of leftovers whose kind could not be listed. During a deletion, report the kind, too."""
-        desired_keys = {item.key for item in self._of.wanted}
-        desired_kinds = {item.kind for item in self._of.wanted}
-        for kind, error in sorted(self._of.seen.unseen.items()):
+        desired_keys = {item.key for item in self._of.desired}
+        desired_kinds = {item.kind for item in self._of.desired}
+        for kind, error in sorted(self._of.inventory.unseen.items()):
             stale = [item for item in self._of.records if item.kind == kind and item.key not in {*desired_keys, kind}]
-            yield from (_Action(record, trouble=error) for record in stale)
+            yield from (_Action(record, error=error) for record in stale)
             if self._of.terminating and kind not in desired_kinds and not stale:
                 message = _truncate(f"cannot be listed: {error}")
-                yield _Action(self._record(Wanted(kind, kind, {}), "Pending", message=message), trouble=error)
+                yield _Action(self._record(DesiredResource(kind, kind, {}), "Pending", message=message), error=error)
 
     # Calls -------------------------------------------------------------------------------------------------------
 
@@ -382,15 +385,17 @@ class _Decider:
         if outcome.error is None:
             state: ResourceState = "Creating" if verb == "create" else record.state
             record_now = self._record(record, state, outcome.id or record.id)
-            return _Action(record_now, step if outcome.at + self._of.lag <= self._of.seen.as_of(record.kind) else None)
+            return _Action(
+                record_now, step if outcome.at + self._of.lag <= self._of.inventory.as_of(record.kind) else None
+            )
         remaining = _retry_delay(outcome) - (self._of.now - outcome.at).total_seconds()
         record_now = record.model_copy(update={"message": _truncate(str(outcome.error))})
-        error = None if isinstance(outcome.error, TooMany | NotSettled) else outcome.error
-        return _Action(record_now, trouble=error, wait=remaining) if remaining > 0 else _Action(record_now, step, error)
+        error = None if isinstance(outcome.error, TooMany | NotPropagated) else outcome.error
+        return _Action(record_now, error=error, wait=remaining) if remaining > 0 else _Action(record_now, step, error)
 
     def _record(
         self,
-        resource: Wanted | CloudResource,
+        resource: DesiredResource | CloudResource,
         state: ResourceState,
         name: str | None = None,
         message: str = "",
@@ -457,11 +462,11 @@ def _truncate(message: str) -> str:
     return message[:MESSAGE]
 
 
-def may_let_go(gone_since: datetime | None, seen: Inventory, lag: timedelta = LAG) -> bool:
+def may_release(deleted_at: datetime | None, inventory: Inventory, lag: timedelta = LAG) -> bool:
     """True if a complete list was empty `lag` ago and is still empty, so that no call can have an effect any later."""
-    return gone_since is not None and seen.at - gone_since >= lag
+    return deleted_at is not None and inventory.at - deleted_at >= lag
 
 
-def unsettled(records: Iterable[CloudResource]) -> frozenset[str]:
+def find_unsettled_kinds(records: Iterable[CloudResource]) -> frozenset[str]:
     """Return the kinds with resources in transition, whose lists are soon out of date."""
     return frozenset(record.kind for record in records if record.state != "Ready")

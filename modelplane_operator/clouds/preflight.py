@@ -33,7 +33,7 @@ class QuotaRequirement:
 class PreflightResult:
     """The result of the preflight checks of one cluster, as messages."""
 
-    asked: bool = False
+    is_complete: bool = False
     """True if the cloud has answered all queries."""
     short: tuple[str, ...] = ()
     """Quotas too small for the first nodes."""
@@ -47,21 +47,21 @@ class PreflightResult:
     """Queries that the cloud rejected."""
     later: str = ""
     """Reason why the cloud cannot answer yet."""
-    begun: bool = True
+    has_started: bool = True
     """True if a resource of the cluster exists; then creation continues, and each call reports its own error."""
 
     @property
     def against(self) -> tuple[str, ...]:
         """Return the reasons why nothing that costs money may be created."""
-        return () if self.begun else (*self.wrong, *self.absent, *self.short)
+        return () if self.has_started else (*self.wrong, *self.absent, *self.short)
 
     @property
     def holds(self) -> bool:
         """True if no resource may be created yet."""
-        return not self.begun and bool(self.against or self.later)
+        return not self.has_started and bool(self.against or self.later)
 
 
-def begun(cluster: Resource[Any, Any]) -> frozenset[str]:
+def has_resources(cluster: Resource[Any, Any]) -> frozenset[str]:
     """Return the keys of the resources that were created or are being created."""
     return frozenset(resource.key for resource in (cluster.status.resources if cluster.status else ()) if resource.id)
 
@@ -70,18 +70,23 @@ def unbegun(cluster: Resource[Any, Any], pools: Iterable[P], key: Callable[[P], 
     """Return the pools that were never created, which need preflight checks; none when an annotation skips them."""
     if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
         return ()
-    created = begun(cluster)
+    created = has_resources(cluster)
     return tuple(pool for pool in pools if key(pool) not in created)
 
 
-def judge(offer: Offer, needs: Iterable[QuotaRequirement], version: str, raised: str) -> PreflightResult:
+def check(offer: Offer, needs: Iterable[QuotaRequirement], version: str, raised: str) -> PreflightResult:
     """Return the result of the checks.
 
     `version` is Kubernetes' without its patch; `raised` says how to raise a quota.
     """
     short, tight = _check_quotas(needs, offer.quotas, raised)
     result = PreflightResult(
-        asked=not offer.later, short=short, tight=tight, absent=offer.absent, unasked=offer.unasked, later=offer.later
+        is_complete=not offer.later,
+        short=short,
+        tight=tight,
+        absent=offer.absent,
+        unasked=offer.unasked,
+        later=offer.later,
     )
     if not offer.versions or version in offer.versions:
         return result

@@ -27,19 +27,19 @@ MOST_POOLS: Final = 8  # the limit of the clouds' own kinds
 
 
 def render_infrastructure(
-    cluster: InferenceCluster, classes: Mapping[str, InferenceClass], kept: Sequence[Section] = ()
+    cluster: InferenceCluster, classes: Mapping[str, InferenceClass], retained: Sequence[Section] = ()
 ) -> Manifest:
     """Return the cloud's object of a cluster. Raise CannotMake when a class is missing or has no block for this cloud.
 
-    `kept`: pools of the cloud's object that are no longer desired and must stay as they are.
+    `retained`: pools of the cloud's object that are no longer desired and must stay as they are.
     """
     recipe = INFRASTRUCTURE[cluster.spec.cluster.source]
     kind, spec = recipe.kind, recipe.spec(cluster, classes)
-    pools = [*spec["nodePools"], *kept]
+    pools = [*spec["nodePools"], *retained]
     if len(pools) > MOST_POOLS:
         raise CannotMake(
             f"{len(pools)} pools are more than {MOST_POOLS}, with those that are removed and that models still run on: "
-            f"{', '.join(pool['name'] for pool in kept)}"
+            f"{', '.join(pool['name'] for pool in retained)}"
         )
     return {
         "apiVersion": kind.definition.api_version,

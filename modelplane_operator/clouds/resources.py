@@ -114,7 +114,7 @@ class Kind:
     name: str
     usual: float
     """Usual time to create or delete the resource, in seconds."""
-    gone_before: frozenset[str] = frozenset()
+    deleted_before: frozenset[str] = frozenset()
     """Kinds that must be gone before a resource of this kind is deleted."""
     goes_with: str = ""
     """Kind of the resource whose deletion deletes this one, too."""
@@ -123,7 +123,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredResource:
     """A desired resource."""
 
     key: str
@@ -133,7 +133,7 @@ class Wanted:
     """Parameters of the cloud's API. A `Ref` stands for an output of another resource."""
     needs: tuple[str, ...] = ()
     """Keys of resources that must be ready before, in addition to references."""
-    kept: frozenset[str] = frozenset()
+    updatable: frozenset[str] = frozenset()
     """Names of the parameters that are kept up to date. All others are set at creation only."""
     fixed: frozenset[str] = frozenset()
     """Names of the parameters that the cloud cannot change. A difference is only reported."""
@@ -142,7 +142,7 @@ class Wanted:
         """Return the keys of the resources that must be ready before this one is created."""
         return frozenset({*self.needs, *(ref.key for ref in refs(self.parameters))})
 
-    def resolved(self, outputs: Mapping[str, Mapping[str, str]]) -> Wanted | None:
+    def resolve(self, outputs: Mapping[str, Mapping[str, str]]) -> DesiredResource | None:
         """Return a copy with all references resolved; None while an output is unknown."""
         try:
             return replace(self, parameters=cast(Mapping[str, Any], _resolve(self.parameters, outputs)))
@@ -157,7 +157,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExistingResource:
     """An observed resource."""
 
     key: str
@@ -181,18 +181,18 @@ class Found:
 class Inventory:
     """The resources that concern an owner, as far as they could be listed."""
 
-    found: tuple[Found, ...]
+    existing: tuple[ExistingResource, ...]
     """Resources of all listed kinds."""
     at: datetime
     """Time of the oldest list."""
     unseen: Mapping[str, ClientError] = field(default_factory=dict[str, ClientError])
     """Kinds that could not be listed, each with its error."""
-    listed: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    listed_at: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
     """Times of the lists that are newer than the oldest."""
 
     def as_of(self, kind: str) -> datetime:
         """Return the time of the list of a kind."""
-        return self.listed.get(kind, self.at)
+        return self.listed_at.get(kind, self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Outcome:
     """Id of the created resource."""
 
     @property
-    def known(self) -> bool:
+    def had_no_effect(self) -> bool:
         """True if the call certainly had no effect."""
         return self.error is not None and not isinstance(self.error, Unreachable | ServerFault)
 
@@ -248,10 +248,10 @@ def _resolve(value: Any, outputs: Mapping[str, Mapping[str, str]]) -> Any:
             return value
 
 
-def token(owner: Owner, wanted: Wanted, last: str) -> str:
+def idempotency_token(owner: Owner, desired: DesiredResource, last: str) -> str:
     """Return the token by which a cloud recognizes a repeated call.
 
     `last` is the id of the previous resource of that key.
     """
-    text = "|".join((owner.uid, wanted.key, wanted.digest, last))
+    text = "|".join((owner.uid, desired.key, desired.digest, last))
     return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=").lower()[:TOKEN]

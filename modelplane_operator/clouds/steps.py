@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from kubeloop.plan import Step
-from modelplane_operator.clouds.resources import Account, Found, Owner, Wanted
+from modelplane_operator.clouds.resources import Account, DesiredResource, ExistingResource, Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CloudCall(Step):
 class CreateResource(CloudCall):
     """Create a resource on the cloud."""
 
-    wanted: Wanted
+    desired: DesiredResource
     """Desired resource, with all references resolved."""
     token: str
     """Token by which the cloud recognizes a repeated call, if it supports tokens."""
@@ -39,7 +39,7 @@ class CreateResource(CloudCall):
     """Id of the attempt that the status announced, if the cloud has no tokens."""
 
     def __str__(self) -> str:
-        return f"create {self.wanted.kind} {self.wanted.key} on {self.account}"
+        return f"create {self.desired.kind} {self.desired.key} on {self.account}"
 
     @property
     def creates_external_objects(self) -> bool:
@@ -55,34 +55,34 @@ class CreateResource(CloudCall):
 class UpdateResource(CloudCall):
     """Update one parameter of a resource, or several that one request changes together."""
 
-    wanted: Wanted
+    desired: DesiredResource
     """Desired resource, with all references resolved."""
-    found: Found
+    existing: ExistingResource
     """Resource as it was observed."""
     changed: frozenset[str]
     """Names of the parameters that differ."""
 
     def __str__(self) -> str:
-        return f"update {self.wanted.kind} {self.wanted.key} ({', '.join(sorted(self.changed))}) on {self.account}"
+        return f"update {self.desired.kind} {self.desired.key} ({', '.join(sorted(self.changed))}) on {self.account}"
 
     @property
     def subject(self) -> str:
-        return f"{self.wanted.digest}:{','.join(sorted(self.changed))}"
+        return f"{self.desired.digest}:{','.join(sorted(self.changed))}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteResource(CloudCall):
     """Delete an observed resource from the cloud."""
 
-    found: Found
+    existing: ExistingResource
     """Resource as it was observed."""
 
     def __str__(self) -> str:
-        return f"delete {self.found.kind} {self.found.key} ({self.found.id}) on {self.account}"
+        return f"delete {self.existing.kind} {self.existing.key} ({self.existing.id}) on {self.account}"
 
     @property
     def subject(self) -> str:
-        return self.found.id
+        return self.existing.id
 
 
 CloudStep: TypeAlias = CreateResource | UpdateResource | DeleteResource

@@ -14,7 +14,7 @@ from kubeloop.cache.informer import Informer
 from kubeloop.client.access import Access
 from kubeloop.errors import ClientError, KubeconfigError
 from kubeloop.objects import Key, Manifest, key_of, labels_of, section
-from kubeloop.reading import Cluster, applied
+from kubeloop.reading import Cluster, list_applied
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceCluster, labels, names
@@ -38,7 +38,7 @@ ACCOUNTS: Final[Mapping[ResourceType, Callable[[Manifest], Account]]] = {
 CLOUDS: Final = tuple(ACCOUNTS)
 _DEFAULT_ACCOUNT = "default"  # the account when none is named
 LASTS = 600.0  # seconds until a token is renewed; clouds issue them for fifteen minutes or more
-REST = 2.0  # seconds between two checks for tokens that are due
+CHECK_INTERVAL = 2.0  # seconds between two checks for tokens that are due
 RETRY_AFTER = 15.0  # seconds after a failure
 REFUSED: Final = Backoff(first=2.0, longest=300.0)
 """Delay from the second consecutive rejection on: a cluster that does not know the operator rejects every token."""
@@ -50,11 +50,11 @@ def infrastructure(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
     The name must match, since anybody can set the labels.
     """
     key = Key(names.SYSTEM_NAMESPACE, cluster.metadata.name)
-    objects = applied(hub, CLOUDS, cluster.metadata.uid or "", (key.namespace,))
+    objects = list_applied(hub, CLOUDS, cluster.metadata.uid or "", (key.namespace,))
     return next((manifest for manifest in objects if key_of(manifest) == key), None)
 
 
-def named_on_cloud(cluster: Manifest) -> tuple[Account, str] | None:
+def cloud_reference(cluster: Manifest) -> tuple[Account, str] | None:
     """Return the account and the cluster's name if an existing cluster is referenced by its name on a cloud."""
     origin = section(cluster, "spec", "cluster")
     if origin.get("source") != "Existing":
@@ -80,7 +80,7 @@ class TokenKubeconfig:
     """Name of the connection."""
     endpoint: Mapping[str, str]
     """Fields `server`, `authority` and `cluster`, as the cloud reports them."""
-    named: tuple[Account, str] | None = None
+    reference: tuple[Account, str] | None = None
     """Account and cluster's name, if the endpoint is fetched again with each token."""
     token: str = field(default="", repr=False)
     """Current token; empty until the first one was made."""
@@ -107,10 +107,10 @@ class TokenKubeconfig:
             raise KubeconfigError(f"{self}: the certificate in its status is no text in base64") from None
         return Access(self.endpoint["server"], authority=authority, token=self.token)
 
-    def refused(self) -> None:
+    def on_unauthorized(self) -> None:
         self.is_refused = True
 
-    def renewed(self, token: str, now: float) -> None:
+    def store_token(self, token: str, now: float) -> None:
         """Store a new token. It counts as one more rejection in a row if the old one was rejected."""
         self.refusals = self.refusals + 1 if self.is_refused else 0
         self.token, self.made, self.is_refused = token, now, False
@@ -130,7 +130,7 @@ class Tokens:
     """Renews the tokens of the clusters whose endpoint is known, before they expire."""
 
     accounts: Accounts
-    known: Connections
+    connections: Connections
     """Connections to workload clusters."""
     clock: Callable[[], float]
     """Clock of the event loop, in seconds."""
@@ -143,34 +143,34 @@ class Tokens:
     _failed: dict[_SourceKey, float] = field(default_factory=dict[_SourceKey, float], init=False)
     """Times of the last failed renewals."""
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the clouds' kinds and to InferenceClusters."""
         if informer.type in CLOUDS:
             informer.subscribe(partial(self._on_cloud_object, informer.type))
         elif informer.type == CLUSTERS:
             self._clusters = informer
-            informer.subscribe(self._named_seen)
+            informer.subscribe(self._on_inference_cluster)
 
     async def run(self) -> None:
         """Renew tokens while this process leads. A standby needs no access to clusters."""
         self._drop_rejected_tokens()
         while True:
             await self.renew()
-            await asyncio.sleep(REST)
+            await asyncio.sleep(CHECK_INTERVAL)
 
     def _drop_rejected_tokens(self) -> None:
         """Drop tokens that were rejected in an earlier term as leader. They may just have expired since."""
         for source in self._sources.values():
             if source.is_refused:
                 source.token, source.is_refused = "", False
-                self.known.fleet.remove(source.name)
+                self.connections.fleet.remove(source.name)
 
     def awaits(self, cluster: str) -> bool:
         """True if a cluster has no connection only because its first token is still being made."""
         keys = [(kind, cluster) for kind in (CLUSTERS, *CLOUDS)]
         sources = [(which, source) for which in keys if (source := self._sources.get(which))]
         is_pending = any(not source.token and self._is_of_its_cluster(which) for which, source in sources)
-        return is_pending and self.known.why(cluster) is None
+        return is_pending and self.connections.error_of(cluster) is None
 
     async def renew(self) -> None:
         """Renew all tokens that are due, in parallel, so that a slow account delays no other."""
@@ -200,23 +200,23 @@ class Tokens:
         """Make a token and update the connection. A failure is recorded and retried after `RETRY_AFTER`."""
         source = self._sources[key]
         try:
-            if source.named is not None:
-                account, cluster = source.named
+            if source.reference is not None:
+                account, cluster = source.reference
                 endpoint = await self.accounts.endpoint(account, cluster)
                 source.endpoint = {"server": endpoint.server, "authority": endpoint.authority, "cluster": cluster}
             else:
                 account, cluster = ACCOUNTS[key[0]](self._objects[key]), source.endpoint["cluster"]
-            token = await self.accounts.token(account, cluster)
+            token = await self.accounts.fetch_token(account, cluster)
         except Exception as error:  # noqa: BLE001 - one unreadable object must not block the tokens of other clusters
             is_client_error = isinstance(error, ClientError)
             failure = KubeconfigError(f"{source}: no token can be made for it: {error}") if is_client_error else error
             self._failed[key] = self.clock()
-            self.known.failed(source.name, source, failure)
+            self.connections.on_failure(source.name, source, failure)
             return
         self._failed.pop(key, None)
         if self._sources.get(key) is source:  # otherwise it was deleted or replaced in the meantime
-            source.renewed(token, self.clock())
-            self.known.follow(source.name, source)
+            source.store_token(token, self.clock())
+            self.connections.follow(source.name, source)
 
     def _on_cloud_object(self, kind: ResourceType, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         """Update the source of a cluster when the cloud's object appears, changes its endpoint, or is deleted."""
@@ -227,21 +227,21 @@ class Tokens:
         if new is None or not (endpoint := section(new, "status", "endpoint")):
             source = self._sources.pop(which, None)
             if source is not None and source.token:  # otherwise the connection is not from here
-                self.known.unfollow(key.name)
+                self.connections.unfollow(key.name)
             return
         self._objects[which] = new
         previous = self._sources.get(which)
         if previous is None or dict(previous.endpoint) != dict(endpoint):
             self._sources[which] = TokenKubeconfig(f"{kind.kind} {key}", key.name, endpoint)
 
-    def _named_seen(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+    def _on_inference_cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         """Update the source of an InferenceCluster that references a cluster on a cloud.
 
         When it no longer does, the connections decide what becomes of it.
         """
-        source_key, reference = (CLUSTERS, key.name), named_on_cloud(new) if new is not None else None
+        source_key, reference = (CLUSTERS, key.name), cloud_reference(new) if new is not None else None
         previous = self._sources.get(source_key)
         if reference is None:
             self._sources.pop(source_key, None)
-        elif previous is None or previous.named != reference:
+        elif previous is None or previous.reference != reference:
             self._sources[source_key] = TokenKubeconfig(f"InferenceCluster {key.name}", key.name, {}, reference)

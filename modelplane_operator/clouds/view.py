@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 
 from kubeloop.errors import ClientError
 from modelplane_operator.clouds.cloud import Cloud
-from modelplane_operator.clouds.resources import Found, Inventory, Owner
+from modelplane_operator.clouds.resources import ExistingResource, Inventory, Owner
 
-AT_REST = timedelta(minutes=5) - timedelta(seconds=1)  # so that a poll after five minutes lists again
+LIST_INTERVAL = timedelta(minutes=5) - timedelta(seconds=1)  # so that a poll after five minutes lists again
 
 
 @dataclass(slots=True)
 class _CachedList:
     """The result of listing one kind."""
 
-    found: tuple[Found, ...]
+    existing: tuple[ExistingResource, ...]
     at: datetime
     error: ClientError | None = None
 
@@ -28,23 +28,23 @@ class View:
 
     slow: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     """Maximum age of the lists of kinds that are polled less often while nothing changes."""
-    _known: dict[str, dict[str, _CachedList]] = field(default_factory=dict[str, dict[str, _CachedList]], init=False)
+    _lists: dict[str, dict[str, _CachedList]] = field(default_factory=dict[str, dict[str, _CachedList]], init=False)
     """Cached lists by the owner's uid, then by kind."""
 
-    async def look(
+    async def refresh(
         self, cloud: Cloud, owner: Owner, kinds: Collection[str], unsettled: Collection[str], now: datetime
     ) -> Inventory:
         """Return the resources of these kinds. Kinds in `unsettled`, old lists and failed lists are listed again."""
-        cached = self._known.setdefault(owner.uid, {})
+        cached = self._lists.setdefault(owner.uid, {})
         due = {kind for kind in kinds if kind in unsettled or self._is_old(cached.get(kind), kind, now)}
         if due:
             inventory = await cloud.observe(owner, due, now)
             for kind in due:
-                resources = tuple(resource for resource in inventory.found if resource.kind == kind)
+                resources = tuple(resource for resource in inventory.existing if resource.kind == kind)
                 cached[kind] = _CachedList(resources, now, inventory.unseen.get(kind))
         current = {kind: cached[kind] for kind in kinds}
         return Inventory(
-            tuple(resource for cached_list in current.values() for resource in cached_list.found),
+            tuple(resource for cached_list in current.values() for resource in cached_list.existing),
             min(cached_list.at for cached_list in current.values()),
             {kind: cached_list.error for kind, cached_list in current.items() if cached_list.error is not None},
             {kind: cached_list.at for kind, cached_list in current.items()},
@@ -52,9 +52,11 @@ class View:
 
     def forget(self, uid: str) -> None:
         """Drop the lists of a deleted cluster."""
-        self._known.pop(uid, None)
+        self._lists.pop(uid, None)
 
     def _is_old(self, cached_list: _CachedList | None, kind: str, now: datetime) -> bool:
         return (
-            cached_list is None or cached_list.error is not None or now - cached_list.at >= self.slow.get(kind, AT_REST)
+            cached_list is None
+            or cached_list.error is not None
+            or now - cached_list.at >= self.slow.get(kind, LIST_INTERVAL)
         )

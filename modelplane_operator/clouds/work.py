@@ -20,10 +20,10 @@ from modelplane_operator.clouds.accounts import Accounts
 from modelplane_operator.clouds.calls import Journal, by
 from modelplane_operator.clouds.cloud import Cloud
 from modelplane_operator.clouds.cluster import owner_of
-from modelplane_operator.clouds.decide import LAG, unsettled
+from modelplane_operator.clouds.decide import LAG, find_unsettled_kinds
 from modelplane_operator.clouds.resources import Inventory, Offer
 from modelplane_operator.clouds.tokens import CLOUDS, Tokens
-from modelplane_operator.clouds.view import AT_REST, View
+from modelplane_operator.clouds.view import LIST_INTERVAL, View
 
 CLUSTERS = of(InferenceCluster)
 SLOW = timedelta(minutes=30)
@@ -73,7 +73,7 @@ class CloudWork:
         """
         uid, generation, now = cluster.metadata.uid or "", cluster.metadata.generation, self.now()
         cached = self._offers.get(uid)
-        if cached is None or cached[0] != generation or now - cached[1] >= AT_REST or cached[2].later:
+        if cached is None or cached[0] != generation or now - cached[1] >= LIST_INTERVAL or cached[2].later:
             cached = self._offers[uid] = (generation, now, await ask())
         return cached[2]
 
@@ -91,12 +91,12 @@ class CloudWork:
             plan,
             watches={CLUSTERS: of_cluster},
             concurrency_key=lambda manifest: f"cloud of {manifest['metadata']['name']}",
-            listeners=(self.accounts.listen, self.tokens.listen, self.listen),
+            listeners=(self.accounts.add_event_handlers, self.tokens.add_event_handlers, self.add_event_handlers),
             while_leading=(self.tokens.run,),
             executors=self.executors,
         )
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the deletion of clusters on clouds."""
         if informer.type in CLOUDS:
             informer.subscribe(self._forget)
@@ -110,15 +110,24 @@ class CloudWork:
                 view.forget(old["metadata"]["uid"])
 
 
-async def looked(
-    view: View, cloud: Cloud, cluster: Resource[Any, Any], at: datetime, *, own: frozenset[str], left: frozenset[str]
+async def refresh_inventory(
+    view: View,
+    cloud: Cloud,
+    cluster: Resource[Any, Any],
+    at: datetime,
+    *,
+    own: frozenset[str],
+    deleted_with_cluster: frozenset[str],
 ) -> Inventory:
-    """Return the resources on the cloud. `own` are the kinds of a living cluster, `left` those of one being deleted."""
+    """Return the resources on the cloud.
+
+    `own` are the kinds of a living cluster, `deleted_with_cluster` those of one being deleted.
+    """
     terminating = cluster.metadata.deletion_timestamp is not None
     records = cluster.status.resources if cluster.status else ()
-    relevant = left if terminating else own
-    due = relevant if terminating else unsettled(records) or (frozenset[str]() if records else relevant)
-    return await view.look(cloud, owner_of(cluster), relevant, due, at)
+    relevant = deleted_with_cluster if terminating else own
+    due = relevant if terminating else find_unsettled_kinds(records) or (frozenset[str]() if records else relevant)
+    return await view.refresh(cloud, owner_of(cluster), relevant, due, at)
 
 
 def holder(cluster: Resource[Any, Any], hub: Cluster) -> str:

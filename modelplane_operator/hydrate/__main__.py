@@ -40,7 +40,7 @@ def main() -> int:
     api = Api(arguments.server, Path(arguments.account), arguments.namespace, arguments.job) if arguments.job else None
     try:
         with Reporter(staging, api, arguments.report_every) as reporter:
-            listing = staging.held(arguments.verified)
+            listing = staging.read_list(arguments.verified)
             if not listing or not staging.verify(listing):
                 listing = staging.fill(_source(arguments), listing)
             progress = {**reporter.facts(), "bytes": listing.size, "bytesPerSecond": 0}

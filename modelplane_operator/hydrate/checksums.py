@@ -22,7 +22,7 @@ crc32c: Any = _crc32c  # the library has no usable types
 CHUNK: Final = 1 << 20
 
 
-def verified(checksum: str, content: BinaryIO) -> str:
+def verify(checksum: str, content: BinaryIO) -> str:
     """Return the SHA-256 of a content if it matches the checksum, otherwise an empty string.
 
     The content is read once. An empty checksum matches everything.

@@ -20,7 +20,7 @@ from modelplane_operator.hydrate.source import DEEPEST, PermanentError
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe is opened without blocking, then rejected
 _EVERYBODY: Final = 0o666
-MOST_COUNTED: Final = 400_000  # maximum files and folders; the largest model with the deepest folders has fewer
+MAX_ENTRIES: Final = 400_000  # maximum files and folders; the largest model with the deepest folders has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Folder:
         """Return the total size of all files below. Files may disappear meanwhile."""
         total = 0
         with suppress(FileNotFoundError):
-            for _, _, entry in islice(self._walk(), MOST_COUNTED):
+            for _, _, entry in islice(self._walk(), MAX_ENTRIES):
                 with suppress(FileNotFoundError):
                     total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
         return total
@@ -95,14 +95,14 @@ class Folder:
 
         A folder at the maximum depth counts as a file.
         """
-        for _, path, entry in islice(self._walk(hidden=False), MOST_COUNTED):
+        for _, path, entry in islice(self._walk(hidden=False), MAX_ENTRIES):
             if path.count("/") == DEEPEST or not entry.is_dir(follow_symlinks=False):
                 yield path
 
     def drop(self) -> None:
         """Delete the folder with its content, as far as possible."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            for folder, _, entry in islice(self._walk(), MOST_COUNTED):
+            for folder, _, entry in islice(self._walk(), MAX_ENTRIES):
                 with suppress(OSError):
                     remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
                     remove(entry.name, dir_fd=folder)

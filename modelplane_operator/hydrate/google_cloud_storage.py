@@ -23,8 +23,8 @@ from modelplane_operator.hydrate.source import (
     TransientError,
     below,
     path_of,
-    pinned,
-    selected,
+    pin_files,
+    select_files,
 )
 from modelplane_operator.hydrate.web import Web
 
@@ -52,8 +52,8 @@ class GoogleCloudStorage:
     _token: tuple[str, float] = field(default=("", 0.0), init=False, repr=False)
     """Access token, and the monotonic time until which it is used."""
 
-    def listing(self) -> FileListing:
-        return pinned(selected(self._list_objects(), self.allow, self.ignore, self.web.named))
+    def list_files(self) -> FileListing:
+        return pin_files(select_files(self._list_objects(), self.allow, self.ignore, self.web.description))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         """Fetch an object in its pinned generation."""
@@ -80,13 +80,13 @@ class GoogleCloudStorage:
                             path, int(item["size"]), f"crc32c:{item['crc32c']}", item["name"], str(item["generation"])
                         )
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                raise TransientError(f"{self.web.named} is answered with something else than a list") from error
+                raise TransientError(f"{self.web.description} is answered with something else than a list") from error
             page = page_content.get("nextPageToken") or ""
             if not page:
                 return
             if not isinstance(page, str) or len(page) > LONGEST_PAGE:
-                raise PermanentError(f"{self.web.named} is a list whose next page has no name")
-        raise PermanentError(f"{self.web.named} is a list of more than {PAGES} pages")
+                raise PermanentError(f"{self.web.description} is a list whose next page has no name")
+        raise PermanentError(f"{self.web.description} is a list of more than {PAGES} pages")
 
     def _headers(self) -> Mapping[str, str]:
         """Return the authorization, with a token that is renewed in time."""

@@ -26,8 +26,8 @@ from huggingface_hub.utils import (
 )
 
 from modelplane_operator.hydrate.folder import Folder
-from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, selected
-from modelplane_operator.hydrate.web import client, read_whole, resumed, wanted, write
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, select_files
+from modelplane_operator.hydrate.web import client, read_all, request_range, resume_file, write
 
 # Status codes from 400 on that a retry may resolve: too early, too many requests, timeouts.
 _RETRYABLE: Final = frozenset({408, 425, 429})
@@ -35,7 +35,7 @@ _RETRYABLE: Final = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class HuggingFace:
-    """A repository on Hugging Face. `listing` pins the revision: all files are of one commit."""
+    """A repository on Hugging Face. `list_files` pins the revision: all files are of one commit."""
 
     endpoint: str
     repo: str
@@ -48,13 +48,13 @@ class HuggingFace:
     token: str | None = field(default=None, repr=False)
     client: httpx.Client = field(default_factory=partial(client, anywhere=True))
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         """List the files of the repository, pinned to the commit of the revision."""
         revision_path = f"/revision/{quote(self.revision, safe='')}" if self.revision else ""
         with self._errors():
             validate_repo_id(self.repo)
             with self._get(f"{self.endpoint}/api/models/{self.repo}{revision_path}?blobs=true") as response:
-                content = read_whole(response, self._label)
+                content = read_all(response, self._label)
         info = ModelInfo(**json.loads(content))
         all_files = (
             File(
@@ -64,7 +64,7 @@ class HuggingFace:
             )
             for sibling in info.siblings or ()
         )
-        files = selected(all_files, self.allow, self.ignore, self._label)
+        files = select_files(all_files, self.allow, self.ignore, self._label)
         if info.sha is None:
             raise TransientError(f"{self.endpoint} does not say which commit {self._label} is")
         return FileListing(info.sha, files)
@@ -75,7 +75,7 @@ class HuggingFace:
         That one requests each file twice, and takes twice the CPU and four times 10 MB. Its list has no limit on the
         size.
         """
-        start = resumed(file, folder)
+        start = resume_file(file, folder)
         if start == file.size:
             return
         url = hf_hub_url(self.repo, file.path, revision=listing.revision, endpoint=self.endpoint)
@@ -85,7 +85,7 @@ class HuggingFace:
     @contextmanager
     def _get(self, url: str, have: int = 0) -> Generator[httpx.Response]:
         """Open a response, from byte `have` on. Raise the library's error for an error status."""
-        headers = build_hf_headers(token=self.token or False) | wanted(have)
+        headers = build_hf_headers(token=self.token or False) | request_range(have)
         with self.client.stream("GET", url, headers=headers) as response:
             hf_raise_for_status(
                 httpx.Response(response.status_code, headers=response.headers, request=response.request)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from modelplane_operator.hydrate.folder import Folder
-from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, is_name, selected
+from modelplane_operator.hydrate.source import File, FileListing, PermanentError, TransientError, is_name, select_files
 from modelplane_operator.hydrate.web import Web
 
 _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}'
@@ -32,14 +32,14 @@ class Manifest:
     headers: Mapping[str, str] | None = None
     """Headers for the manifest's server only."""
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         """Fetch the manifest, verify its hash, and list its files."""
         with self.web.get(self.url, self.headers) as response:
             content = self.web.read(response)
         digest = hashlib.sha256(content).hexdigest()
         if self.sha256 and digest != self.sha256:
-            raise PermanentError(f"{self.web.named} hashes to {digest}, and not to what sha256 says")
-        files = selected(self._parse_files(content), self.allow, self.ignore, self.web.named)
+            raise PermanentError(f"{self.web.description} hashes to {digest}, and not to what sha256 says")
+        files = select_files(self._parse_files(content), self.allow, self.ignore, self.web.description)
         return FileListing(f"sha256:{digest}", files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
@@ -48,7 +48,7 @@ class Manifest:
         try:
             url = urljoin(self.url, file.key or quote(file.path))
         except ValueError as error:
-            raise PermanentError(f"{self.web.named} has an address that is none: {file.key[:100]!r}") from error
+            raise PermanentError(f"{self.web.description} has an address that is none: {file.key[:100]!r}") from error
         is_same_origin = _origin(url) == _origin(self.url)
         self.web.fetch(url, file, folder, self.headers if is_same_origin else None)
 
@@ -58,12 +58,12 @@ class Manifest:
             parsed: Any = json.loads(content)
             entries = [(entry["path"], entry["size"], entry["sha256"], entry.get("url")) for entry in parsed["files"]]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise PermanentError(f"{self.web.named} {_SHAPE}") from error
+            raise PermanentError(f"{self.web.description} {_SHAPE}") from error
         for path, size, sha256, url in entries:
             is_valid = isinstance(path, str) and is_name(path) and type(size) is int and size >= 0
             is_valid = is_valid and isinstance(sha256, str)
             if not is_valid or not re.fullmatch("[0-9a-fA-F]{64}", sha256) or not (url is None or isinstance(url, str)):
-                raise PermanentError(f"{self.web.named} {_SHAPE}")
+                raise PermanentError(f"{self.web.description} {_SHAPE}")
             yield File(path, size, f"sha256:{sha256.lower()}", url or "")
 
 

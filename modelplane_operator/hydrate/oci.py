@@ -19,7 +19,7 @@ from modelplane_operator.hydrate.source import (
     FileListing,
     PermanentError,
     TransientError,
-    selected,
+    select_files,
 )
 from modelplane_operator.hydrate.web import Web
 
@@ -71,19 +71,19 @@ class Registry:
         realm = values.pop("realm", "")
         secure = self.base.startswith("https://")
         if scheme.lower() != "bearer" or not realm.startswith("https://" if secure else ("https://", "http://")):
-            raise PermanentError(f"{self.web.named} is refused with 401; it was asked for {self.web.asked}")
+            raise PermanentError(f"{self.web.description} is refused with 401; it was asked for {self.web.credentials}")
         query = {name: value for name, value in values.items() if name in {"service", "scope"}}
         try:
             url = str(self.web.client.build_request("GET", realm, params=query).url)
         except (httpx.InvalidURL, ValueError) as error:
-            raise PermanentError(f"{self.web.named}: its registry gives tokens at no address") from error
+            raise PermanentError(f"{self.web.description}: its registry gives tokens at no address") from error
         with self.web.get(url, basic) as response:
             content = self.web.read(response)
         try:
             response_body = json.loads(content)
             token = response_body.get("token") or response_body["access_token"]
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-            raise TransientError(f"{self.web.named}: its registry gives no token") from error
+            raise TransientError(f"{self.web.description}: its registry gives no token") from error
         self._authorization = f"Bearer {token}"
 
     def renew(self, path: str) -> None:
@@ -99,16 +99,16 @@ class Oci:
     """An artifact. Its tag is resolved once, so that all files are of one manifest."""
 
     registry: Registry
-    wanted: str
+    reference: str
     """Tag or digest."""
     allow: tuple[str, ...] = ()
     """Patterns of files to fetch; empty for all."""
     ignore: tuple[str, ...] = ()
     """Patterns of files to leave out."""
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         """List the layers as files. An index is accepted if it contains a single artifact."""
-        manifest, digest = self._read_manifest(self.wanted)
+        manifest, digest = self._read_manifest(self.reference)
         try:
             if manifest.get("mediaType") == INDEX or "manifests" in manifest:
                 children = manifest.get("manifests") or ()
@@ -118,7 +118,7 @@ class Oci:
                         f"{self._label} is an index of {count} artifacts: name one of them by its digest"
                     )
                 manifest, digest = self._read_manifest(str(children[0]["digest"]))
-            files = selected(self._list_files(manifest), self.allow, self.ignore, self._label)
+            files = select_files(self._list_files(manifest), self.allow, self.ignore, self._label)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise PermanentError(f"{self._label} is no manifest of an artifact") from error
         return FileListing(digest, files)
@@ -135,7 +135,7 @@ class Oci:
 
     @property
     def _label(self) -> str:
-        return self.registry.web.named
+        return self.registry.web.description
 
     def _read_manifest(self, reference: str) -> tuple[dict[str, Any], str]:
         """Return a manifest and its digest. Raise TransientError if the digest does not match."""

@@ -87,7 +87,7 @@ class Reporter:
         listing = done.listing
         if listing is None:
             return {}
-        staged = min(self.staging.staged(), listing.size)
+        staged = min(self.staging.count_bytes(), listing.size)
         (time_before, staged_before), self._last = self._last or (now, staged), (now, staged)
         rate = int((staged - staged_before) / (now - time_before)) if now > time_before else 0
         return {

@@ -24,10 +24,10 @@ from modelplane_operator.hydrate.source import (
     TransientError,
     below,
     path_of,
-    pinned,
-    selected,
+    pin_files,
+    select_files,
 )
-from modelplane_operator.hydrate.web import answered, check_host, resumed, write
+from modelplane_operator.hydrate.web import check_host, error_of_status, resume_file, write
 
 HEADS: Final = 8  # parallel HEAD requests: the list contains no checksums
 
@@ -53,17 +53,17 @@ class S3:
     _clients: list[Any] = field(default_factory=list[Any], init=False, repr=False)
     """Client, once it was created."""
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         """List the objects, and request their checksums in parallel."""
         with self._errors():
-            files = selected(self._list_objects(), self.allow, self.ignore, self._label)
+            files = select_files(self._list_objects(), self.allow, self.ignore, self._label)
             with ThreadPoolExecutor(HEADS) as pool:
-                return pinned(list(pool.map(self._with_checksum, files)))
+                return pin_files(list(pool.map(self._with_checksum, files)))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         """Fetch an object, from where the last transfer ended."""
         del listing
-        start = resumed(file, folder)
+        start = resume_file(file, folder)
         if start == file.size:
             return
         range_ = {"Range": f"bytes={start}-"} if start else {}
@@ -140,6 +140,6 @@ class S3:
         except ClientError as error:
             metadata = cast(Mapping[str, Any], error.response).get("ResponseMetadata", {})
             status = int(metadata.get("HTTPStatusCode") or 500)
-            raise answered(status, metadata.get("HTTPHeaders", {}), self._label, hint) from error
+            raise error_of_status(status, metadata.get("HTTPHeaders", {}), self._label, hint) from error
         except BotoCoreError as error:
             raise TransientError(f"{self._label} does not come: {type(error).__name__}") from error

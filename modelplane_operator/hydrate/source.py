@@ -87,11 +87,13 @@ def path_of(key: str, prefix: str) -> str:
     return "" if key.endswith("/") or not key.startswith(above) else key.removeprefix(above)
 
 
-def selected(files: Iterable[File], allow: Sequence[str], ignore: Sequence[str], named: str) -> tuple[File, ...]:
+def select_files(
+    files: Iterable[File], allow: Sequence[str], ignore: Sequence[str], description: str
+) -> tuple[File, ...]:
     """Return the files that match the patterns. Raise PermanentError if there are none, or too many."""
     all_files = tuple(islice(files, MOST + 1))
     if len(all_files) > MOST:
-        raise PermanentError(f"{named} has more than {MOST} files")
+        raise PermanentError(f"{description} has more than {MOST} files")
     matching = tuple(
         file
         for file in all_files
@@ -99,7 +101,7 @@ def selected(files: Iterable[File], allow: Sequence[str], ignore: Sequence[str],
     )
     if not matching:
         hint = ": no file matches allowPatterns and ignorePatterns" if all_files else ""
-        raise PermanentError(f"{named} has no files{hint}")
+        raise PermanentError(f"{description} has no files{hint}")
     return matching
 
 
@@ -110,7 +112,7 @@ def _matches_any(patterns: Sequence[str], path: str) -> bool:
     return any(fnmatchcase(path, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)
 
 
-def pinned(files: Sequence[File]) -> FileListing:
+def pin_files(files: Sequence[File]) -> FileListing:
     """Return the listing of a source without revisions. The revision is a hash of names, sizes and versions."""
     content = sorted((file.path, file.size, file.version or file.checksum) for file in files)
     revision = f"sha256:{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
@@ -120,7 +122,7 @@ def pinned(files: Sequence[File]) -> FileListing:
 class Source(Protocol):
     """A source of weights. Both methods raise PermanentError or TransientError for expected errors."""
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         """Return the requested files."""
         ...
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import Final
 
-from modelplane_operator.hydrate.checksums import is_strong, verified
+from modelplane_operator.hydrate.checksums import is_strong, verify
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import (
     DEEPEST,
@@ -52,9 +52,9 @@ class Progress:
     """Number of files that are verified and staged or in place."""
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """SHA-256 of each verified file."""
-    known: bool = False
+    is_verified: bool = False
     """True if the volume has the list of the files that were verified earlier."""
-    placed: int = 0
+    placed_bytes: int = 0
     """Bytes of the files that were already in place."""
     changed: int = 0
     """Number of files that were in place with another content."""
@@ -89,7 +89,7 @@ class Staging:
     def folder(self) -> Folder:
         return self.home.below(self.content)
 
-    def held(self, digest: str) -> FileListing | None:
+    def read_list(self, digest: str) -> FileListing | None:
         """Return the volume's list of its files if it has the given hash; None otherwise.
 
         A process that can write to the volume can change the list, but not its hash.
@@ -112,25 +112,25 @@ class Staging:
 
     def verify(self, listing: FileListing) -> bool:
         """Verify the files in place by content; return True if all are there."""
-        self.done.listing, self.done.known = listing, True
+        self.done.listing, self.done.is_verified = listing, True
         with ThreadPoolExecutor(AT_ONCE) as pool:
             is_complete = all(list(pool.map(self._verify_in_place, listing.files)))
         if is_complete:
             self._publish(listing)
         return is_complete
 
-    def fill(self, source: Source, held: FileListing | None = None) -> FileListing:
+    def fill(self, source: Source, verified: FileListing | None = None) -> FileListing:
         """Fill the volume with the content of the source. Raise PermanentError, TransientError, or an OSError of the
         volume.
 
-        `held` lists the files that were just verified, as far as they were there.
+        `verified` lists the files that were just verified, as far as they were there.
         """
-        listing = source.listing()
+        listing = source.list_files()
         check_listing(listing)
         for file in listing.files:
             self._require_no_links(file)
-        if not held or held.revision != listing.revision:
-            self.done.hashes, self.done.files, self.done.placed, self.done.known = {}, 0, 0, False
+        if not verified or verified.revision != listing.revision:
+            self.done.hashes, self.done.files, self.done.placed_bytes, self.done.is_verified = {}, 0, 0, False
         self.done.listing = listing
         self._check_room(listing)
         pool = ThreadPoolExecutor(AT_ONCE)
@@ -144,15 +144,15 @@ class Staging:
         self._publish(listing)
         return listing
 
-    def staged(self) -> int:
+    def count_bytes(self) -> int:
         """Return the number of bytes present: verified files in place, and staged files."""
-        return self.done.placed + self.folder.bytes()
+        return self.done.placed_bytes + self.folder.bytes()
 
     def _check_room(self, listing: FileListing) -> None:
         """Raise PermanentError if the volume is too small for the missing files."""
         unverified = (file for file in listing.files if file.path not in self.done.hashes)
         in_place = sum(min(self.places.size(file.path) or 0, file.size) for file in unverified)  # kept, or deleted
-        required = listing.size - self.staged() - in_place + SPARE
+        required = listing.size - self.count_bytes() - in_place + SPARE
         free = shutil.disk_usage(self.volume).free
         if required > free:
             raise PermanentError(
@@ -190,7 +190,7 @@ class Staging:
         if is_strong(file.checksum) and self._verify_in_place(file):
             return True
         with self.done.lock:
-            self.done.changed += self.done.known or is_strong(file.checksum)
+            self.done.changed += self.done.is_verified or is_strong(file.checksum)
         self.places.remove(file.path)
         return False
 
@@ -199,12 +199,12 @@ class Staging:
         if self.places.size(file.path) != file.size:
             return False
         with self.places.open(file.path) as content:
-            sha256 = verified(file.checksum, content)
+            sha256 = verify(file.checksum, content)
         if sha256:
             with self.done.lock:
                 self.done.hashes[file.path] = sha256
                 self.done.files += 1
-                self.done.placed += file.size
+                self.done.placed_bytes += file.size
         return bool(sha256)
 
     def _publish(self, listing: FileListing) -> None:
@@ -258,7 +258,7 @@ def _verify_staged(file: File, folder: Folder) -> str:
     Without the flush, the list of files could survive a crash of the node that loses a file.
     """
     with folder.open(file.path) as content:
-        if os.fstat(content.fileno()).st_size == file.size and (sha256 := verified(file.checksum, content)):
+        if os.fstat(content.fileno()).st_size == file.size and (sha256 := verify(file.checksum, content)):
             os.fsync(content.fileno())
             return sha256
     folder.remove(file.path)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpcore
 import httpx
 
-from modelplane_operator.addresses import TRANSLATED, Address, carried, special, tells_secrets
+from modelplane_operator.addresses import TRANSLATED, Address, embedded_addresses, special, tells_secrets
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import AccessDeniedError, File, HydrationError, PermanentError, TransientError
 
@@ -54,7 +54,7 @@ def _unreachable_host(host: str) -> PermanentError:
 
 def _is_inside(address: Address) -> bool:
     """True if the address leads to this node or to a cloud's metadata, in any notation."""
-    forms = (address, *carried(address))
+    forms = (address, *embedded_addresses(address))
     return address in TRANSLATED or any(special(form) or tells_secrets(form) for form in forms)
 
 
@@ -70,20 +70,20 @@ class _OutsideBackend(httpcore.SyncBackend):
         return super().connect_tcp(last, *told, **more)
 
 
-def answered(status: int, headers: Mapping[str, str], named: str, asked: str) -> HydrationError:
+def error_of_status(status: int, headers: Mapping[str, str], description: str, credentials: str) -> HydrationError:
     """Return the error of a response with a status from 400 on.
 
     Texts of the server are left out: they may contain anything.
     """
     if status in {401, 403}:
-        return AccessDeniedError(f"{named} is refused with {status}; it was asked for {asked}")
+        return AccessDeniedError(f"{description} is refused with {status}; it was asked for {credentials}")
     if status == 404:
-        return PermanentError(f"{named} does not exist, and was asked for {asked}")
+        return PermanentError(f"{description} does not exist, and was asked for {credentials}")
     if status < 500 and status not in PASSING:
-        return PermanentError(f"{named} is answered with {status}")
+        return PermanentError(f"{description} is answered with {status}")
     retry_after = headers.get("Retry-After", "")
     return TransientError(
-        f"{named} is answered with {status}",
+        f"{description} is answered with {status}",
         retry_after=float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None,
     )
 
@@ -104,18 +104,18 @@ def client(*, anywhere: bool = False) -> httpx.Client:
     )
 
 
-def read_whole(response: httpx.Response, named: str) -> bytes:
+def read_all(response: httpx.Response, description: str) -> bytes:
     """Return the body of a short response.
 
     Compressed ones are rejected: a thousandth of their size could have been sent.
     """
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise PermanentError(f"{named} comes compressed, although nobody asks for that")
+        raise PermanentError(f"{description} comes compressed, although nobody asks for that")
     content = bytearray()
     for chunk in response.iter_raw():
         content += chunk
         if len(content) > LARGEST:
-            raise PermanentError(f"{named} is longer than {LARGEST >> 20} MiB")
+            raise PermanentError(f"{description} is longer than {LARGEST >> 20} MiB")
     return bytes(content)
 
 
@@ -123,9 +123,9 @@ def read_whole(response: httpx.Response, named: str) -> bytes:
 class Web:
     """An HTTP client for addresses that users name."""
 
-    named: str
+    description: str
     """Description of the resource, for messages."""
-    asked: str = "without a token: name one in authSecret"
+    credentials: str = "without a token: name one in authSecret"
     """Description of the credentials in use, for messages."""
     client: httpx.Client = field(default_factory=client)
 
@@ -142,33 +142,33 @@ class Web:
             sent = self.client.stream("POST" if form else "GET", url, headers=dict(headers or {}), data=form)
             with sent as response:
                 if response.status_code >= 400 and response.status_code not in also:
-                    raise answered(response.status_code, response.headers, self.named, self.asked)
+                    raise error_of_status(response.status_code, response.headers, self.description, self.credentials)
                 yield response
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-            raise PermanentError(f"{self.named} leads to no web server: {type(error).__name__}") from error
+            raise PermanentError(f"{self.description} leads to no web server: {type(error).__name__}") from error
         except httpx.HTTPError as error:
-            raise TransientError(f"{self.named} does not come: {type(error).__name__}") from error
+            raise TransientError(f"{self.description} does not come: {type(error).__name__}") from error
 
     def read(self, response: httpx.Response) -> bytes:
         """Return the body of a short response."""
-        return read_whole(response, self.named)
+        return read_all(response, self.description)
 
     def fetch(self, url: str, file: File, folder: Folder, headers: Mapping[str, str] | None = None) -> None:
         """Fetch a file, and continue an interrupted transfer."""
-        present = resumed(file, folder)
+        present = resume_file(file, folder)
         if present == file.size:
             return
-        with self.get(url, {**(headers or {}), **wanted(present)}) as response:
+        with self.get(url, {**(headers or {}), **request_range(present)}) as response:
             start = present if response.status_code == 206 else 0
             write(file, folder, start, response.iter_raw())
 
 
-def wanted(have: int) -> dict[str, str]:
+def request_range(have: int) -> dict[str, str]:
     """Return the headers that request the rest of a file."""
     return {"Range": f"bytes={have}-"} if have else {}
 
 
-def resumed(file: File, folder: Folder) -> int:
+def resume_file(file: File, folder: Folder) -> int:
     """Return the number of bytes that are already there. A file that is too long is deleted."""
     present = folder.size(file.path) or 0
     if present > file.size:

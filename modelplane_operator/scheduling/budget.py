@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from kubeloop.memo import remembered
+from kubeloop.memo import memoize_bounded
 from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS
 from modelplane_operator.api.model_deployment import ReplicaSpec
 from modelplane_operator.scheduling.problems import Overdrawn
@@ -62,7 +62,7 @@ def prepare(selectors: tuple[str, ...], devices: frozenset[Device]) -> None:
     Old ones may have been evicted.
     """
     if _size(selectors) <= SELECTOR_TEXT and len(selectors) <= SELECTORS:
-        _is_affordable.anew(selectors, devices)
+        _is_affordable.refresh(selectors, devices)
 
 
 def _size(selectors: tuple[str, ...]) -> int:
@@ -82,7 +82,7 @@ def _size_of_entry(selectors: tuple[str, ...], _: frozenset[Device]) -> int:
     return 500 + _size(selectors)
 
 
-@remembered(most=16 << 20, size=_size_of_entry)
+@memoize_bounded(most=16 << 20, size=_size_of_entry)
 def _is_affordable(selectors: tuple[str, ...], devices: frozenset[Device]) -> bool:
     """Evaluate the selectors on every device; False as soon as they have taken too many steps."""
     remaining = STEPS

@@ -95,7 +95,7 @@ class ClusterView:
     """Name that the gateway's certificate proves, for https; empty for http."""
     gateway_port: int | None = None
     """Port of the gateway for http, if it is not 80."""
-    why: str = ""
+    reason: str = ""
     """Reason of the Ready condition when it is not True."""
     unknown: tuple[tuple[str, str], ...] = ()
     """Pools without published hardware, each with its class."""
@@ -128,7 +128,7 @@ def read(
         phase=phase,
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         gateway_port=status.gateway.port if status and status.gateway else None,
-        why=ready.reason if ready and ready.status != "True" else "",
+        reason=ready.reason if ready and ready.status != "True" else "",
         unknown=_unknown_pools(cluster),
         unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
         gangs=_supports_gangs(cluster),

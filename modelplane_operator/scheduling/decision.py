@@ -23,11 +23,11 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RetainedReplica:
     """A replica that stays unchanged, because the deployment's new shape fits nowhere."""
 
     replica: Replica
-    why: Outdated | None
+    reason: Outdated | None
     """Reason; None while the deployment's requirements are unknown, as the decision's problems explain."""
 
 
@@ -36,22 +36,22 @@ class Removal:
     """A replica that is to be deleted. Its nodes stay charged until it is gone."""
 
     replica: Replica
-    why: Leaving | Moving
+    reason: Leaving | Moving
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class BlockedReplica:
     """A replica that is to leave its cluster but stays, because there is no other place for it."""
 
     replica: Replica
-    why: Moving
+    reason: Moving
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The placement of a deployment's replicas.
 
-    Every observed replica is in exactly one of `placements`, `held` and `removed`, unless it is already being deleted.
+    Every observed replica is in exactly one of `placements`, `retained` and `removed`, unless it is being deleted.
     """
 
     desired: int
@@ -60,11 +60,11 @@ class Decision:
     """Replicas in the current shape, existing and new, by cluster and index."""
     new: tuple[Placement, ...]
     """Placements of replicas that do not exist yet."""
-    held: tuple[Held, ...]
+    retained: tuple[RetainedReplica, ...]
     """Replicas that stay unchanged in an outdated shape."""
     removed: tuple[Removal, ...]
     """Replicas to delete."""
-    stuck: tuple[Stuck, ...]
+    blocked: tuple[BlockedReplica, ...]
     """Replicas among the staying ones that are to leave their clusters."""
     checked: int
     """Number of clusters that were considered."""
@@ -82,17 +82,17 @@ class Decision:
     @property
     def missing(self) -> int:
         """Return the number of desired replicas that are neither placed nor held."""
-        return max(self.desired - len(self.placements) - len(self.held), 0)
+        return max(self.desired - len(self.placements) - len(self.retained), 0)
 
     @property
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """True if every desired replica has a place and may stay there."""
-        return not (self.missing or self.problems or self.stuck or any(entry.why for entry in self.held))
+        return not (self.missing or self.problems or self.blocked or any(entry.reason for entry in self.retained))
 
 
-def tally(counted: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> tuple[Refusal, ...]:
+def tally(refusals: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> tuple[Refusal, ...]:
     """Add further (cluster, reason) pairs to the refusals. Return them with the nearest misses first."""
-    groups = {refusal.reason.group: refusal for refusal in counted}
+    groups = {refusal.reason.group: refusal for refusal in refusals}
     for cluster, reason in others:
         existing = groups.get(reason.group)
         entry = Refusal(1, cluster, reason)
@@ -101,5 +101,5 @@ def tally(counted: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> t
 
 
 def _merge(first: Refusal, other: Refusal) -> Refusal:
-    nearest = min(first, other, key=lambda refusal: (refusal.reason.nearness, refusal.nearest))
+    nearest = min(first, other, key=lambda refusal: (refusal.reason.rank, refusal.nearest))
     return replace(nearest, clusters=first.clusters + other.clusters)

@@ -15,7 +15,7 @@ from modelplane_operator.scheduling.reasons import Displaced, Lost
 from modelplane_operator.scheduling.requirement import PlacementRequest
 
 
-def lost(
+def find_lost(
     request: PlacementRequest,
     staying: Iterable[Replica],
     namesakes: Iterable[Replica],
@@ -52,7 +52,7 @@ def next_loss(
 PATIENCE = timedelta(minutes=5)  # a node that restarts is back within this time
 
 
-def displaced(
+def find_displaced(
     staying: Iterable[Replica], infos: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Displaced], ...]:
     """Return the replicas that wait for nodes that their pools no longer have."""

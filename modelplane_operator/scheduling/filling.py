@@ -11,8 +11,8 @@ from modelplane_operator.scheduling.decision import Refusal, tally
 from modelplane_operator.scheduling.placement import Replica, charges
 from modelplane_operator.scheduling.reasons import Reason, Spare
 from modelplane_operator.scheduling.requirement import Requirement
-from modelplane_operator.scheduling.settling import Settled
-from modelplane_operator.scheduling.survey import Answer, Fit, FleetSnapshot, answer, placed
+from modelplane_operator.scheduling.settling import StableReplicas
+from modelplane_operator.scheduling.survey import Answer, Fit, FleetSnapshot, answer, engine_placements
 
 STAGED, COMING, NEVER = range(3)
 """Distances of a cluster from the weights."""
@@ -28,24 +28,24 @@ class Filled:
 
 def fill(
     requirement: Requirement,
-    wanted: int,
-    settled: Settled,
+    number: int,
+    stable: StableReplicas,
     namesakes: Iterable[Replica],
     fleet: FleetSnapshot,
     *,
     staged: frozenset[str] = frozenset(),
     coming: frozenset[str] = frozenset(),
 ) -> Filled:
-    """Find places for up to `wanted` replicas.
+    """Find places for up to `count` replicas.
 
     Clusters with the weights come first, then clusters that will get them, then all others; within each, clusters with
     fewer of the deployment's replicas. The survey lists, in order, the clusters with neither weights nor replicas.
     The others are evaluated separately, again after each placement.
     """
     distances = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)
-    infos = dict(settled.infos)
+    infos = dict(stable.infos)
     infos |= {name: info for name in distances.keys() - infos.keys() if (info := fleet.info(name)) is not None}
-    loads = Counter(replica.cluster for replica in settled.staying)
+    loads = Counter(replica.cluster for replica in stable.staying)
     used_indices = _used_indices(namesakes)
     apart = frozenset(loads) | (distances.keys() & infos.keys())
     answers = {name: answer(requirement, infos[name]) for name in apart}
@@ -55,10 +55,10 @@ def fill(
         if isinstance(result, Fit)
     ]
     heapify(queue)
-    survey = fleet.survey(requirement, limit=wanted + 1, apart=apart)
+    survey = fleet.survey(requirement, limit=number + 1, apart=apart)
     candidates = deque(survey.candidates)
     placements: list[Placement] = []
-    while len(placements) < wanted and (candidates or queue):
+    while len(placements) < number and (candidates or queue):
         info = (
             candidates.popleft() if candidates and not (queue and _has_weights(queue[0])) else infos[heappop(queue)[-1]]
         )
@@ -67,17 +67,17 @@ def fill(
         if not isinstance(result, Fit):
             continue
         index = next(number for number in count() if number not in used_indices[name])
-        placement = Placement(name, index, placed(requirement.engines, result.chosen, info))
+        placement = Placement(name, index, engine_placements(requirement.engines, result.chosen, info))
         placements.append(placement)
         used_indices[name].add(index)
         loads[name] += 1
-        infos[name] = info.charged(charges(placement.engines))
+        infos[name] = info.charge(charges(placement.engines))
         answers[name] = result = answer(requirement, infos[name])
         if isinstance(result, Fit):
             heappush(queue, (distances.get(name, NEVER), loads[name], result.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(candidates))
     spare = [Refusal(unused, candidates[0].cluster.name, Spare())] if candidates else []
-    chosen = {placement.cluster for placement in placements} if len(placements) == wanted else set[str]()
+    chosen = {placement.cluster for placement in placements} if len(placements) == number else set[str]()
     others = ((name, _reason(result)) for name, result in sorted(answers.items()) if name not in chosen)
     return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
 

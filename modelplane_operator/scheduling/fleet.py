@@ -25,7 +25,7 @@ from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
 from modelplane_operator.scheduling.placement import Replica
-from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
+from modelplane_operator.scheduling.reasons import Distance, Group, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
 from modelplane_operator.selectors.cel import Device
@@ -40,7 +40,7 @@ SORTED_AGAIN = 16  # if more than this fraction of a view may have changed, the 
 
 Shared = TypeVar("Shared", NodeShape, Profile)
 
-Entry = tuple[Nearness, str]
+Entry = tuple[Distance, str]
 """Sort key of a cluster within its group: nearness, then name."""
 
 
@@ -100,7 +100,7 @@ class _View:
             result = answer(self.requirement, info, hosting)
             if cached is not None and not sort:
                 self._remove(cached)
-            cached = self.places[name] = _CachedResult(info, hosting, result.group, (result.nearness, name))
+            cached = self.places[name] = _CachedResult(info, hosting, result.group, (result.rank, name))
             if not sort:
                 insort(self.groups.setdefault(cached.group, []), cached.entry)
         if sort:
@@ -189,9 +189,9 @@ class FleetModel:
 
     def observe_replica(self, replica: ModelReplica) -> None:
         """Store the current state of a replica."""
-        self.observe_placed(placements.read(replica))
+        self.observe_replicas(placements.read(replica))
 
-    def observe_placed(self, replica: Replica) -> None:
+    def observe_replicas(self, replica: Replica) -> None:
         """Store the current state of a replica that was parsed before."""
         self._replace_replica(replica.key, replica)
 

@@ -22,14 +22,14 @@ class ClusterInfo:
         pools = cluster.pools
         return cls(cluster, tuple(n - used.get(name, 0) for name, n in zip(pools.names, pools.nodes, strict=True)))
 
-    def charged(self, nodes: Mapping[str, int]) -> "ClusterInfo":
+    def charge(self, nodes: Mapping[str, int]) -> "ClusterInfo":
         """Return the info with these nodes, by pool, taken as well."""
         names = self.cluster.pools.names
         return replace(self, free=tuple(n - nodes.get(name, 0) for name, n in zip(names, self.free, strict=True)))
 
-    def released(self, nodes: Mapping[str, int]) -> "ClusterInfo":
+    def release(self, nodes: Mapping[str, int]) -> "ClusterInfo":
         """Return the info with these nodes, by pool, free again."""
-        return self.charged({pool: -count for pool, count in nodes.items()})
+        return self.charge({pool: -count for pool, count in nodes.items()})
 
     def free_in(self, pool: str) -> int:
         """Return the number of free nodes of a published pool."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kubeloop.memo import remembered
+from kubeloop.memo import memoize_bounded
 from modelplane_operator.api.placement import Claim
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import NodeDevice, NodeShape, Profile
@@ -74,7 +74,7 @@ Hosting = Hosts | Unmatched | Claimless | Unhosted
 
 
 # Cache keys contain users' selectors, up to many kilobytes, so the caches are limited by bytes.
-KEPT_BYTES = 32 << 20
+CACHE_BYTES = 32 << 20
 
 
 def _size_of_match(member: MemberRequirement, _: NodeShape) -> int:
@@ -91,7 +91,7 @@ def _size_of_hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> 
     return 1_000 * (1 + len(profile.offers)) + sum(_size_on_node(engine, offer) for engine in engines)
 
 
-@remembered(most=KEPT_BYTES, size=_size_of_match)
+@memoize_bounded(most=CACHE_BYTES, size=_size_of_match)
 def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
     """Assign every request of a pod to a device entry of its node, preferably a claimable one; or return the miss."""
     requests = member.requests
@@ -128,7 +128,7 @@ class _NodeMatch(NamedTuple):
     """Claims of each member."""
 
 
-@remembered(most=KEPT_BYTES, size=_size_on_node)
+@memoize_bounded(most=CACHE_BYTES, size=_size_on_node)
 def _match_engine(engine: EngineRequirement, offer: NodeShape) -> _NodeMatch:
     """Match all members of an engine to a node shape."""
     matches = [match(member, offer) for member in engine.members]
@@ -156,7 +156,7 @@ class OnNodes(dict[NodeShape, _NodeMatch]):
         return matched
 
 
-@remembered(most=KEPT_BYTES, size=_size_of_hosts)
+@memoize_bounded(most=CACHE_BYTES, size=_size_of_hosts)
 def hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> Hosting:
     """Return the pools that can run each engine, regardless of free nodes; or the obstacle of the first that has
     none.
@@ -209,7 +209,7 @@ def _nearest_miss(engine: EngineRequirement, profile: Profile, matched: int) -> 
         for pool, offer in enumerate(profile.offers)
         if not isinstance(result := match(member, offer), Match)
     ]
-    pool, miss = min(misses, key=lambda result: (result[1].nearness, result[0]))
+    pool, miss = min(misses, key=lambda result: (result[1].rank, result[0]))
     return Unmatched(engine.name, member.role, pool, miss)
 
 
@@ -225,7 +225,7 @@ def _nearest_host(engine: EngineRequirement, profile: Profile, pools: Sequence[_
 def _miss(requests: Sequence[DeviceRequirement], offer: NodeShape) -> Miss:
     """Return the miss of the request that is farthest off, since it has to be resolved in any case."""
     misses = [miss for request in requests if (miss := _request_miss(request, offer)) is not None]
-    return max(misses, key=lambda miss: miss.nearness, default=Contended(tuple(r.name for r in requests)))
+    return max(misses, key=lambda miss: miss.rank, default=Contended(tuple(r.name for r in requests)))
 
 
 def _request_miss(request: DeviceRequirement, offer: NodeShape) -> Miss | None:
@@ -236,7 +236,7 @@ def _request_miss(request: DeviceRequirement, offer: NodeShape) -> Miss | None:
         if miss is None:
             return None
         misses.append(miss)
-    return min(misses, key=lambda miss: miss.nearness, default=Unlike(request.name, "", "the pool has no devices", ()))
+    return min(misses, key=lambda miss: miss.rank, default=Unlike(request.name, "", "the pool has no devices", ()))
 
 
 def _device_miss(request: DeviceRequirement, device: NodeDevice) -> Miss | None:
@@ -244,7 +244,7 @@ def _device_miss(request: DeviceRequirement, device: NodeDevice) -> Miss | None:
     verdicts = [cel.evaluate(selector, device.device) for selector in request.selectors]
     unmet = [verdict for verdict in verdicts if not verdict.matched]
     if unmet:
-        return Unlike(request.name, device.name, unmet[0].reason, (len(unmet), -unmet[0].nearness))
+        return Unlike(request.name, device.name, unmet[0].reason, (len(unmet), -unmet[0].measure_closeness))
     if device.count < request.count:
         return TooFewDevices(request.name, device.name, request.count, device.count)
     return None

@@ -71,9 +71,9 @@ def charges(engines: Iterable[EnginePlacement]) -> Mapping[str, int]:
     return nodes
 
 
-def larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+def larger(first: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
     """Return the larger number of nodes for each pool."""
-    return Counter(one) | Counter(other)
+    return Counter(first) | Counter(other)
 
 
 def pods(role: str, worker_nodes: int | None) -> int:
@@ -107,7 +107,7 @@ def _unschedulable_since(replica: ModelReplica) -> datetime | None:
     return replica.status.unschedulable_since
 
 
-def held_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
+def reserved_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
     """Return the annotation for a replica that changes its shape; empty if no pool needs fewer nodes than before."""
     more = {pool: nodes for pool, nodes in sorted(was.items()) if nodes > is_to_be.get(pool, 0)}
     return orjson.dumps(more).decode() if more else ""

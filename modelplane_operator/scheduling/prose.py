@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
@@ -19,7 +19,7 @@ from modelplane_operator.scheduling.problems import (
     Problem,
 )
 from modelplane_operator.scheduling.reasons import (
-    ClusterGone,
+    ClusterDeleted,
     ClusterTerminating,
     ClusterUnreachable,
     Contended,
@@ -64,12 +64,12 @@ def summary(decision: Decision) -> str:
     """Return what happened to the replicas and, while some have no place, what is nearest to providing one."""
     sentences = [problem(item) for item in decision.problems[:_NEAREST]]
     if len(decision.problems) > _NEAREST:
-        sentences.append(counted(len(decision.problems) - _NEAREST, "more problem"))
+        sentences.append(count_of(len(decision.problems) - _NEAREST, "more problem"))
     sentences.append(_describe_counts(decision))
-    sentences += [stuck(decision)] if decision.stuck else []
-    unplaced = decision.missing or decision.stuck or any(entry.why for entry in decision.held)
+    sentences += [describe_blocked(decision)] if decision.blocked else []
+    unplaced = decision.missing or decision.blocked or any(entry.reason for entry in decision.retained)
     if unplaced and decision.refusals:
-        sentences.append(f"{counted(decision.checked, 'cluster')} checked: {_describe_groups(decision.refusals)}")
+        sentences.append(f"{count_of(decision.checked, 'cluster')} checked: {_describe_groups(decision.refusals)}")
         examples = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
         sentences.append("nearest: " + "; ".join(map(_describe_nearest, examples)))
     return "; ".join(sentences)
@@ -80,12 +80,14 @@ def where(decision: Decision) -> str:
     places = Counter(
         f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}" for placement in decision.placements
     )
-    return listed((f"{location} ({count})" if count > 1 else location for location, count in places.items()), _PLACES)
+    return list_names(
+        (f"{location} ({count})" if count > 1 else location for location, count in places.items()), _PLACES
+    )
 
 
-def problem(found: Problem) -> str:
+def problem(item: Problem) -> str:
     """Return the sentence of a problem."""
-    match found:
+    match item:
         case InvalidSelector(engine, role, request, message):
             return f"Invalid nodeSelector CEL expression: engine {engine}, {role}, request {request}: {message}"
         case Overdrawn(what, has, most):
@@ -107,32 +109,32 @@ def problem(found: Problem) -> str:
         case NoClusters():
             return "No InferenceClusters found"
         case _:
-            assert_never(found)
+            assert_never(item)
 
 
-def stuck(decision: Decision) -> str:
+def describe_blocked(decision: Decision) -> str:
     """Return the sentence about replicas that are to leave their clusters but have no other place."""
-    first = decision.stuck[0]
-    count = len(decision.stuck)
+    first = decision.blocked[0]
+    count = len(decision.blocked)
     return (
-        f"{counted(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
-        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}{_force_hint(decision)}"
+        f"{count_of(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
+        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.reason)}{_force_hint(decision)}"
     )
 
 
 def _force_hint(decision: Decision) -> str:
     """Return the hint how to end replicas without another place; empty if no cluster is drained."""
     drained = sorted(
-        {entry.replica.cluster for entry in decision.stuck if isinstance(entry.why, ClusterTerminating | Tainted)}
+        {entry.replica.cluster for entry in decision.blocked if isinstance(entry.reason, ClusterTerminating | Tainted)}
     )
     if not drained:
         return ""
     return f" (make room elsewhere, or end them all the same: annotate InferenceCluster {drained[0]} with {FORCE})"
 
 
-def reason_to_move(why: Moving) -> str:
+def reason_to_move(move: Moving) -> str:
     """Return the reason why a replica should run elsewhere."""
-    match why:
+    match move:
         case Outdated(refused):
             return f"the deployment's present shape does not fit there: {reason(refused)}"
         case Lost(since):
@@ -140,40 +142,40 @@ def reason_to_move(why: Moving) -> str:
         case Displaced(pool, short):
             return f"it finds no nodes: pool {pool} has {short} fewer than its replicas take"
         case ClusterTerminating() | Tainted():
-            return reason(why)
+            return reason(move)
         case _:
-            assert_never(why)
+            assert_never(move)
 
 
-def leaving(why: Leaving | Moving) -> str:
+def describe_leaving(cause: Leaving | Moving) -> str:
     """Return the reason why a replica is deleted."""
-    match why:
-        case ClusterGone():
+    match cause:
+        case ClusterDeleted():
             return "its cluster is gone"
         case Duplicate(of):
             return f"{of} has the same cluster and index"
         case ScaledDown(replicas):
-            return f"{counted(replicas, 'replica')} asked for"
+            return f"{count_of(replicas, 'replica')} asked for"
         case Forced(forced):
             return f"drained by force, without another place: {reason_to_move(forced)}"
         case Outdated() | Lost() | Displaced() | ClusterTerminating() | Tainted():
-            return f"placed elsewhere: {reason_to_move(why)}"
+            return f"placed elsewhere: {reason_to_move(cause)}"
         case _:
-            assert_never(why)
+            assert_never(cause)
 
 
-def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
+def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Return the reason why a cluster takes no replica."""
-    match why:
+    match refusal:
         case Full(engine, pool, needs, free, nodes):
-            return f"engine {engine} needs {counted(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+            return f"engine {engine} needs {count_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
         case TooSmall(engine, pool, nodes=0):
             return f"engine {engine} fits pool {pool}, which has no usable node"
         case TooSmall(engine, pool, needs, nodes):
-            return f"engine {engine} needs {counted(needs, 'node')} of one pool, {pool} has {nodes} in all"
+            return f"engine {engine} needs {count_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Scattered(engine, pool, needs, fabric, nodes):
             largest = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
-            return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {largest}"
+            return f"engine {engine} needs {count_of(needs, 'node')} on one fabric of pool {pool}, {largest}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
             pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])
@@ -207,12 +209,12 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Spare():
             return "it has room"
         case _:
-            assert_never(why)
+            assert_never(refusal)
 
 
-def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
+def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Return what would help; empty where the reason itself says it."""
-    match why:
+    match refusal:
         case Full():
             return "free nodes of that pool, or enlarge it"
         case NoGangs():
@@ -244,7 +246,7 @@ def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case ClusterTerminating() | Spare():
             return ""
         case _:
-            assert_never(why)
+            assert_never(refusal)
 
 
 def _describe_nearest(refusal: Refusal) -> str:
@@ -256,9 +258,9 @@ def _describe_with_remedy(rejection: Reason) -> str:
     return f"{reason(rejection)}{f' ({help_text})' if help_text else ''}"
 
 
-def miss(found: Miss) -> str:
+def miss(item: Miss) -> str:
     """Return why the nodes of a pool do not match."""
-    match found:
+    match item:
         case Unlike(request, device, why, _):
             return f"request {request}: {f'device {device}: ' if device else ''}{why}"
         case TooFewDevices(request, device, needs, has):
@@ -266,13 +268,13 @@ def miss(found: Miss) -> str:
         case Contended(requests):
             return f"a node can meet each of the requests {', '.join(requests)}, but not all at once"
         case _:
-            assert_never(found)
+            assert_never(item)
 
 
-def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
+def group(refusal: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
     """Return the number of clusters with a kind of reason, and the reason."""
-    count = found.clusters
-    match found.reason:
+    count = refusal.clusters
+    match refusal.reason:
         case Full(engine):
             return f"{count} with too few free nodes for engine {engine}"
         case TooSmall(engine):
@@ -306,15 +308,15 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
         case Spare():
             return f"{count} with room"
         case _:
-            assert_never(found.reason)
+            assert_never(refusal.reason)
 
 
 def _describe_counts(decision: Decision) -> str:
     """Return the number of replicas that are placed and held."""
     clusters = {placement.cluster for placement in decision.placements}
-    clusters_text = f" on {counted(len(clusters), 'cluster')}" if clusters else ""
-    suffix = f", {len(decision.held)} left as before" if decision.held else ""
-    return f"{len(decision.placements)} of {counted(decision.desired, 'replica')} placed{clusters_text}{suffix}"
+    clusters_text = f" on {count_of(len(clusters), 'cluster')}" if clusters else ""
+    suffix = f", {len(decision.retained)} left as before" if decision.retained else ""
+    return f"{len(decision.placements)} of {count_of(decision.desired, 'replica')} placed{clusters_text}{suffix}"
 
 
 def _describe_groups(refusals: Sequence[Refusal]) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 # Reasons about a node ----------------------------------------------------------------------------------------------
 
-Nearness: TypeAlias = tuple[float, ...]
+Distance: TypeAlias = tuple[float, ...]
 """Distance of a miss: the smaller, the less would have to change."""
 
 
@@ -21,11 +21,11 @@ class Unlike:
 
     request: str
     device: str
-    why: str
-    distance: Nearness
+    reason: str
+    distance: Distance
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (2, *self.distance)
 
 
@@ -39,7 +39,7 @@ class TooFewDevices:
     has: int
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (1, self.needs - self.has)
 
 
@@ -50,7 +50,7 @@ class Contended:
     requests: tuple[str, ...]
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (0,)
 
 
@@ -82,7 +82,7 @@ class Full:
         return Group(0, self.engine)
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (self.needs - max(self.free, 0),)
 
 
@@ -98,7 +98,7 @@ class Crowded:
     group = Group(1)
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (sum(nodes for _, nodes in self.needs) - sum(max(nodes, 0) for _, nodes in self.free),)
 
 
@@ -107,7 +107,7 @@ class NoGateway:
     """The cluster has the hardware, but its gateway has no address, so a replica there could not be reached."""
 
     group = Group(2)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class NoGangs:
 
     engine: str
 
-    nearness = ()
+    rank = ()
 
     @property
     def group(self) -> Group:
@@ -125,12 +125,12 @@ class NoGangs:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The cluster is not Ready. `why` is the reason of its condition."""
+    """The cluster is not Ready. `reason` is the reason of its condition."""
 
-    why: str
+    reason: str
 
     group = Group(4)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class ClusterUnreachable:
     """The cluster is unreachable."""
 
     group = Group(5)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Tainted:
     effect: str
 
     group = Group(6)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class TooSmall:
         return Group(7, self.engine)
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (self.needs - self.nodes,)
 
 
@@ -187,7 +187,7 @@ class Scattered:
         return Group(8, self.engine)
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (self.needs - self.nodes,)
 
 
@@ -204,7 +204,7 @@ class Split:
     miss: Miss | None
     """Miss of that member; None if the pool has only unclaimable devices for it."""
 
-    nearness = ()
+    rank = ()
 
     @property
     def group(self) -> Group:
@@ -217,7 +217,7 @@ class NothingToClaim:
 
     engine: str
 
-    nearness = ()
+    rank = ()
 
     @property
     def group(self) -> Group:
@@ -238,8 +238,8 @@ class NoMatch:
         return Group(12, self.engine)
 
     @property
-    def nearness(self) -> Nearness:
-        return self.miss.nearness
+    def rank(self) -> Distance:
+        return self.miss.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,19 +253,19 @@ class UnknownPools:
     group = Group(9)
 
     @property
-    def nearness(self) -> Nearness:
-        return self.others.nearness
+    def rank(self) -> Distance:
+        return self.others.rank
 
 
 @dataclass(frozen=True, slots=True)
 class NoPools:
     """The cluster publishes no pools, so its hardware is unknown."""
 
-    why: NotReady | ClusterUnreachable | NoGateway | None = None
+    reason: NotReady | ClusterUnreachable | NoGateway | None = None
     """State of the cluster, which may be the cause."""
 
     group = Group(13)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class ClusterTerminating:
     """The cluster is being deleted."""
 
     group = Group(14)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +281,11 @@ class LabelDiffers:
     """The cluster does not have a label that the deployment or its cache requires."""
 
     key: str
-    wanted: str
-    found: str | None
+    selected: str
+    actual: str | None
 
     group = Group(15)
-    nearness = ()
+    rank = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class Spare:
     """The cluster could take a replica, but others came first or no more were needed."""
 
     group = Group(16)
-    nearness = ()
+    rank = ()
 
 
 Refused: TypeAlias = (
@@ -321,7 +321,7 @@ Reason: TypeAlias = Refused | Spare
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterGone:
+class ClusterDeleted:
     """Its cluster no longer exists."""
 
 
@@ -343,7 +343,7 @@ class ScaledDown:
 class Outdated:
     """The deployment has changed so that the replica cannot stay where it is."""
 
-    why: Refused
+    reason: Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ Moving: TypeAlias = ClusterTerminating | Tainted | Outdated | Lost | Displaced
 class Forced:
     """It has to move, has no other place, and its cluster is drained by force."""
 
-    why: Moving
+    reason: Moving
 
 
-Leaving: TypeAlias = ClusterGone | Duplicate | ScaledDown | Forced
+Leaving: TypeAlias = ClusterDeleted | Duplicate | ScaledDown | Forced

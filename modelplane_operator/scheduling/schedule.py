@@ -35,14 +35,14 @@ from datetime import datetime
 from kubeloop.objects import Key
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.scheduling.cluster import ClusterPhase
-from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
-from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
+from modelplane_operator.scheduling.decision import BlockedReplica, Decision, Removal, RetainedReplica
+from modelplane_operator.scheduling.failover import find_displaced, find_lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.problems import NoClusters
 from modelplane_operator.scheduling.reasons import (
-    ClusterGone,
+    ClusterDeleted,
     ClusterTerminating,
     Displaced,
     Duplicate,
@@ -55,9 +55,9 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
 )
 from modelplane_operator.scheduling.requirement import PlacementRequest
-from modelplane_operator.scheduling.settling import Settled, settle
+from modelplane_operator.scheduling.settling import StableReplicas, settle
 from modelplane_operator.scheduling.survey import FleetSnapshot
-from modelplane_operator.scheduling.taints import NO_EXECUTE, untolerated
+from modelplane_operator.scheduling.taints import NO_EXECUTE, find_untolerated
 
 Leaver = tuple[Replica, Leaving | Moving]
 
@@ -73,7 +73,7 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
     staying, leaving = retain(own, infos)
     settled = settle(request, staying, infos)
     order = worst_first(staying, infos)
-    given_up = (*displaced(order, infos, now), *lost(request, order, namesakes, infos, now))
+    given_up = (*find_displaced(order, infos, now), *find_lost(request, order, namesakes, infos, now))
     movable = to_move(request, order, settled, given_up, infos)
     surplus = scale_down(request, order, movable)
     deleted = {replica.key for replica, _ in surplus}
@@ -93,12 +93,12 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
     settled = settled.without({replica.key for replica, _ in (*moving, *forced)})
     return Decision(
         desired=request.replicas,
-        placements=_sort_placements((*(placement for _, placement in settled.kept), *filled.placements)),
+        placements=_sort_placements((*(placement for _, placement in settled.current), *filled.placements)),
         new=_sort_placements(filled.placements),
-        held=settled.held,
+        retained=settled.retained,
         removed=tuple(Removal(replica, reason) for replica, reason in (*leaving, *surplus, *moving, *forced)),
-        stuck=tuple(
-            Stuck(replica, reason)
+        blocked=tuple(
+            BlockedReplica(replica, reason)
             for replica, reason in blocked
             if not isinstance(reason, Outdated) and not _is_forced(reason, infos[replica.cluster])
         ),
@@ -112,14 +112,14 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
     )
 
 
-def retain(ours: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
+def retain(replicas: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
     """Return the replicas that stay on their clusters, and those that leave."""
     staying: dict[tuple[str, int], Replica] = {}
     leaving: list[Leaver] = []
-    for replica in sorted(ours, key=lambda replica: replica.key):
+    for replica in sorted(replicas, key=lambda replica: replica.key):
         twin = staying.get((replica.cluster, replica.index))
         if replica.cluster not in infos:
-            leaving.append((replica, ClusterGone()))
+            leaving.append((replica, ClusterDeleted()))
         elif twin:
             leaving.append((replica, Duplicate(twin.key.name)))
         else:
@@ -130,7 +130,7 @@ def retain(ours: Iterable[Replica], infos: Mapping[str, ClusterInfo]) -> tuple[S
 def to_move(
     request: PlacementRequest,
     staying: Sequence[Replica],
-    settled: Settled,
+    stable: StableReplicas,
     given_up: Iterable[tuple[Replica, Lost | Displaced]],
     infos: Mapping[str, ClusterInfo],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
@@ -139,7 +139,7 @@ def to_move(
     Replicas that only have an outdated shape come last: a drain of a cluster does not wait for them.
     """
     overdue = {replica.key: reason_of for replica, reason_of in given_up}
-    outdated = {entry.replica.key: entry.why for entry in settled.held if entry.why}
+    outdated = {entry.replica.key: entry.reason for entry in stable.retained if entry.reason}
 
     def reason_of(replica: Replica) -> Moving | None:
         return _drain_reason(request, infos[replica.cluster]) or overdue.get(replica.key) or outdated.get(replica.key)
@@ -153,7 +153,7 @@ def _drain_reason(request: PlacementRequest, info: ClusterInfo) -> ClusterTermin
     """Return why a cluster is drained of this deployment's replicas; None if it is not."""
     if info.cluster.phase is ClusterPhase.TERMINATING:
         return ClusterTerminating()
-    if taint := untolerated(info.cluster.taints, request.requirement.tolerations, {NO_EXECUTE}):
+    if taint := find_untolerated(info.cluster.taints, request.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
     return None
 
@@ -212,9 +212,9 @@ def _decide_without_clusters(request: PlacementRequest, own: Sequence[Replica]) 
         desired=request.replicas,
         placements=(),
         new=(),
-        held=tuple(Held(replica, None) for replica in own if replica.key not in deleted),
+        retained=tuple(RetainedReplica(replica, None) for replica in own if replica.key not in deleted),
         removed=tuple(Removal(replica, reason) for replica, reason in surplus),
-        stuck=(),
+        blocked=(),
         checked=0,
         refusals=(),
         problems=(*request.problems, NoClusters()),

@@ -5,45 +5,45 @@ from dataclasses import dataclass
 
 from kubeloop.objects import Key
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
-from modelplane_operator.scheduling.decision import Held
+from modelplane_operator.scheduling.decision import RetainedReplica
 from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
 from modelplane_operator.scheduling.placement import Replica, charges, larger
 from modelplane_operator.scheduling.reasons import Outdated, Refused
 from modelplane_operator.scheduling.requirement import EngineRequirement, PlacementRequest, Requirement
-from modelplane_operator.scheduling.survey import Fit, fit, gathers, placed, unhosted
+from modelplane_operator.scheduling.survey import Fit, engine_placements, explain_mismatch, fit, gathers
 
 Engines = tuple[EnginePlacement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StableReplicas:
     """The staying replicas, and their clusters' free nodes after the replicas took their new shape."""
 
-    kept: tuple[tuple[Replica, Placement], ...]
+    current: tuple[tuple[Replica, Placement], ...]
     """Replicas in their current shape, with their new placements."""
-    held: tuple[Held, ...]
+    retained: tuple[RetainedReplica, ...]
     """Replicas without room for their current shape."""
     infos: Mapping[str, ClusterInfo]
     """Free nodes of the clusters afterwards."""
 
     @property
     def staying(self) -> tuple[Replica, ...]:
-        return (*(replica for replica, _ in self.kept), *(entry.replica for entry in self.held))
+        return (*(replica for replica, _ in self.current), *(entry.replica for entry in self.retained))
 
-    def without(self, gone: Container[Key]) -> "Settled":
+    def without(self, removed: Container[Key]) -> "StableReplicas":
         """Return the same without some replicas. Their nodes stay charged until they are gone."""
-        return Settled(
-            tuple(row for row in self.kept if row[0].key not in gone),
-            tuple(entry for entry in self.held if entry.replica.key not in gone),
+        return StableReplicas(
+            tuple(row for row in self.current if row[0].key not in removed),
+            tuple(entry for entry in self.retained if entry.replica.key not in removed),
             self.infos,
         )
 
 
-def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo]) -> Settled:
+def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping[str, ClusterInfo]) -> StableReplicas:
     """Give every replica its current shape if there is room for it. The others are held unchanged."""
     if not request.readable:
-        return Settled((), tuple(Held(replica, None) for replica in staying), infos)
+        return StableReplicas((), tuple(RetainedReplica(replica, None) for replica in staying), infos)
     room = dict(infos)
     placements: dict[Key, Placement] = {}
 
@@ -52,7 +52,7 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
         info = room[replica.cluster]
         placements[replica.key] = Placement(replica.cluster, replica.index, engines)
         # The replica's old pods keep their nodes until they are gone, whatever its new shape needs.
-        room[replica.cluster] = info.released(replica.charges).charged(larger(replica.charges, charges(engines)))
+        room[replica.cluster] = info.release(replica.charges).charge(larger(replica.charges, charges(engines)))
 
     # Replicas that need no more nodes come first, since their nodes are certain.
     waiting: list[Replica] = []
@@ -71,8 +71,8 @@ def settle(request: PlacementRequest, staying: Sequence[Replica], infos: Mapping
                 case refused:
                     still.append((replica, refused))
         if len(still) == len(waiting):
-            outdated = tuple(Held(replica, Outdated(refused)) for replica, refused in still)
-            return Settled(
+            outdated = tuple(RetainedReplica(replica, Outdated(refused)) for replica, refused in still)
+            return StableReplicas(
                 tuple((replica, placements[replica.key]) for replica in staying if replica.key in placements),
                 outdated,
                 room,
@@ -129,12 +129,12 @@ def _refit(requirement: Requirement, replica: Replica, info: ClusterInfo) -> Eng
     """Return the current shape on the replica's cluster, including its own nodes, preferably in its own pools; or
     why not.
     """
-    own = info.released(replica.charges)
+    own = info.release(replica.charges)
     pinned = _in_own_pools(requirement, replica, own)
     if pinned is not None and _has_room(requirement, pinned, own):
         return pinned
     hosting = hosts(requirement.engines, own.cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        return unhosted(own, hosting)
+        return explain_mismatch(own, hosting)
     result = fit(requirement.engines, hosting, own)
-    return placed(requirement.engines, result.chosen, own) if isinstance(result, Fit) else result
+    return engine_placements(requirement.engines, result.chosen, own) if isinstance(result, Fit) else result

@@ -15,9 +15,9 @@ from modelplane_operator.scheduling.reasons import (
     ClusterTerminating,
     ClusterUnreachable,
     Crowded,
+    Distance,
     Full,
     LabelDiffers,
-    Nearness,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -33,7 +33,7 @@ from modelplane_operator.scheduling.reasons import (
     UnknownPools,
 )
 from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
-from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
+from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, find_untolerated
 from modelplane_operator.selectors.cel import Device
 
 KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
@@ -49,7 +49,7 @@ class Fit(NamedTuple):
     group = Spare.group
 
     @property
-    def nearness(self) -> Nearness:
+    def rank(self) -> Distance:
         return (self.usage,)
 
 
@@ -110,11 +110,11 @@ def answer(requirement: Requirement, info: ClusterInfo, hosting: Hosting | None 
         return NoPools(_unusable_reason(info))
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        others = unhosted(info, hosting)
+        others = explain_mismatch(info, hosting)
         return UnknownPools(cluster.unknown, others) if cluster.unknown else others
     if not cluster.gangs and (gang := next((engine.name for engine in requirement.engines if engine.gangs), "")):
         return NoGangs(gang)
-    if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
+    if cluster.taints and (taint := find_untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
     if cluster.phase is not ClusterPhase.READY and (reason := _unusable_reason(info)):
         return reason
@@ -176,7 +176,7 @@ def _nearest_fabric(engine: EngineRequirement, options: Sequence[Option], pools:
         for option in options
         if (largest := pools.fabrics[option.pool]) is not None
     ]
-    return min(misses, key=lambda miss: miss.nearness)
+    return min(misses, key=lambda miss: miss.rank)
 
 
 def _shortage(engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo) -> Full | TooSmall:
@@ -206,7 +206,7 @@ def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> t
     return None if bins is None else tuple(row[pool] for row, pool in zip(by_pool, bins, strict=True))
 
 
-def placed(
+def engine_placements(
     engines: Sequence[EngineRequirement], chosen: Sequence[Option], info: ClusterInfo
 ) -> tuple[EnginePlacement, ...]:
     """Return the placement of the engines on the chosen pools."""
@@ -237,7 +237,7 @@ def _unusable_reason(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGat
     """Return why the cluster is not usable now; None if it is."""
     match info.cluster.phase:
         case ClusterPhase.NOT_READY:
-            return NotReady(info.cluster.why)
+            return NotReady(info.cluster.reason)
         case ClusterPhase.UNREACHABLE:
             return ClusterUnreachable()
         case ClusterPhase.NO_GATEWAY:
@@ -246,10 +246,10 @@ def _unusable_reason(info: ClusterInfo) -> NotReady | ClusterUnreachable | NoGat
             return None
 
 
-def unhosted(info: ClusterInfo, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
+def explain_mismatch(info: ClusterInfo, mismatch: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
     """Return the reason of a cluster whose pools cannot run the engines."""
-    if isinstance(why, Unmatched):
-        return NoMatch(why.engine, why.role, info.cluster.pools.names[why.pool], why.miss)
-    if isinstance(why, Claimless):
-        return NothingToClaim(why.engine)
-    return Split(why.engine, info.cluster.pools.names[why.pool], why.role, why.miss)
+    if isinstance(mismatch, Unmatched):
+        return NoMatch(mismatch.engine, mismatch.role, info.cluster.pools.names[mismatch.pool], mismatch.miss)
+    if isinstance(mismatch, Claimless):
+        return NothingToClaim(mismatch.engine)
+    return Split(mismatch.engine, info.cluster.pools.names[mismatch.pool], mismatch.role, mismatch.miss)

@@ -36,7 +36,9 @@ class Toleration:
         return (self.key, self.value) == (taint.key, taint.value)
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Collection[str]) -> Taint | None:
+def find_untolerated(
+    taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Collection[str]
+) -> Taint | None:
     """Return the first taint with one of these effects that is not tolerated; None if all are."""
     for taint in taints:
         if taint.effect in effects and not any(toleration.tolerates(taint) for toleration in tolerations):

@@ -83,7 +83,7 @@ class _Half:
     """The left operand of a binary operator, and the operator."""
 
     operator: lark.Token
-    left: Expr
+    operand: Expr
     start: int
     end: int
 
@@ -95,8 +95,8 @@ def _build_binary(_: object, parts: list[_Part]) -> Expr:
     half, right = cast("_Half", parts[0]), cast("Expr", parts[1])
     at = half.operator.start_pos or 0
     name = "@in" if half.operator == "in" else f"_{half.operator}_"
-    depth = _depth_above(at, half.left, right)
-    return Call(name, None, (half.left, right), at=at, start=half.start, end=right.end, depth=depth)
+    depth = _depth_above(at, half.operand, right)
+    return Call(name, None, (half.operand, right), at=at, start=half.start, end=right.end, depth=depth)
 
 
 def _build_half(_: object, parts: list[_Part]) -> _Half:

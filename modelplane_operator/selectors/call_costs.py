@@ -19,8 +19,8 @@ from modelplane_operator.selectors.sizes import (
     Estimate,
     Path,
     Size,
-    capped,
-    declared,
+    cap,
+    declared_size,
 )
 
 
@@ -106,14 +106,14 @@ def _match_rule(*, result: bool) -> _Rule:
         if not overload.method:
             return result_of(1)
         text, pattern = call.size(0), call.size(1)
-        cost = capped((text + Size(1, 1)).cost(TRAVERSAL) * pattern.cost(REGEX))
+        cost = cap((text + Size(1, 1)).cost(TRAVERSAL) * pattern.cost(REGEX))
         return result_of(cost, Size(0, text.most) if result else None)
 
     return rule
 
 
 def _estimate_contains(call: Estimated, _: Overload) -> Estimate:
-    return result_of(capped(call.size(0).cost(TRAVERSAL) * call.size(1).cost(TRAVERSAL)))
+    return result_of(cap(call.size(0).cost(TRAVERSAL) * call.size(1).cost(TRAVERSAL)))
 
 
 def _estimate_scan(call: Estimated, _: Overload) -> Estimate:
@@ -125,28 +125,28 @@ def _estimate_scan(call: Estimated, _: Overload) -> Estimate:
     each = 1
     if element.name in TEXTS:
         path = (*items.path, EACH_VALUE) if items.path else ()
-        each = capped(1 + (declared(path) or UNKNOWN).cost(TRAVERSAL))
-    return result_of(capped(items.bound.most * each))
+        each = cap(1 + (declared_size(path) or UNKNOWN).cost(TRAVERSAL))
+    return result_of(cap(items.bound.most * each))
 
 
 def _estimate_replace(call: Estimated, _: Overload) -> Estimate:
     """Estimate replace(), with the bounds of the result's size."""
     text, old, new = call.size(0), call.size(1), call.size(2)
     if old.least == 0:
-        most = capped(capped(text.most + 1) * new.most + text.most)
+        most = cap(cap(text.most + 1) * new.most + text.most)
     elif new.most <= old.least:
         most = text.most
     else:
-        most = capped(math.ceil(text.most / old.least) * new.most)
+        most = cap(math.ceil(text.most / old.least) * new.most)
     return result_of(text.cost(2 * TRAVERSAL), Size(_min_size_after_replace(text, old, new), most))
 
 
 def _min_size_after_replace(text: Size, old: Size, new: Size) -> int:
     if old.most == 0:
-        return capped((text.least + 1) * new.least + text.least)
+        return cap((text.least + 1) * new.least + text.least)
     if old.most <= new.least:
         return text.least
-    return capped(math.ceil(text.least / old.most) * new.least)
+    return cap(math.ceil(text.least / old.most) * new.least)
 
 
 def _estimate_split(call: Estimated, _: Overload) -> Estimate:
@@ -162,7 +162,7 @@ def _estimate_join(call: Estimated, _: Overload) -> Estimate:
     size = Size(0, 0)
     if items.type.parameters:
         path = (*items.path, EACH_VALUE) if items.path else ()
-        size = items.bound * (declared(path) or UNKNOWN)
+        size = items.bound * (declared_size(path) or UNKNOWN)
     if len(call.operands) > 1:
         gaps = Size(max(items.bound.least - 1, 0), max(items.bound.most - 1, 0))
         size += call.size(1) * gaps
@@ -176,13 +176,13 @@ def _conversion_rule(least: Callable[[int], int], most: Callable[[int], int], ki
         if overload.parameters[0].name != kind:
             return result_of(1)
         size = call.size(0)
-        return result_of(size.cost(TRAVERSAL), Size(least(size.least), capped(most(size.most))))
+        return result_of(size.cost(TRAVERSAL), Size(least(size.least), cap(most(size.most))))
 
     return rule
 
 
 def _estimate_copy(size: Size, per: float) -> Estimate:
-    return result_of(capped(size.cost(per) + 1 + MAKE_LIST), size)
+    return result_of(cap(size.cost(per) + 1 + MAKE_LIST), size)
 
 
 def _literal_value(operand: Estimate, default: int) -> int:
@@ -210,7 +210,7 @@ def _estimate_sort(call: Estimated, overload: Overload) -> Estimate:
 
 
 def _set_operation_rule(factor: float) -> _Rule:
-    return lambda call, _: result_of(capped((call.size(0) * call.size(1)).cost(factor) + 1))
+    return lambda call, _: result_of(cap((call.size(0) * call.size(1)).cost(factor) + 1))
 
 
 _RULES: dict[str, _Rule] = {

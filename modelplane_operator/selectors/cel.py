@@ -10,13 +10,13 @@ differences.
 
 from dataclasses import dataclass, field
 
-from kubeloop.memo import remembered
+from kubeloop.memo import memoize_bounded
 from modelplane_operator.selectors.compile import compile_expression
 from modelplane_operator.selectors.cost import LIMIT, worst_cost
 from modelplane_operator.selectors.device import Attribute, Device, Version
 from modelplane_operator.selectors.evaluate import BUDGET, Frame
 from modelplane_operator.selectors.program import Program
-from modelplane_operator.selectors.reasons import nearness, reason
+from modelplane_operator.selectors.reasons import measure_closeness, reason
 from modelplane_operator.selectors.syntax import parse
 from modelplane_operator.selectors.tree import CompileError, SelectorError
 from modelplane_operator.selectors.values import EvaluationError, OutOfBudget
@@ -32,12 +32,12 @@ class Selector:
 
     @property
     def program(self) -> Program:
-        return _checked(self.text).program
+        return _check_or_raise(self.text).program
 
     @property
     def cost(self) -> int:
         """Return the maximum cost of an evaluation, in the API server's units."""
-        return _checked(self.text).cost
+        return _check_or_raise(self.text).cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Evaluation:
     """True if the device matches."""
     reason: str = ""
     """Reason why it does not match; empty if it does."""
-    nearness: float = 0.0
+    measure_closeness: float = 0.0
     """Closeness of a miss: of the devices that do not match, the one with the highest value is the nearest."""
     steps: int = field(default=0, compare=False)
     """Steps of the evaluation."""
@@ -69,7 +69,7 @@ class _Checked:
     cost: int
 
 
-KEPT_BYTES = 64 << 20  # bytes of programs, and as many of results
+CACHE_BYTES = 64 << 20  # bytes of programs, and as many of results
 
 
 def _program_size(text: str) -> int:
@@ -80,7 +80,7 @@ def _verdict_size(selector: Selector, _: Device) -> int:
     return 1_000 + len(selector.text)
 
 
-@remembered(most=KEPT_BYTES, size=_program_size)
+@memoize_bounded(most=CACHE_BYTES, size=_program_size)
 def _check_cached(text: str) -> _Checked | SelectorError:
     """Return the program of a selector, or the error. Errors are cached, too: rejecting takes as long as accepting."""
     try:
@@ -89,7 +89,7 @@ def _check_cached(text: str) -> _Checked | SelectorError:
         return error.with_traceback(None)
 
 
-def _checked(text: str) -> _Checked:
+def _check_or_raise(text: str) -> _Checked:
     """Return the checked selector. Raise SelectorError if it is invalid."""
     result = _check_cached(text)
     if isinstance(result, SelectorError):
@@ -99,7 +99,7 @@ def _checked(text: str) -> _Checked:
 
 def compile(text: str) -> Selector:  # noqa: A001  (shadows the builtin on purpose: `cel.compile` reads well)
     """Check a selector. Raise SelectorError if it is invalid. Recent results are cached."""
-    _checked(text)
+    _check_or_raise(text)
     return Selector(text)
 
 
@@ -130,7 +130,7 @@ def _check(text: str) -> _Checked:
     return _Checked(program, cost)
 
 
-@remembered(most=KEPT_BYTES, size=_verdict_size)
+@memoize_bounded(most=CACHE_BYTES, size=_verdict_size)
 def evaluate(selector: Selector, device: Device) -> Evaluation:
     """Evaluate a selector on a device; never raise. Recent results are cached.
 
@@ -143,9 +143,9 @@ def evaluate(selector: Selector, device: Device) -> Evaluation:
             return Evaluation(matched=True, steps=first_frame.spent)
         reason_frame = Frame(device.fields, program.variables)
         explanation = reason(selector.text, program, device, reason_frame)
-        closeness = nearness(program, device, reason_frame)
+        closeness = measure_closeness(program, device, reason_frame)
         return Evaluation(
-            matched=False, reason=explanation, nearness=closeness, steps=first_frame.spent + reason_frame.spent
+            matched=False, reason=explanation, measure_closeness=closeness, steps=first_frame.spent + reason_frame.spent
         )
     except OutOfBudget as error:
         return Evaluation(matched=False, reason=str(error), steps=BUDGET)

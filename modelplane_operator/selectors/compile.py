@@ -15,7 +15,7 @@ from modelplane_operator.selectors import functions as f
 from modelplane_operator.selectors import types as t
 from modelplane_operator.selectors.evaluate import Frame, Run
 from modelplane_operator.selectors.program import Program, Typed, certain
-from modelplane_operator.selectors.refusals import CONDITION_HINTS, explain_refusal, missing_entry, path_of
+from modelplane_operator.selectors.refusals import CONDITION_HINTS, describe_missing, explain_refusal, path_of
 from modelplane_operator.selectors.tree import (
     CONVERSIONS,
     Bind,
@@ -65,7 +65,7 @@ class _Compiler:
     """Checked nodes by identity."""
     scope: dict[str, Typed] = field(default_factory=dict[str, Typed])
     """Visible variables of macros."""
-    alike: list[tuple[Expr, t.Type, t.Type]] = field(default_factory=list[tuple[Expr, t.Type, t.Type]])
+    equal_types: list[tuple[Expr, t.Type, t.Type]] = field(default_factory=list[tuple[Expr, t.Type, t.Type]])
     """Pairs of element types that must turn out equal, with their nodes."""
     slots: int = 0
     """Number of variables' slots."""
@@ -122,7 +122,7 @@ class _Compiler:
         if earlier is None:
             return type_
         # Exact equality is checked at the end: an empty list may still become a list of anything.
-        self.alike.append((node, earlier, type_))
+        self.equal_types.append((node, earlier, type_))
         if not self._assign([earlier], [type_]):
             raise self._type_mismatch(node, earlier, type_)
         return t.most_general(earlier, type_)
@@ -140,7 +140,7 @@ class _Compiler:
 
         The API server requires equal types, and `dyn` is one.
         """
-        for node, first, second in self.alike:
+        for node, first, second in self.equal_types:
             if self.final(first) != self.final(second):
                 raise self._type_mismatch(node, first, second)
 
@@ -168,7 +168,7 @@ class _Compiler:
     def _compile_select(self, node: Select) -> Typed:
         """Check a field access. The type of the operand decides how it is evaluated."""
         operand = self.visit(node.operand)
-        type_, wrapped = t.unwrapped(self._substitute(operand.type))
+        type_, wrapped = t.unwrap_optional(self._substitute(operand.type))
         result, key = t.DYN, node.field
         if type_.name == "map" and not type_.is_parameter:
             result = type_.parameters[1]
@@ -180,7 +180,7 @@ class _Compiler:
             self._assign([t.DYN], [type_])
         elif not t.is_dynamic(type_):
             raise CompileError(f"a {type_} has no fields", node.at)
-        run, missing = operand.run, missing_entry(node)
+        run, missing = operand.run, describe_missing(node)
         if node.tested:
             return Typed(t.BOOL, lambda frame: ev.has_entry(run(frame), key), sure=True)
         if node.optional or wrapped:
@@ -223,7 +223,7 @@ class _Compiler:
         )
         path, special = self._path(node), ev.SPECIAL.get(name)
         if path is not None:
-            return replace(typed, run=ev.entry(path, missing_entry(node)), sure=True)
+            return replace(typed, run=ev.entry(path, describe_missing(node)), sure=True)
         if name == "@in" and isinstance(node.args[1], ListOf) and not node.args[1].elements:
             # The API server does not evaluate the item for an empty list.
             return replace(typed, run=ev.constant(value=False))
@@ -313,7 +313,7 @@ class _Compiler:
         type_ = self._substitute(typed.type)
         if not optional:
             return typed.type
-        inner, wrapped = t.unwrapped(type_)
+        inner, wrapped = t.unwrap_optional(type_)
         if not wrapped:
             raise CompileError(f"? needs an optional value, not a {type_}", node.start)
         return inner
@@ -354,7 +354,7 @@ class _Compiler:
         value = self.visit(node.value)
         if node.through is None:
             (slot,), (body,) = self._check_within({node.variable: value}, node.body)
-            return Typed(body.type, folds.binding(slot, value.run, body.run), sure=body.sure)
+            return Typed(body.type, folds.bind(slot, value.run, body.run), sure=body.sure)
         inner, _ = self._resolve(f.OVERLOADS["value"], [value.type])
         if inner is None:
             actual = self._substitute(value.type)
@@ -392,7 +392,7 @@ class _Compiler:
         match node.fold:
             case Fold.ALL | Fold.EXISTS:
                 self._require_bool(node.body, body, f"{node.fold.value}()")
-                return Typed(t.BOOL, folds.quantified(each, body.run, decisive=node.fold is Fold.EXISTS), sure=True)
+                return Typed(t.BOOL, folds.quantify(each, body.run, decisive=node.fold is Fold.EXISTS), sure=True)
             case Fold.EXISTS_ONE:
                 self._require_bool(node.body, body, "exists_one()")
                 return Typed(t.BOOL, lambda frame: sum(ev.truth(body.run(frame)) for _ in each(frame)) == 1, sure=True)
@@ -405,7 +405,7 @@ class _Compiler:
                 if entry.name != "map" and not t.is_dynamic(entry):
                     raise CompileError(f"transformMapEntry() needs a map, not a {entry}", node.body.start)
                 result_type = t.map_of(t.DYN, t.DYN) if t.is_dynamic(entry) else entry
-                return Typed(result_type, lambda frame: folds.merged(body.run(frame) for _ in each(frame)))
+                return Typed(result_type, lambda frame: folds.merge(body.run(frame) for _ in each(frame)))
             case Fold.SORT_BY:
                 result, _ = self._resolve(f.OVERLOADS["@sortBy"], [items.type, t.list_of(body.type)])
                 if result is None:

@@ -22,7 +22,7 @@ from modelplane_operator.selectors.sizes import (
     Entries,
     Estimate,
     Size,
-    capped,
+    cap,
     union,
 )
 from modelplane_operator.selectors.tree import (
@@ -71,7 +71,7 @@ class _Estimator:
             case Call():
                 return self._estimate_call(node, type_)
             case Logic():
-                return Estimate(capped(sum(self.visit(term).cost for term in node.terms)), type_)
+                return Estimate(cap(sum(self.visit(term).cost for term in node.terms)), type_)
             case ListOf():
                 return self._estimate_list(node, type_)
             case MapOf():
@@ -89,22 +89,22 @@ class _Estimator:
         if node.tested:
             return Estimate(operand.cost, type_)
         if node.optional:
-            return Estimate(capped(operand.cost + 1), type_)
+            return Estimate(cap(operand.cost + 1), type_)
         free = operand.type.name in ("any", "dyn", "optional")
         path = (*operand.path, node.field) if operand.path else ()
-        return Estimate(capped(operand.cost + (not free)), type_, path=path)
+        return Estimate(cap(operand.cost + (not free)), type_, path=path)
 
     def _estimate_list(self, node: ListOf, type_: t.Type) -> Estimate:
         elements = [self.visit(element) for element in node.elements]
         size = Size(len(elements), len(elements))
         entries = Entries(Size(1, 1), union([element.bound for element in elements]))
-        return Estimate(capped(MAKE_LIST + sum(e.cost for e in elements)), type_, size, entries)
+        return Estimate(cap(MAKE_LIST + sum(e.cost for e in elements)), type_, size, entries)
 
     def _estimate_map(self, node: MapOf, type_: t.Type) -> Estimate:
         keys, values = [self.visit(key) for key in node.keys], [self.visit(value) for value in node.values]
         entries = Entries(union([k.bound for k in keys]), union([v.bound for v in values]))
         cost = MAKE_MAP + sum(e.cost for e in (*keys, *values))
-        return Estimate(capped(cost), type_, Size(len(keys), len(keys)), entries)
+        return Estimate(cap(cost), type_, Size(len(keys), len(keys)), entries)
 
     def _estimate_call(self, node: Call, type_: t.Type) -> Estimate:
         """Estimate a call: the most expensive overload, plus the operands."""
@@ -112,7 +112,7 @@ class _Estimator:
         name, method = overloads[0].name, overloads[0].method
         operands = [self.visit(operand) for operand in (node.operands if method else node.args)]
         if name == "dyn":
-            return replace(_detach(operands[0]), cost=capped(operands[0].cost + 1), type=type_)
+            return replace(_detach(operands[0]), cost=cap(operands[0].cost + 1), type=type_)
         call = Estimated(name, operands)
         estimates = [call_estimate(call, overload) for overload in overloads]
         own_cost = max(m.cost for m in estimates)
@@ -120,8 +120,8 @@ class _Estimator:
         result = estimates[-1]
         if name == "_?_:_":
             condition, yes, no = operands
-            return replace(result, cost=capped(condition.cost + max(yes.cost, no.cost)), type=type_)
-        cost = capped(own_cost + sum(operand.cost for operand in operands))
+            return replace(result, cost=cap(condition.cost + max(yes.cost, no.cost)), type=type_)
+        cost = cap(own_cost + sum(operand.cost for operand in operands))
         return replace(result, cost=cost, type=type_, size=union(sizes) if sizes else None)
 
     def _estimate_comprehension(self, node: Comprehension, type_: t.Type) -> Estimate:
@@ -136,14 +136,14 @@ class _Estimator:
         self.scope = outer
         count = items.bound
         start, per_element, end = _FOLDS[node.fold]
-        cost = capped(items.cost + start + count.most * capped(condition + body.cost + per_element) + end)
+        cost = cap(items.cost + start + count.most * cap(condition + body.cost + per_element) + end)
         entries = Entries(Size(1, 1), Size(0, 0) | body.bound) if node.fold is Fold.LIST else None
         creates_container = node.fold not in (Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE)
         size = count if creates_container else Size(1, 1)
         if node.fold is Fold.SORT_BY:
             per = 2 + TRAVERSAL * (body.type.name in TEXTS or t.is_dynamic(body.type))
             size = count * count
-            cost = capped(cost + size.cost(per))
+            cost = cap(cost + size.cost(per))
             entries = None
         return Estimate(cost, type_, size, entries)
 
@@ -171,10 +171,10 @@ class _Estimator:
             # The API server no longer knows the variable when it needs the size of the result.
             forgotten = isinstance(node.body, Ident)
             result = replace(body, size=None, entries=None) if forgotten else body
-            return replace(_detach(result), cost=capped(bound))
+            return replace(_detach(result), cost=cap(bound))
         # These expand to: has it a value? then bind the value, which is computed a second time.
         some = bound + 1 + (node.through == "optMap")
-        return Estimate(capped(value.cost + 1 + some), type_)
+        return Estimate(cap(value.cost + 1 + some), type_)
 
 
 def _detach(estimate: Estimate) -> Estimate:

@@ -76,15 +76,17 @@ class Device:
         """Return the domains of its attributes and capacity."""
         return frozenset({*self.fields["attributes"], *self.fields["capacity"]})
 
-    def written(self, what: str, domain: str, identifier: str) -> str | None:
+    def format_entry(self, what: str, domain: str, identifier: str) -> str | None:
         """Return an attribute or a capacity as it was written; None if there is none."""
         key = domain, identifier
         if what == "capacity":
             return next((text for name, text in self.content[3] if _split_name(name, self.driver) == key), None)
-        return next((shown(value) for name, _, value in self.content[2] if _split_name(name, self.driver) == key), None)
+        return next(
+            (format_value(value) for name, _, value in self.content[2] if _split_name(name, self.driver) == key), None
+        )
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value in the notation of selectors."""
     match value:
         case bool():

@@ -25,7 +25,7 @@ from modelplane_operator.selectors.values import (
 # Maximum steps of an evaluation; the longest useful selector that we know takes about 100. The API server's own
 # limit is 1,000,000 units, which would take a second here.
 BUDGET = 100_000
-NAMED = 6  # maximum names of existing entries in a message
+MAX_NAMES = 6  # maximum names of existing entries in a message
 
 
 class Frame:
@@ -116,8 +116,8 @@ def _unwrap_present(value: Any) -> tuple[Any, ...]:
 
 def _suggest_entries(entries: Mapping[str, Any]) -> str:
     """Return the existing entries, as a hint for a mistyped name."""
-    first = sorted(entries)[:NAMED]
-    more = f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
+    first = sorted(entries)[:MAX_NAMES]
+    more = f" and {len(entries) - MAX_NAMES} more" if len(entries) > MAX_NAMES else ""
     return f": it has {', '.join(first)}{more}" if first else ""
 
 
@@ -228,10 +228,10 @@ def chain(terms: list[Run], *, conjunction: bool) -> Run:
     """Return a closure of && or ||: the first deciding term counts, whatever the others do; errors count only if
     none decides.
     """
-    return lambda frame: settled(terms, frame, decisive=not conjunction)
+    return lambda frame: evaluate_chain(terms, frame, decisive=not conjunction)
 
 
-def settled(terms: Iterable[Run], frame: Frame, *, decisive: bool) -> bool:
+def evaluate_chain(terms: Iterable[Run], frame: Frame, *, decisive: bool) -> bool:
     """Return the result of a chain of terms: the first deciding one, otherwise the opposite.
 
     Raise the first error if none decides.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from modelplane_operator.selectors.evaluate import Frame, Run, as_optional, read, settled, truth
+from modelplane_operator.selectors.evaluate import Frame, Run, as_optional, evaluate_chain, read, truth
 from modelplane_operator.selectors.values import NOTHING, EvaluationError, Optional, a_kind
 
 
@@ -15,7 +15,7 @@ class _Pending:
     run: Run
 
 
-def binding(slot: int, value: Run, body: Run) -> Run:
+def bind(slot: int, value: Run, body: Run) -> Run:
     """Return a closure that binds a variable in the body."""
     # As in the API server, it is computed at its first use: an error in an unused variable does not count.
     pending = _Pending(value)
@@ -87,12 +87,12 @@ def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
     raise EvaluationError(f"{a_kind(container)} has no elements")
 
 
-def quantified(each: Each, body: Run, *, decisive: bool) -> Run:
+def quantify(each: Each, body: Run, *, decisive: bool) -> Run:
     """Return a closure of all() or exists()."""
-    return lambda frame: settled((body for _ in each(frame)), frame, decisive=decisive)
+    return lambda frame: evaluate_chain((body for _ in each(frame)), frame, decisive=decisive)
 
 
-def merged(maps: Iterable[Any]) -> dict[Any, Any]:
+def merge(maps: Iterable[Any]) -> dict[Any, Any]:
     """Merge maps. Raise EvaluationError for a duplicate key."""
     result: dict[Any, Any] = {}
     for entries in maps:

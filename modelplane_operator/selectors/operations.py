@@ -1,7 +1,7 @@
 """Functions on numbers, texts, quantities, versions and optionals.
 
-Each raises EvaluationError where CEL has no result. Functions whose work grows with their arguments take `spend` first,
-and charge for the work before they do it.
+Each raises EvaluationError where CEL has no result. Functions whose work grows with their arguments take `charge`
+first, and charge for the work before they do it.
 """
 
 import math
@@ -17,9 +17,9 @@ from modelplane_operator.selectors.values import (
     INT64_MIN,
     NOTHING,
     UINT64_MAX,
+    Charge,
     EvaluationError,
     Optional,
-    Spend,
     UInt,
     order,
 )
@@ -31,7 +31,7 @@ Items: TypeAlias = tuple[Any, ...]
 MAX_SIZE = 65_536
 
 
-def sized(count: int) -> None:
+def check_size(count: int) -> None:
     """Raise EvaluationError if a computed value would be too large."""
     if count > MAX_SIZE:
         raise EvaluationError(f"a computed value has more than {MAX_SIZE} elements")
@@ -87,7 +87,7 @@ int_from_double = _truncation(math.nextafter(-(2.0**63), 0), math.nextafter(2.0*
 uint_from_double = _truncation(0, math.nextafter(2.0**64, 0))
 
 
-def parsed(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementation:
+def parser_of(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementation:
     """Return a parser that checks the text against a pattern first."""
     form = re.compile(pattern, re.ASCII)
 
@@ -124,7 +124,7 @@ def float_text(value: float) -> str:
     return f"{digits}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
-def compared(accept: Callable[[int], bool]) -> Implementation:
+def comparison(accept: Callable[[int], bool]) -> Implementation:
     def compare(a: Any, b: Any) -> bool:
         """Return a comparison operator. It raises EvaluationError for NaN."""
         outcome = order(a, b)
@@ -161,19 +161,19 @@ def last_index_of(text: str, part: str, start: int | None = None) -> int:
     return -1 if start >= len(text) else text.rfind(part, 0, position(text, start, end=len(text)) + len(part))
 
 
-def replace(spend: Spend, text: str, old: str, new: str, count: int = -1) -> str:
+def replace(charge: Charge, text: str, old: str, new: str, count: int = -1) -> str:
     """Replace up to `count` occurrences, all if it is negative."""
     occurrences = text.count(old)
     occurrences = occurrences if count < 0 else min(occurrences, count)
     size = len(text) + occurrences * max(len(new) - len(old), 0)
-    sized(size)
-    spend(by_text(size))
+    check_size(size)
+    charge(by_text(size))
     return text.replace(old, new, count)
 
 
-def split(spend: Spend, text: str, separator: str, count: int = -1) -> Items:
+def split(charge: Charge, text: str, separator: str, count: int = -1) -> Items:
     """Split a text into at most `count` parts, all if it is negative."""
-    spend(by_text(len(text)))
+    charge(by_text(len(text)))
     if count in (0, 1):
         return (text,) if count else ()
     if not separator:
@@ -191,13 +191,13 @@ def substring(text: str, start: int, end: int | None = None) -> str:
     return text[position(text, start, end=len(text)) : position(text, end, end=len(text))]
 
 
-def join(spend: Spend, items: Items, separator: str = "") -> str:
+def join(charge: Charge, items: Items, separator: str = "") -> str:
     """Join strings. Raise EvaluationError for other types."""
     if not all(type(item) is str for item in items):
         raise EvaluationError("join() needs strings")
     size = sum(map(len, items)) + len(separator) * len(items)
-    sized(size)
-    spend(by_text(size))
+    check_size(size)
+    charge(by_text(size))
     return separator.join(items)
 
 
@@ -297,7 +297,7 @@ def itself(value: Any) -> Any:
     return value
 
 
-def decoded(value: bytes) -> str:
+def decode_text(value: bytes) -> str:
     """Decode UTF-8. Raise EvaluationError for invalid bytes."""
     try:
         return value.decode()

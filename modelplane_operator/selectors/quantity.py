@@ -141,10 +141,10 @@ def parse(text: str) -> Quantity:
     return Quantity(*_round_to_nano(signed, exponent), suffixes, narrow=False)
 
 
-def _parse_binary(whole: str, fraction: str, shift: int, digits: int, *, negative: bool) -> Quantity:
+def _parse_binary(integer: str, fraction: str, shift: int, digits: int, *, negative: bool) -> Quantity:
     """Return a quantity with a binary suffix. It saturates at 64 bits, as in Kubernetes."""
     sign = -1 if negative else 1
-    if not fraction and max(len(whole), 1) <= _NARROW_DIGITS_BINARY[shift] and digits << shift <= INT64_MAX:
+    if not fraction and max(len(integer), 1) <= _NARROW_DIGITS_BINARY[shift] and digits << shift <= INT64_MAX:
         return Quantity(sign * (digits << shift), 0, Suffixes.BINARY)
     number, exponent = _round_to_nano(digits << shift, -len(fraction))
     if number > INT64_MAX * 10**-exponent:

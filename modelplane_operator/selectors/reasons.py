@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from modelplane_operator.selectors.device import Device, shown
+from modelplane_operator.selectors.device import Device, format_value
 from modelplane_operator.selectors.evaluate import Frame
 from modelplane_operator.selectors.program import Program
 from modelplane_operator.selectors.quantity import Quantity
 from modelplane_operator.selectors.refusals import path_of
-from modelplane_operator.selectors.tree import Call, Expr, Ident, Literal, Logic, Select, children
+from modelplane_operator.selectors.tree import Call, Expr, Ident, Literal, Logic, Select, iterate_children
 from modelplane_operator.selectors.values import EvaluationError, Value
 
 MAX_LENGTH = 256  # maximum length of a reason, which becomes part of a condition's message
@@ -53,7 +53,7 @@ def reason(text: str, program: Program, device: Device, frame: Frame) -> str:
 _FOREIGN, _ABSENT, _OTHER = 0.0, 0.25, 0.5
 
 
-def nearness(program: Program, device: Device, frame: Frame) -> float:
+def measure_closeness(program: Program, device: Device, frame: Frame) -> float:
     """Return the number of conditions that hold before the first failing one, plus how close that one is (0 to 1)."""
     question = _Question("", program, device, frame)
     for satisfied, condition in enumerate(_split_conditions(program.root)):
@@ -70,7 +70,7 @@ def _domains(node: Expr) -> frozenset[str]:
     path = path_of(node)
     if path is not None:
         return frozenset({path[1]})
-    return frozenset(domain for child in children(node) for domain in _domains(child))
+    return frozenset(domain for child in iterate_children(node) for domain in _domains(child))
 
 
 def _split_conditions(tree: Expr) -> Iterator[Expr]:
@@ -92,7 +92,7 @@ def _find_failure(question: _Question, node: Expr) -> str | None:
     if value is True:
         return None
     if value is not False:
-        return f"{_name_of(question, node)} is {shown(value)}, not true or false"
+        return f"{_name_of(question, node)} is {format_value(value)}, not true or false"
     match node:
         case Logic(conjunction=False):
             return " and ".join(filter(None, (_find_failure(question, term) for term in node.terms)))
@@ -165,7 +165,7 @@ def _format_needed(question: _Question, node: Expr) -> str:
     """Return the required value: as it is written if possible, otherwise computed."""
     match node:
         case Literal(value=value):
-            return shown(value)
+            return format_value(value)
         case Call(function="quantity" | "semver", args=(Literal(value=str(text)), *_)):
             return text
         case _:
@@ -174,12 +174,12 @@ def _format_needed(question: _Question, node: Expr) -> str:
 
 def _format_actual(question: _Question, node: Expr) -> str:
     path = path_of(node)
-    written = question.device.written(*path) if path is not None else None
+    written = question.device.format_entry(*path) if path is not None else None
     return written if written is not None else _format(question.value(node))
 
 
 def _format(value: Any) -> str:
-    return ", ".join(map(_format, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else shown(value)
+    return ", ".join(map(_format, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else format_value(value)
 
 
 def _name_of(question: _Question, node: Expr) -> str:

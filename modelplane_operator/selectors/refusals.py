@@ -35,7 +35,7 @@ def _domain_of(node: Expr) -> tuple[str, str] | None:
             return None
 
 
-def missing_entry(node: Expr) -> str:
+def describe_missing(node: Expr) -> str:
     """Return the message for an entry that the device does not have."""
     path = path_of(node)
     if path is None:

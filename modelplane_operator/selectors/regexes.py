@@ -9,7 +9,7 @@ from typing import Any
 import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
 
 from modelplane_operator.selectors.operations import Items
-from modelplane_operator.selectors.values import EvaluationError, Spend
+from modelplane_operator.selectors.values import Charge, EvaluationError
 
 re2: Any = _re2  # the library has no type hints
 
@@ -44,27 +44,27 @@ def regex(pattern: str) -> Any:
         raise EvaluationError(f"the regular expression is not valid: {text}") from None
 
 
-def _spend_on_match(spend: Spend, text: str, pattern: str) -> Any:
+def _spend_on_match(charge: Charge, text: str, pattern: str) -> Any:
     """Charge for compiling and matching, and return the compiled pattern."""
-    spend(1 + _REGEX_CHECKED * len(pattern))
+    charge(1 + _REGEX_CHECKED * len(pattern))
     compiled = regex(pattern)
-    spend(len(text) * compiled.programsize // _REGEX_STEP)
+    charge(len(text) * compiled.programsize // _REGEX_STEP)
     return compiled
 
 
-def matches(spend: Spend, text: str, pattern: str) -> bool:
-    return _spend_on_match(spend, text, pattern).search(text) is not None
+def matches(charge: Charge, text: str, pattern: str) -> bool:
+    return _spend_on_match(charge, text, pattern).search(text) is not None
 
 
-def find(spend: Spend, text: str, pattern: str) -> str:
+def find(charge: Charge, text: str, pattern: str) -> str:
     """Return the first match, or an empty text."""
-    match = _spend_on_match(spend, text, pattern).search(text)
+    match = _spend_on_match(charge, text, pattern).search(text)
     return match.group() if match is not None else ""
 
 
-def find_all(spend: Spend, text: str, pattern: str, count: int = -1) -> Items:
+def find_all(charge: Charge, text: str, pattern: str, count: int = -1) -> Items:
     """Return up to `count` matches, all if it is negative."""
-    compiled = _spend_on_match(spend, text, pattern)
+    compiled = _spend_on_match(charge, text, pattern)
     results: list[str] = []
     last_end = -1
     for match in compiled.finditer(text):

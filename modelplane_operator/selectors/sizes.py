@@ -23,21 +23,21 @@ class Size:
         return Size(min(self.least, other.least), max(self.most, other.most))
 
     def __add__(self, other: "Size") -> "Size":
-        return Size(capped(self.least + other.least), capped(self.most + other.most))
+        return Size(cap(self.least + other.least), cap(self.most + other.most))
 
     def __mul__(self, other: "Size") -> "Size":
-        return Size(capped(self.least * other.least), capped(self.most * other.most))
+        return Size(cap(self.least * other.least), cap(self.most * other.most))
 
     def cost(self, each: float) -> int:
         """Return the maximum cost of iterating over it, with this cost per element."""
-        return capped(math.ceil(self.most * each))
+        return cap(math.ceil(self.most * each))
 
 
 UNKNOWN = Size(0, BOUNDLESS)
 TRAVERSAL, REGEX = 0.1, 0.25  # cost per character of a text, and of a regular expression
 
 
-def capped(number: int) -> int:
+def cap(number: int) -> int:
     return min(number, BOUNDLESS)
 
 
@@ -74,7 +74,7 @@ class Estimate:
     @property
     def bound(self) -> Size:
         """Return the size, the limit that the device declares, or 1 for a scalar; otherwise unknown."""
-        return self.size or declared(self.path) or (Size(1, 1) if _is_scalar(self.type) else UNKNOWN)
+        return self.size or declared_size(self.path) or (Size(1, 1) if _is_scalar(self.type) else UNKNOWN)
 
 
 # The declared limits, by path: names of fields, or each key or value of a map. Attributes count the same for every kind
@@ -96,7 +96,7 @@ _DECLARED: dict[Path, int] = {
 }
 
 
-def declared(path: Path) -> Size | None:
+def declared_size(path: Path) -> Size | None:
     """Return the declared maximum size of a path; None if there is none."""
     if len(path) == 4 and path[:3] == ("device", "attributes", EACH_VALUE) and path[3] != EACH_KEY:
         path = (*path[:3], EACH_VALUE)

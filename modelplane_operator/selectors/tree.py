@@ -137,7 +137,7 @@ class Bind(Node):
 Expr: TypeAlias = Literal | Ident | Select | Call | Logic | ListOf | MapOf | Comprehension | Bind
 
 
-def children(node: Expr) -> Iterator[Expr]:
+def iterate_children(node: Expr) -> Iterator[Expr]:
     """Yield the direct children of a node."""
     match node:
         case Literal() | Ident():
@@ -160,12 +160,12 @@ def children(node: Expr) -> Iterator[Expr]:
 
 
 def size_of(node: Expr) -> int:
-    return 1 + sum(map(size_of, children(node)))
+    return 1 + sum(map(size_of, iterate_children(node)))
 
 
 def is_written_out(node: Expr) -> bool:
     """True for a literal, or a list or map of nothing but literals."""
-    return isinstance(node, Literal | ListOf | MapOf) and all(map(is_written_out, children(node)))
+    return isinstance(node, Literal | ListOf | MapOf) and all(map(is_written_out, iterate_children(node)))
 
 
 def is_plain(node: Expr) -> bool:

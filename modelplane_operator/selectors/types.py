@@ -86,9 +86,9 @@ def substitute(bindings: Bindings, type_: Type, *, free: Type | None = None) -> 
     return Type(type_.name, tuple(substitute(bindings, p, free=free) for p in type_.parameters))
 
 
-def most_general(one: Type, other: Type) -> Type:
+def most_general(first: Type, second: Type) -> Type:
     """Return the more general of two types that are assignable to each other."""
-    return one if _is_more_general(one, other) else other
+    return first if _is_more_general(first, second) else second
 
 
 def _is_assignable(bindings: dict[Type, Type], a: Type, b: Type) -> bool:
@@ -157,7 +157,7 @@ def parameters_of(type_: Type) -> Iterable[Type]:
         yield from parameters_of(parameter)
 
 
-def unwrapped(type_: Type) -> tuple[Type, bool]:
+def unwrap_optional(type_: Type) -> tuple[Type, bool]:
     """Return the type within an optional, and True; another type unchanged, and False."""
     wrapped = type_.name == "optional" and not type_.is_parameter
     return (type_.parameters[0], True) if wrapped else (type_, False)

@@ -67,9 +67,9 @@ KINDS: dict[type, str] = {
 }
 _NUMBERS = frozenset({int, UInt, float})
 _INCOMPARABLE = frozenset({Quantity, Semver})
-TOLD = 32  # maximum characters of a text in a message
+MAX_SHOWN = 32  # maximum characters of a text in a message
 
-Spend: TypeAlias = Callable[[int], None]  # charges steps to the current evaluation; raises OutOfBudget
+Charge: TypeAlias = Callable[[int], None]  # charges steps to the current evaluation; raises OutOfBudget
 
 
 class EvaluationError(Exception):
@@ -91,22 +91,24 @@ def a_kind(value: Value) -> str:
     return f"an {name}" if name[0] in "io" else f"a {name}"
 
 
-def equal(one: Value, other: Value, spend: "Spend") -> bool:
+def equal(first: Value, second: Value, charge: "Charge") -> bool:
     """Compare by CEL's rules: numbers by value whatever their type; values of different types differ.
 
     Raise EvaluationError if a quantity or version is compared with a value of another type on its right, as CEL does.
     """
-    own_type, other_type = type(one), type(other)
+    own_type, other_type = type(first), type(second)
     if own_type is tuple and other_type is tuple:
-        return _equal_lists(cast("tuple[Any, ...]", one), cast("tuple[Any, ...]", other), spend)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return _equal_maps(one, other, spend)
+        return _equal_lists(cast("tuple[Any, ...]", first), cast("tuple[Any, ...]", second), charge)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return _equal_maps(first, second, charge)
     if own_type is Optional and other_type is Optional:
-        return _equal_optionals(cast("Optional", one), cast("Optional", other), spend)
+        return _equal_optionals(cast("Optional", first), cast("Optional", second), charge)
     if own_type is other_type or (own_type in _NUMBERS and other_type in _NUMBERS):
-        return one == other
-    if own_type in _INCOMPARABLE and other is not None:
-        raise EvaluationError(f"{a_kind(one)} cannot be compared with {a_kind(other)}{_comparison_hint(one, other)}")
+        return first == second
+    if own_type in _INCOMPARABLE and second is not None:
+        raise EvaluationError(
+            f"{a_kind(first)} cannot be compared with {a_kind(second)}{_comparison_hint(first, second)}"
+        )
     return False
 
 
@@ -114,39 +116,39 @@ def _comparison_hint(first: Value, second: Value) -> str:
     """Return a hint for a comparison of a quantity or version with a text; empty for other values."""
     if not isinstance(second, str):
         return ""
-    return f': write .compareTo({"semver" if isinstance(first, Semver) else "quantity"}("{second[:TOLD]}")) == 0'
+    return f': write .compareTo({"semver" if isinstance(first, Semver) else "quantity"}("{second[:MAX_SHOWN]}")) == 0'
 
 
-def _equal_lists(first: tuple[Any, ...], second: tuple[Any, ...], spend: "Spend") -> bool:
-    return len(first) == len(second) and all(_equal_elements(a, b, spend) for a, b in zip(first, second, strict=True))
+def _equal_lists(first: tuple[Any, ...], second: tuple[Any, ...], charge: "Charge") -> bool:
+    return len(first) == len(second) and all(_equal_elements(a, b, charge) for a, b in zip(first, second, strict=True))
 
 
-def _equal_maps(first: Mapping[Any, Any], second: Mapping[Any, Any], spend: "Spend") -> bool:
+def _equal_maps(first: Mapping[Any, Any], second: Mapping[Any, Any], charge: "Charge") -> bool:
     if len(first) != len(second):
         return False
-    return all(key in second and _equal_elements(value, second[key], spend) for key, value in first.items())
+    return all(key in second and _equal_elements(value, second[key], charge) for key, value in first.items())
 
 
-def _equal_optionals(first: Optional, second: Optional, spend: "Spend") -> bool:
-    return first.present is second.present and (not first.present or equal(first.value, second.value, spend))
+def _equal_optionals(first: Optional, second: Optional, charge: "Charge") -> bool:
+    return first.present is second.present and (not first.present or equal(first.value, second.value, charge))
 
 
-def _equal_elements(first: Value | Malformed, second: Value | Malformed, spend: "Spend") -> bool:
+def _equal_elements(first: Value | Malformed, second: Value | Malformed, charge: "Charge") -> bool:
     """Compare elements of lists and maps. Elements that cannot be compared count as equal, as in the API server."""
-    spend(4)  # nested lists can share parts, and so be exponentially larger than their sources
+    charge(4)  # nested lists can share parts, and so be exponentially larger than their sources
     for value in (first, second):
         if isinstance(value, Malformed):
             raise EvaluationError(value.reason)
     try:
-        return equal(cast("Value", first), cast("Value", second), spend)
+        return equal(cast("Value", first), cast("Value", second), charge)
     except OutOfBudget:
         raise
     except EvaluationError:
         return True  # the API server's lists and maps only differ if elements certainly differ
 
 
-def order(one: Any, other: Any) -> int | None:
+def order(first: Any, second: Any) -> int | None:
     """Return -1, 0 or 1; None if one of them is NaN."""
-    if one < other:
+    if first < second:
         return -1
-    return 1 if one > other else 0 if one == other else None
+    return 1 if first > second else 0 if first == second else None

@@ -110,9 +110,9 @@ def test_an_object_from_before_its_bounds_is_read_and_not_admitted(case: Case) -
     before = change(base, case.path, case.refused)
 
     assert kind.parse(before).to_manifest() == before
-    assert kind.admitted(base) == kind.parse(base)
+    assert kind.parse_bounded(base) == kind.parse(base)
     with pytest.raises(ValidationError):
-        kind.admitted(before)
+        kind.parse_bounded(before)
 
 
 def test_a_part_of_an_object_from_before_its_bounds_is_read() -> None:

@@ -39,7 +39,7 @@ IDENTITIES: dict[str, tuple[Callable[..., str], tuple[st.SearchStrategy[object],
         names.claim_template,
         (labels, engines, st.sampled_from(["standalone", "leader", "worker"]), st.text()),
     ),
-    "copied": (names.copied, (labels, st.sampled_from(["Secret", "ConfigMap", "PullSecret"]), objects)),
+    "copied": (names.name_of_copy, (labels, st.sampled_from(["Secret", "ConfigMap", "PullSecret"]), objects)),
     "cache volume": (names.cache_volume, (labels, objects)),
 }
 EVERY = pytest.mark.parametrize("named", IDENTITIES)

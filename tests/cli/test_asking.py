@@ -19,7 +19,7 @@ import yaml
 from kubeloop.client.kube import Kube
 from kubeloop.errors import Forbidden, NotFound, Unreachable
 from modelplane_operator.api import ModelDeployment, ModelReplica
-from modelplane_operator.ask.answers.questions import QuestionError, answer, asked
+from modelplane_operator.ask.answers.questions import QuestionError, answer, parse_question
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.hub import either
 from modelplane_operator.cli.known import names
@@ -86,7 +86,7 @@ class Hub:
         question["spec"] = {name: one for name, one in question["spec"].items() if name not in self.cut}
         self.asked.append(question["spec"])
         try:
-            found = answer(asked(question), (), SEEN)
+            found = answer(parse_question(question), (), SEEN)
         except QuestionError as error:
             return error.code, {"kind": "Status", "message": str(error)}
         causes = [{"reason": "Answer", "message": json.dumps(found.document)}]

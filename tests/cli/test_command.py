@@ -125,12 +125,12 @@ async def test_the_page_follows_the_hub(api: Api, asked: Manifest) -> None:
     async with asyncio.timeout(60):
         rows = live.rows
         while not (rows and rows["page"]["state"]["synced"] and rows["clusters"] and rows["models"]):
-            rows = await live.changed(rows, 60)
+            rows = await live.wait_for_change(rows, 60)
         assert (rows["clusters"].keys(), rows["models"]["default/asked"]["desired"]) == ({"berlin"}, 2)
         assert rows["page"]["state"]["trouble"] == ""
         await api.kubectl("scale", "modeldeployment", "asked", "-ndefault", "--replicas=5")
         while rows["models"]["default/asked"]["desired"] != 5:
-            rows = await live.changed(rows, 60)
+            rows = await live.wait_for_change(rows, 60)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

@@ -14,9 +14,9 @@ from modelplane_operator.api import ModelReplica
 from modelplane_operator.ask.answers.overview import in_transit
 from modelplane_operator.ask.answers.schema import plain
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.ask.answers.why import why
+from modelplane_operator.ask.answers.why import explain
 from modelplane_operator.cli.page import server
-from modelplane_operator.cli.page.live import changes, shown
+from modelplane_operator.cli.page.live import changes, to_json
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.manifests import change
 from tests.support.observed import placed
@@ -65,7 +65,7 @@ async def test_the_detail_of_a_model_is_the_answer_of_why() -> None:
     seen = Snapshot((BERLIN,), REPLICAS, (MODEL,), (), EPOCH)
     async with page([BERLIN, MODEL, *REPLICAS]) as found:
         status, said = await asked(found, f"/api/model?namespace={MODEL.key.namespace}&name={MODEL.key.name}")
-        assert (status, json.loads(said)) == (200, json.loads(json.dumps(plain(why(MODEL, (), seen)))))
+        assert (status, json.loads(said)) == (200, json.loads(json.dumps(plain(explain(MODEL, (), seen)))))
         status, said = await asked(found, "/api/cluster?name=berlin")
         placed_ = [(one["model"], one["nodes"]) for one in json.loads(said)["replicas"]]
         assert (status, placed_) == (200, [(MODEL.key.name, 1)])
@@ -107,9 +107,9 @@ async def test_nothing_can_be_sent() -> None:
 
 async def test_of_one_namespace_there_are_no_clusters() -> None:
     async with page([MODEL, *REPLICAS], namespace=MODEL.key.namespace) as found:
-        rows = await found.live.changed({}, 30)
+        rows = await found.live.wait_for_change({}, 30)
         while not rows.get("models"):
-            rows = await found.live.changed(rows, 30)
+            rows = await found.live.wait_for_change(rows, 30)
         assert (rows["clusters"], rows["models"].keys()) == ({}, {str(MODEL.key)})
         assert rows["page"]["state"]["namespace"] == MODEL.key.namespace
 
@@ -122,7 +122,7 @@ def test_changes_are_what_makes_one_state_of_another() -> None:
 
 
 def test_what_turns_the_direction_of_a_text_is_not_shown() -> None:
-    assert "\u202e" not in str(shown({"says": ["a\u202eb"]}))
+    assert "\u202e" not in str(to_json({"says": ["a\u202eb"]}))
 
 
 def test_replicas_that_come_and_go_are_told_with_their_stage() -> None:

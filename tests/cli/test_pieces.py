@@ -9,15 +9,15 @@ import pytest
 
 from modelplane_operator.api import KINDS, ModelReplica
 from modelplane_operator.ask.answers.discovery import Pool
-from modelplane_operator.ask.answers.documents import Why
+from modelplane_operator.ask.answers.documents import Explanation
 from modelplane_operator.ask.answers.schema import read
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.cli.__main__ import COMMANDS
-from modelplane_operator.cli.answers import show_why
+from modelplane_operator.cli.answers import show_explanation
 from modelplane_operator.cli.bundle import HIDDEN, without_secrets, without_values
 from modelplane_operator.cli.draining import with_drain
-from modelplane_operator.cli.joining import judged_part, judged_services, judged_version, manifests
-from modelplane_operator.cli.usage import used
+from modelplane_operator.cli.joining import check_component, check_services, check_version, manifests
+from modelplane_operator.cli.usage import usage_by_model
 from modelplane_operator.clusters.stack.charts import STACK
 from tests.support.builders import EPOCH, cluster, deployment, taint
 from tests.support.manifests import ROOT, load
@@ -48,10 +48,10 @@ def test_why_does_not_call_a_model_unready_that_answers_where_it_cannot_stay(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = {"namespace": "ml", "name": "m", "ready": False, "reason": "Available", "cause": "1 replica stays"}
-    told = read(Why, {**document, "since": EPOCH.isoformat()})
-    show_why(told, EPOCH)
+    told = read(Explanation, {**document, "since": EPOCH.isoformat()})
+    show_explanation(told, EPOCH)
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is Ready, and not where it should be"
-    show_why(replace(told, reason="[bold]x[/]"), EPOCH)
+    show_explanation(replace(told, reason="[bold]x[/]"), EPOCH)
     assert capsys.readouterr().out.splitlines()[0] == "ml/m is not Ready ([bold]x[/], for 0s)"
 
 
@@ -266,16 +266,16 @@ def test_what_is_a_credential_by_its_form_is_in_no_message(told: str) -> None:
     [("v1.34.0", True), ("v1.36.3-gke.100", True), ("v2.0.0", True), ("v1.33.9", False), ("x", False)],
 )
 def test_a_version_is_new_enough_or_says_what_to_do(version: str, *, ok: bool) -> None:
-    found = judged_version(version)
+    found = check_version(version)
     assert (found.ok, bool(found.remedy)) == (ok, not ok)
 
 
 def test_load_balancers_are_judged_by_those_that_there_are() -> None:
     asking: Manifest = {"metadata": {"name": "web"}, "spec": {"type": "LoadBalancer"}}
     given = {**asking, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}}}
-    assert judged_services([given]).ok
-    assert judged_services([{"metadata": {"name": "x"}, "spec": {"type": "ClusterIP"}}]).ok
-    refused = judged_services([given, asking])
+    assert check_services([given]).ok
+    assert check_services([{"metadata": {"name": "x"}, "spec": {"type": "ClusterIP"}}]).ok
+    refused = check_services([given, asking])
     assert (refused.ok, refused.says) == (False, "no address for web")
 
 
@@ -292,7 +292,7 @@ def test_models_are_told_by_the_nodes_that_they_take() -> None:
     many, one = deployment(name="many", uid="1", replicas=3), deployment(name="one", uid="2")
     replicas = (*placed(many, *fleet), *placed(one, *fleet, ready=False))
     seen = Snapshot(fleet, tuple(map(ModelReplica.parse, replicas)), (one, many), (), EPOCH)
-    assert [(found.name, found.nodes, found.ready, found.desired) for found in used(seen)] == [
+    assert [(found.name, found.nodes, found.ready, found.desired) for found in usage_by_model(seen)] == [
         ("many", 3, 3, 3),
         ("one", 1, 0, 1),
     ]
@@ -314,4 +314,4 @@ def test_a_check_says_what_becomes_of_each_part(part: str, annotations: tuple[st
     noted = zip(("meta.helm.sh/release-namespace", "meta.helm.sh/release-name"), annotations or (), strict=False)
     definition = {"metadata": {"name": chart.marker.name, "annotations": dict(noted)}}
 
-    assert judged_part(chart, [definition] if annotations else [], []).says.startswith(says)
+    assert check_component(chart, [definition] if annotations else [], []).says.startswith(says)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubeloop.cache.dedup import LARGEST, MOST, Alike
+from kubeloop.cache.dedup import LARGEST, MOST, Interner
 from kubeloop.cache.informer import Informer
 from kubeloop.cache.store import Store
 from kubeloop.objects import Key
@@ -36,7 +36,7 @@ def thing(name: str, version: int = 1, *, value: Any = "long") -> Manifest:
 @example(values=[(True, None), (1, None), (1.0, None), ([True], [1]), ([1], [1.0])], most=10_000)
 def test_no_value_is_another_for_having_parts_of_others(values: list[tuple[Any, Any]], most: int) -> None:
     """1, 1.0 and true are different in JSON, and the order of fields stays too."""
-    alike = Alike(most)
+    alike = Interner(most)
 
     for value, like in values:
         assert orjson.dumps(alike.of(value, like)) == orjson.dumps(value)
@@ -48,7 +48,7 @@ def test_objects_of_all_clusters_share_what_they_have_in_common() -> None:
     informers = [store.open(cluster, CONFIG_MAP) for cluster in ("", "c1")]
 
     for informer, name in zip(informers, "ab", strict=True):
-        informer.written(thing(name, value={"much": "of it"}))
+        informer.on_write(thing(name, value={"much": "of it"}))
 
     first, second = (one for informer in informers for one in informer)
     assert first["metadata"]["labels"] is second["metadata"]["labels"]
@@ -57,11 +57,11 @@ def test_objects_of_all_clusters_share_what_they_have_in_common() -> None:
 
 
 def test_an_object_that_changes_keeps_the_parts_that_do_not_though_nothing_is_remembered() -> None:
-    informer = Informer(CONFIG_MAP, now=lambda: 0.0, alike=Alike(0))
-    informer.written(thing("a", 1, value={"stays": "the same"}))
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0, interner=Interner(0))
+    informer.on_write(thing("a", 1, value={"stays": "the same"}))
     before = informer.get(Key("team", "a"))
 
-    informer.written({**thing("a", 2, value={"stays": "the same"}), "status": {"new": True}})
+    informer.on_write({**thing("a", 2, value={"stays": "the same"}), "status": {"new": True}})
 
     after = informer.get(Key("team", "a"))
     assert before is not None
@@ -71,7 +71,7 @@ def test_an_object_that_changes_keeps_the_parts_that_do_not_though_nothing_is_re
 
 
 def test_what_is_remembered_has_a_bound() -> None:
-    alike = Alike(100_000)
+    alike = Interner(100_000)
     values = [{"name": f"n{number}", "text": "x" * 100} for number in range(5_000)]
 
     kept = [alike.of(value) for value in values]
@@ -83,7 +83,7 @@ def test_what_is_remembered_has_a_bound() -> None:
 
 def test_long_texts_push_nothing_out() -> None:
     """They are as long as a tenant likes, and one is as much as all that is remembered."""
-    alike, value = Alike(), {"much": ["of", "it"]}
+    alike, value = Interner(), {"much": ["of", "it"]}
     kept = alike.of(value)
 
     for letter in "abc":
@@ -93,7 +93,7 @@ def test_long_texts_push_nothing_out() -> None:
 
 
 def test_large_values_share_their_parts() -> None:
-    alike, text = Alike(), "x" * LARGEST
+    alike, text = Interner(), "x" * LARGEST
 
     one, other = (alike.of(orjson.loads(orjson.dumps({"args": [text], "name": name}))) for name in "ab")
 
@@ -106,7 +106,7 @@ def test_what_is_nested_deep_is_left_as_it_came() -> None:
     for _ in range(200):
         came = [came]
 
-    kept = Alike().of(came)
+    kept = Interner().of(came)
 
     levels = 0
     while kept is not came:
@@ -129,5 +129,5 @@ def test_what_it_was_before_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("kubeloop.cache.dedup.orjson", SimpleNamespace(dumps=dumps))
 
-    assert Alike().of(came, before) == came
+    assert Interner().of(came, before) == came
     assert sum(written) < 48 * 2**20

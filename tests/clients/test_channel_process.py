@@ -319,7 +319,7 @@ async def test_memory_without_end_ends_that_process_alone_and_the_answer_says_so
 
     async with talking(flood) as access, process.open(access, share()) as channel:
         asking = Outgoing("GET", URL(access.server + "/api"), {})
-        (await channel.send(asking)).cut()
+        (await channel.send(asking)).abort()
         # Nothing that is known fills what it may have, so that it may have less.
         pid = child()
         bound = int(about(pid, "VmData").split()[0]) * 1024 + MIB
@@ -462,7 +462,7 @@ async def test_others_have_a_turn_after_each_judgement_however_many_have_come_at
     one._judge = lambda name, _: judged.append(name) or ""  # pyright: ignore[reportPrivateUsage]
     for _ in range(300):
         reader.feed_data(write_message("judge", 1, 1, "a.example.com", ["8.8.8.8"]))
-    listening = asyncio.create_task(one.listen(reader))
+    listening = asyncio.create_task(one.read_messages(reader))
     while len(judged) < 300:
         turns += 1
         await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from kubeloop.errors import ApiError, Forbidden, Misbehaving, ServerFault
 from kubeloop.objects import Key
 from kubeloop.repeats import Repeats
 from kubeloop.types import SECRET
-from modelplane_operator.clouds.eks.errors import translated
+from modelplane_operator.clouds.eks.errors import translate_error
 
 NOW = datetime(2026, 11, 22, 16, 0, 0, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ def test_nothing_that_a_server_says_is_too_strange(said: str) -> None:
 @pytest.mark.parametrize("secret", [False, True])
 def test_a_status_of_any_shape_is_an_error_of_the_server(field: str, *, secret: bool) -> None:
     deep = b"[" * 1000 + b"]" * 1000
-    error = refusal(500, b'{"kind":"Status","%s":%s}' % (field.encode(), deep), asked="GET x", secret=secret)
+    error = refusal(500, b'{"kind":"Status","%s":%s}' % (field.encode(), deep), operation="GET x", secret=secret)
 
     assert type(error) is ServerFault
     assert len(str(error)) < 400
@@ -162,7 +162,7 @@ async def test_a_refusal_of_what_is_no_secret_is_told_as_it_is(chatty: Kube) -> 
 
 
 def refused(status: int, message: str, **more: Any) -> ApiError:
-    return refusal(status, orjson.dumps({"message": message, **more}), asked="apply secrets hf", secret=True)
+    return refusal(status, orjson.dumps({"message": message, **more}), operation="apply secrets hf", secret=True)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_what_aws_quotes_of_a_signed_request_is_not_told() -> None:
         "The request signature we calculated does not match the signature you provided.\n\n"
         "The Canonical String for this request should have been\n'POST\n/\n\nx-amz-security-token:FwoGZXIvYXdz"
     )
-    error = translated({"Error": {"Code": "SignatureDoesNotMatch", "Message": message}}, "sts GetCallerIdentity")
+    error = translate_error({"Error": {"Code": "SignatureDoesNotMatch", "Message": message}}, "sts GetCallerIdentity")
 
     assert "does not match the signature you provided. (SignatureDoesNotMatch)" in str(error)
     assert "FwoG" not in str(error)

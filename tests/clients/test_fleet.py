@@ -56,7 +56,7 @@ async def a_fleet(pace: ConnectionPace = QUICK, *, watched: Watched = CONFIG_MAP
     store = Store(asyncio.get_running_loop().time)
 
     def opened(name: str, access: Access) -> Connection:
-        return Connection(name, access, [watched], store, chance=lambda: 0.5, pace=pace, **more)
+        return Connection(name, access, [watched], store, jitter=lambda: 0.5, pace=pace, **more)
 
     fleet = Fleet(store, opened)
     async with asyncio.TaskGroup() as group:
@@ -95,7 +95,7 @@ async def test_a_cluster_that_refuses_to_show_what_can_be_spared_is_known_withou
         one = fleet.cluster("one")
 
         await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
-        assert isinstance(one.failing(CONFIG_MAP), Forbidden)
+        assert isinstance(one.find_failing(CONFIG_MAP), Forbidden)
 
 
 async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_what_was_missed(
@@ -202,7 +202,7 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
     kube: Kube, access: Access, config_map: ConfigMap, namespace: str
 ) -> None:
     slots = asyncio.Semaphore(1)
-    async with a_fleet(slots=slots, watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)) as fleet:
+    async with a_fleet(slots=slots, watched=replace(CONFIG_MAPS, namespace=namespace, only_ours=True)) as fleet:
         fleet.set("one", access)
         one = fleet.cluster("one")
         await until(lambda: any(watch.idle for watch in one.watches) and not slots.locked(), "nothing to watch")
@@ -223,7 +223,7 @@ async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does
     monkeypatch.setattr("kubeloop.cache.initial_sync.INITIAL_SYNC_SECONDS", 1000.0)
     unanswered = await proxy.add(Rule(Match(verbs=("",)), Hang()))
     async with a_fleet(
-        replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)
+        replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, only_ours=True)
     ) as fleet:
         fleet.set("one", access_through)
         one = fleet.cluster("one")

@@ -59,4 +59,4 @@ async def test_an_answer_is_remembered_for_some_seconds_and_no_longer(port: int)
     assert names.asked == ["1.example", "2.example"], "and never for an address"
     now[0] = REMEMBER_SECONDS + 1
     assert await asked.answers("west", "3.example", port)
-    assert list(asked._asked) == [("west", "3.example", port)], "nothing grows with the names that a cluster tells"
+    assert list(asked._probes) == [("west", "3.example", port)], "nothing grows with the names that a cluster tells"

@@ -23,8 +23,8 @@ from kubeloop.client.access import Access, read_kubeconfig, write_kubeconfig
 from kubeloop.client.kube import connect
 from kubeloop.errors import NotLeading
 from kubeloop.helm.command import CPU_SECONDS, OF_A_FILE, HelmError
-from kubeloop.helm.driver import Helm, digest_of, located
-from kubeloop.helm.records import marked_failed, revisions
+from kubeloop.helm.driver import Helm, digest_of, locate_chart
+from kubeloop.helm.records import mark_failed, revisions
 from kubeloop.helm.release import Release, Revision, Run
 from kubeloop.objects import Key
 from kubeloop.types import CONFIG_MAP, SECRET
@@ -94,7 +94,7 @@ async def cluster(access: Access) -> AsyncIterator[Connection]:
 async def connected(access: Access) -> AsyncIterator[Connection]:
     async with asyncio.TaskGroup() as group:
         store = Store(asyncio.get_running_loop().time)
-        cluster = Connection("east", access, [Watched(SECRET, bare=True)], store, chance=lambda: 0.5)
+        cluster = Connection("east", access, [Watched(SECRET, bare=True)], store, jitter=lambda: 0.5)
         running = group.create_task(cluster.run())
         await until(lambda: cluster.synced and cluster.health.answers, "the first list")
         yield cluster
@@ -131,7 +131,7 @@ async def scene(cluster: Connection, namespace: str, tmp_path: Path) -> AsyncIte
     ],
 )
 def test_a_mirror_stands_for_every_repository(repository: str, mirror: str, found: tuple[str, str | None]) -> None:
-    assert located(Release(Key("a", "b"), "toy", repository, "v1"), mirror) == found
+    assert locate_chart(Release(Key("a", "b"), "toy", repository, "v1"), mirror) == found
 
 
 @pytest.mark.parametrize("packed", ["v1.0.0", "1.0.0"])
@@ -139,9 +139,9 @@ def test_a_folder_has_a_chart_with_or_without_the_v_of_its_version(packed: str, 
     package = pack(tmp_path, "toy", packed)
     asked = Release(Key("a", "b"), "toy", "oci://a.example", "v1.0.0")
 
-    assert located(asked, str(tmp_path)) == (str(package), None)
+    assert locate_chart(asked, str(tmp_path)) == (str(package), None)
     with pytest.raises(HelmError, match=r"the chart mirror has no toy-v2\.0\.0\.tgz: add it to "):
-        located(replace(asked, version="v2.0.0"), str(tmp_path))
+        locate_chart(replace(asked, version="v2.0.0"), str(tmp_path))
 
 
 @pytest.mark.fleet
@@ -162,13 +162,13 @@ def test_a_folder_has_a_chart_with_or_without_the_v_of_its_version(packed: str, 
 )
 def test_what_is_no_chart_is_not_given_to_helm(wrong: dict[str, str]) -> None:
     with pytest.raises(HelmError, match=r"cannot be a chart|is no repository"):
-        located(replace(Release(Key("a", "b"), "toy", "https://a.example/charts", "v1"), **wrong), "")
+        locate_chart(replace(Release(Key("a", "b"), "toy", "https://a.example/charts", "v1"), **wrong), "")
 
 
 @pytest.mark.parametrize("version", ["v1.0.0", "1.x", ">=1.2, <2.0", "^1.2", "~1.2.3-beta.1+build", "*"])
 def test_a_range_of_versions_is_a_version(version: str) -> None:
     asked = Release(Key("a", "b"), "toy", "https://a.example/charts", version)
-    assert located(asked, "") == ("toy", "https://a.example/charts")
+    assert locate_chart(asked, "") == ("toy", "https://a.example/charts")
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ async def test_a_killed_helm_leaves_a_release_that_goes_on_without_being_uninsta
     assert "another operation (install/upgrade/rollback) is in progress" in blocked.error
 
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
-    await scene.cluster.kube.replace(marked_failed(stuck))
+    await scene.cluster.kube.replace(mark_failed(stuck))
     assert (await scene.install(scene.release(replicas=2))).error == ""
     assert scene.states() == [(3, "deployed"), (2, "failed"), (1, "superseded")]
     assert [one.interrupted for one in scene.records()] == [False, True, False]
@@ -400,7 +400,7 @@ async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -
     kill(scene.folder)
     await scene.ended()
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
-    await scene.cluster.kube.replace(marked_failed(stuck))
+    await scene.cluster.kube.replace(mark_failed(stuck))
 
     assert (await scene.install()).error == ""
     assert scene.states() == [(2, "deployed"), (1, "superseded")]
@@ -507,7 +507,7 @@ async def test_a_server_that_stops_answering_in_the_middle_leaves_a_release_that
     await until(lambda: bool(scene.records()), "the watch to show it")
     assert scene.states() == [(1, "pending-install")]
     stuck = await kube.get(SECRET, scene.records()[0].secret)
-    await kube.replace(marked_failed(stuck))
+    await kube.replace(mark_failed(stuck))
     assert (await scene.install()).error == ""
     assert scene.states()[0] == (2, "deployed")
 

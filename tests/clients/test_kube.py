@@ -26,8 +26,8 @@ from kubeloop.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Expired,
     Forbidden,
-    Gone,
     Invalid,
     Misbehaving,
     NotFound,
@@ -314,7 +314,7 @@ async def test_a_watch_from_too_long_ago_is_gone(through: Kube, proxy: FaultProx
     version = (await through.list(CONFIG_MAP, namespace=namespace)).version
     await proxy.add(Rule(Match(verbs=("watch",)), InjectGone()))
 
-    with pytest.raises(Gone):
+    with pytest.raises(Expired):
         async with asyncio.timeout(SECONDS), aclosing(_watch(through, version, namespace)) as events:
             await anext(events)
 

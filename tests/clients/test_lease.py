@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kubeloop.client.kube import Kube
 from kubeloop.errors import NotLeading
-from kubeloop.lease import Lease, Sighting, Times, sighting
+from kubeloop.lease import Lease, Sighting, Times, observe_lease
 from kubeloop.objects import Key
 from kubeloop.types import LEASE
 from localfleet.faultproxy.client import FaultProxy
@@ -37,11 +37,11 @@ def lease(version: str, holder: str, duration: int = 15) -> Manifest:
     [("", 0.0, True), ("us", 0.0, True), ("them", 0.0, False), ("them", 14.9, False), ("them", 15.0, True)],
 )
 def test_a_lease_is_free_when_nobody_renews_it(holder: str, at: float, free: bool) -> None:  # noqa: FBT001
-    assert sighting(lease("1", holder), 0.0).is_free(at, "us") is free
+    assert observe_lease(lease("1", holder), 0.0).is_free(at, "us") is free
 
 
 def test_a_renewal_counts_from_when_we_saw_it_and_not_from_what_it_says() -> None:
-    seen = sighting(lease("1", "them"), 0.0)
+    seen = observe_lease(lease("1", "them"), 0.0)
 
     assert seen.after(lease("1", "them"), 10.0) == seen
     assert seen.after(lease("2", "them"), 10.0) == Sighting("2", "them", 15.0, 10.0)
@@ -59,7 +59,7 @@ def test_the_holder_has_stopped_before_another_begins(
     """A renewal is sent, takes effect later, and is seen by another later still; then the holder is no more."""
     times = Times()
     holder_until = renewed + times.deadline
-    seen = sighting(lease("7", "them", math.ceil(times.duration)), renewed + travel + looked)
+    seen = observe_lease(lease("7", "them", math.ceil(times.duration)), renewed + travel + looked)
     first_chance = seen.since + seen.duration
 
     assert first_chance > holder_until
@@ -104,7 +104,7 @@ def election(namespace: str) -> Electing:
             for operator in operators:
                 operator.task = group.create_task(operator.lease.run())
                 group.create_task(operator.lease.lead(operator.work), name=operator.lease.identity)
-                await until(lambda: any(one.lease.held for one in operators), "a leader")
+                await until(lambda: any(one.lease.is_held for one in operators), "a leader")
             yield operators
             for task in asyncio.all_tasks():
                 if task in group._tasks:  # pyright: ignore[reportAttributeAccessIssue]

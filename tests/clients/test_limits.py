@@ -23,7 +23,7 @@ from kubeloop.cache.turns import follow
 from kubeloop.client.access import Access
 from kubeloop.client.kube import Kube, connect
 from kubeloop.client.limits import KIB, MIB, Bucket, ServerLimits, Share
-from kubeloop.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
+from kubeloop.errors import ApiError, Expired, Misbehaving, ServerFault, Unreachable
 from kubeloop.helm.driver import Helm
 from kubeloop.helm.records import content, revisions
 from kubeloop.objects import Key
@@ -122,10 +122,10 @@ async def test_no_more_is_kept_of_a_server_than_may_be(
     access, server = flooding
     server.kind = kind
     informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time)
-    async with connect(access, limits=replace(ServerLimits(), kept=MIB)) as kube:
+    async with connect(access, limits=replace(ServerLimits(), cached=MIB)) as kube:
         following = Reflector(kube, informer, lambda: 0.5)
         following._version = begins_at
-        following.kept = lambda: max(informer.size, following.reading)
+        following.cached_bytes = lambda: max(informer.size, following.reading)
         with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
             await follow([following])
     assert informer.size < 2 * MIB
@@ -143,9 +143,9 @@ def of_our_fields(request: web.Request) -> web.Response:
 @pytest.mark.parametrize("bare", [True, False], ids=["bare", "whole"])
 async def test_what_a_server_says_of_our_fields_is_kept_within_the_limits(*, bare: bool) -> None:
     informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, bare=bare)
-    async with serving(of_our_fields) as access, connect(access, limits=replace(ServerLimits(), kept=MIB)) as kube:
+    async with serving(of_our_fields) as access, connect(access, limits=replace(ServerLimits(), cached=MIB)) as kube:
         following = Reflector(kube, informer, lambda: 0.5)
-        following.kept = lambda: max(informer.size, following.reading)
+        following.cached_bytes = lambda: max(informer.size, following.reading)
         with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
             await following._list()
 
@@ -247,7 +247,7 @@ async def test_who_cannot_answer_without_pages_is_not_blamed_for_it() -> None:
         return web.Response(body=b"[" + b" " * 2 * MIB, content_type="application/json")
 
     async with serving(answer) as access, connect(access, limits=SMALL) as kube:
-        with pytest.raises(Gone, match="without pages it is too long"):
+        with pytest.raises(Expired, match="without pages it is too long"):
             await kube.list(CONFIG_MAP)
         assert not kube._wire.offence.done()
 

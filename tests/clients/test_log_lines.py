@@ -52,7 +52,7 @@ async def test_an_outage_of_a_cluster_is_one_line_however_many_watches_try() -> 
         read_kubeconfig(NOWHERE),
         [Watched(kind) for kind in (CONFIG_MAP, DEPLOYMENT, POD, SERVICE)],
         store,
-        chance=lambda: 0.5,
+        jitter=lambda: 0.5,
         pace=pace,
         on_health=lambda _, health: news.append(health),
     )
@@ -78,7 +78,7 @@ async def test_a_watch_that_fails_is_told_of_once_and_only_while_its_server_answ
         watch = Reflector(
             kube,
             informer,
-            chance=lambda: 0.5,
+            jitter=lambda: 0.5,
             pace=WatchPace(backoff=AT_ONCE, steady=1e9),
             on_broken=lambda: broken.append(None),
             answers=lambda: answers,

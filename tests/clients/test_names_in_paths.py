@@ -119,7 +119,7 @@ async def test_what_is_asked_is_sent_as_it_is(liar: Liar) -> None:
         "get", "", "GET", "/api/%2E%2E/./..//a%3Ab", params={"labelSelector": "a=b&limit=1#,c", "continue": "/+="}
     )
     async with connect(access) as kube:
-        await kube._wire.ask(dots, asked="")
+        await kube._wire.ask(dots, operation="")
     assert asked == ["/k8s/api/%2E%2E/./..//a%3Ab?labelSelector=a%3Db%26limit%3D1%23,c&continue=/%2B%3D"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.client.kube import Kube
 from kubeloop.objects import key_of
-from kubeloop.ownership import is_current, marked, owned_fields
+from kubeloop.ownership import add_content_hash, compute_owned_fields, is_current
 from kubeloop.types import type_of
 from tests.api.contract import rich
 from tests.support.api import Api
@@ -100,12 +100,12 @@ def slices(namespace: str) -> Manifest:
 async def test_what_was_applied_is_current_for_a_process_that_has_just_begun(
     kube: Kube, namespace: str, build: Any
 ) -> None:
-    wanted = marked(build(namespace))
+    wanted = add_content_hash(build(namespace))
     await kube.apply(wanted)
     live = await kube.get(type_of(wanted), key_of(wanted))
 
-    assert is_current(live, owned_fields(live), wanted)
-    assert is_current(live, owned_fields(live), marked(build(namespace))), "rendered again"
+    assert is_current(live, compute_owned_fields(live), wanted)
+    assert is_current(live, compute_owned_fields(live), add_content_hash(build(namespace))), "rendered again"
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,11 @@ async def test_what_was_applied_is_current_for_a_process_that_has_just_begun(
     ],
 )
 async def test_another_wish_is_not_current(kube: Kube, namespace: str, path: str, value: Any) -> None:
-    live = await kube.apply(marked(deployment(namespace)))
+    live = await kube.apply(add_content_hash(deployment(namespace)))
 
-    assert not is_current(live, owned_fields(live), marked(change(deployment(namespace), path, value)))
+    assert not is_current(
+        live, compute_owned_fields(live), add_content_hash(change(deployment(namespace), path, value))
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,14 +144,14 @@ async def test_another_wish_is_not_current(kube: Kube, namespace: str, path: str
 async def test_what_somebody_else_changed_is_not_current_until_it_is_mended(
     api: Api, kube: Kube, namespace: str, command: str
 ) -> None:
-    wanted = marked(deployment(namespace))
+    wanted = add_content_hash(deployment(namespace))
     await kube.apply(wanted)
     await api.kubectl("-n", namespace, *command.split(" "))
     live = await kube.get(type_of(wanted), key_of(wanted))
 
-    assert not is_current(live, owned_fields(live), wanted)
+    assert not is_current(live, compute_owned_fields(live), wanted)
     mended = await kube.apply(wanted)
-    assert is_current(mended, owned_fields(mended), wanted)
+    assert is_current(mended, compute_owned_fields(mended), wanted)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +165,9 @@ async def test_what_somebody_else_changed_is_not_current_until_it_is_mended(
     ],
 )
 async def test_what_somebody_else_added_is_theirs(api: Api, kube: Kube, namespace: str, command: str) -> None:
-    wanted = marked(deployment(namespace))
+    wanted = add_content_hash(deployment(namespace))
     await kube.apply(wanted)
     await api.kubectl("-n", namespace, *command.split(" "))
     live = await kube.get(type_of(wanted), key_of(wanted))
 
-    assert is_current(live, owned_fields(live), wanted)
+    assert is_current(live, compute_owned_fields(live), wanted)

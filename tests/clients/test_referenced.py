@@ -88,19 +88,19 @@ async def test_what_is_missing_is_looked_for_every_few_seconds_and_whoever_waits
 
     await kube.apply(config_map("original", {"value": "1"}))
     clock.time = 4.0
-    await referenced.look()
+    await referenced.refresh_missing()
     assert woken == [], "it was looked for just now"
     clock.time = 5.0
-    await referenced.look()
+    await referenced.refresh_missing()
     assert woken == [one]
     assert (await referenced.find(CONFIG_MAP, key, both) or {})["data"] == {"value": "1"}
 
     await kube.apply(config_map("original", {"value": "1", "more": "2"}))
     clock.time = 10.0
-    await referenced.look()
+    await referenced.refresh_missing()
     assert woken == [one, other]
     clock.time = 15.0
-    await referenced.look()
+    await referenced.refresh_missing()
     assert not referenced._missing, "nobody waits for anything"
 
 
@@ -118,10 +118,10 @@ async def test_whoever_lacks_much_holds_up_no_other_and_is_not_waited_for_longer
     await kube.apply(config_map("theirs", {"value": "1", "more": "2"}))
 
     clock.time = 5.0
-    await referenced.look()
+    await referenced.refresh_missing()
     assert calls == [theirs]
     clock.time = 5.0 + secrets.WAITED_FOR
-    await referenced.look()
+    await referenced.refresh_missing()
     assert not referenced._missing
 
 
@@ -154,7 +154,7 @@ async def test_what_nobody_asks_for_is_not_kept(reader: Reader, kube: Kube, conf
         reader.clock.time = number * 100.0
         await reader.value(key_of(config_map(f"original-{number}")))
 
-    assert len(reader.referenced._known) == 1
+    assert len(reader.referenced._cached) == 1
     assert len(reader.referenced._asking) == 1
 
 
@@ -171,4 +171,4 @@ async def test_no_more_is_kept_than_was_asked_for_nor_more_than_there_is_room(
     for number, key in enumerate(keys):
         reader.clock.time = number / 10
         assert await reader.value(key) == "x" * 1000
-    assert sum(one.size for one in reader.referenced._known.values()) <= 3000
+    assert sum(one.size for one in reader.referenced._cached.values()) <= 3000

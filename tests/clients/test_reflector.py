@@ -17,7 +17,7 @@ from kubeloop.cache.turns import follow
 from kubeloop.client.access import Access, read_kubeconfig
 from kubeloop.client.kube import Event, Kube, connect
 from kubeloop.client.limits import OF_HUB
-from kubeloop.errors import Defect, Forbidden, Gone, Unauthorized
+from kubeloop.errors import Defect, Expired, Forbidden, Unauthorized
 from kubeloop.objects import Key, key_of
 from kubeloop.types import CONFIG_MAP, ResourceType
 from localfleet.apiserver import api_server
@@ -60,7 +60,9 @@ async def following(
 ) -> AsyncIterator[tuple[Reflector, Informer]]:
     loop = asyncio.get_running_loop()
     informer = Informer(kind, now=loop.time, bare=bare)
-    watch = Reflector(kube, informer, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours, on_news=on_news)
+    watch = Reflector(
+        kube, informer, jitter=lambda: 0.5, namespace=namespace, pace=pace, only_ours=ours, on_type_change=on_news
+    )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(follow([watch]))
         await until(lambda: informer.synced, "the first list")
@@ -89,7 +91,7 @@ async def test_a_bare_collection_keeps_and_asks_for_no_content(
     await kube.apply(config_map("early", {"a": "1"}))
     bare = await kube.list(CONFIG_MAP, namespace=namespace, bare=True)
     async with following(kube, namespace, bare=True) as (_, informer):
-        informer.written(await kube.apply(config_map("ours", {"a": "1"})))
+        informer.on_write(await kube.apply(config_map("ours", {"a": "1"})))
         await kube.apply(config_map("late", {"a": "1"}))
         await until(lambda: informer.count == 3, "the last one")
 
@@ -160,7 +162,7 @@ async def test_a_server_that_was_restored_from_a_backup_is_listed_anew(
     async with following(through, namespace, pace) as (watch, informer):
         later = str(informer._progress + 1_000_000)
         lost = config_map("lost", uid="of-a-past-that-never-was", resourceVersion=later)
-        informer.seen(Event("ADDED", lost))
+        informer.on_event(Event("ADDED", lost))
         watch._version = later
         await proxy.add(Rule(WATCHES, CloseWatch(), times=1))
 
@@ -185,13 +187,13 @@ async def test_refusals_and_faults_are_survived(
 
 async def test_the_age_of_the_last_event_is_known(kube: Kube, config_map: ConfigMap, namespace: str) -> None:
     async with following(kube, namespace) as (_, informer):
-        first = informer.heard
+        first = informer.last_event_at
         await kube.apply(config_map("news"))
-        await until(lambda: informer.heard != first, "news")
+        await until(lambda: informer.last_event_at != first, "news")
 
         assert first is not None
-        assert informer.heard is not None
-        assert informer.heard > first
+        assert informer.last_event_at is not None
+        assert informer.last_event_at > first
 
 
 async def test_a_type_that_the_server_lacks_is_said_to_be_so_until_it_has_it(kube: Kube, namespace: str) -> None:
@@ -242,8 +244,8 @@ async def test_a_watch_outlives_the_compaction_of_its_version(tmp_path_factory: 
             listing = await kube.list(CONFIG_MAP, namespace="room")
             made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**metadata, "namespace": "room"}}
             informer = Informer(CONFIG_MAP, now=asyncio.get_running_loop().time)
-            watch = Reflector(kube, informer, chance=lambda: 0.0, namespace="room", pace=QUICK)
-            informer.listed(listing)
+            watch = Reflector(kube, informer, jitter=lambda: 0.0, namespace="room", pace=QUICK)
+            informer.on_list(listing)
             watch._version = "1"  # long compacted
             await kube.apply(made)
             async with asyncio.timeout(SECONDS):
@@ -261,7 +263,7 @@ async def compacted(kube: Kube, version: str) -> bool:
     try:
         async for _ in kube.watch(CONFIG_MAP, version, seconds=5, namespace="room"):
             return False
-    except Gone:
+    except Expired:
         return True
     return False
 
@@ -323,9 +325,9 @@ async def test_one_object_nested_beyond_any_parser_hides_no_other(
         await until(lambda: informer.get(Key(namespace, "last")) is not None, "what came after the deepest")
 
         for name in ("deep-300", "deep-9900", "deeper"):
-            trouble = informer.trouble(Key(namespace, name))
+            trouble = informer.error_of(Key(namespace, name))
             assert trouble is not None
-            assert "nested too deep" in trouble.why
+            assert "nested too deep" in trouble.reason
         assert (watch.lists, watch.failing) == (1, None)
 
 
@@ -333,7 +335,7 @@ async def test_a_watch_that_falls_by_what_it_is_told_is_known_to_fail(
     kube: Kube, config_map: ConfigMap, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with following(kube, namespace) as (watch, informer):
-        assert watch.failing_for(informer.now()) == 0.0
+        assert watch.seconds_failing(informer.now()) == 0.0
 
         def fails(_: Event) -> None:
             raise KeyError("whatever")
@@ -344,12 +346,12 @@ async def test_a_watch_that_falls_by_what_it_is_told_is_known_to_fail(
             await kube.apply(config_map(f"news-{number}"))
             await until(lambda: isinstance(watch.failing, Defect), "the watch to fail")
             await until(lambda: watch.lists > lists and watch.failing is None, "it to begin again")  # noqa: B023
-        assert watch.failing_for(informer.now()) > 0.0, "it only falls again and again"
+        assert watch.seconds_failing(informer.now()) > 0.0, "it only falls again and again"
 
         monkeypatch.undo()
         later = informer.now() + 3600.0
         await kube.apply(config_map("more"))
-        await until(lambda: watch.failing is None and watch.failing_for(later) == 0.0, "it to work again")
+        await until(lambda: watch.failing is None and watch.seconds_failing(later) == 0.0, "it to work again")
 
 
 DEEP = ResourceType("example.com/v1", "Deep", "deeps")

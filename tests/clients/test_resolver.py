@@ -19,7 +19,7 @@ from kubeloop.errors import Forbidden
 from kubeloop.objects import Manifest
 from kubeloop.types import NODE, ResourceType
 from modelplane_operator.routing.endpoint.hub_networks import LIFETIME as RANGES_LIFETIME
-from modelplane_operator.routing.endpoint.hub_networks import HubRanges, joined
+from modelplane_operator.routing.endpoint.hub_networks import HubRanges, join_networks
 from tests.support.waiting import until
 
 
@@ -100,7 +100,7 @@ def test_ranges_of_many_nodes_are_few() -> None:
     nodes = [{"spec": {"podCIDRs": [f"10.1.{number}.0/24", f"fd00:{number:x}::/64"]}} for number in range(256)]
     odd = [{"spec": {"podCIDRs": ["not-a-network"]}}, {"spec": {}}, {}]
 
-    found = joined([*nodes, *odd], "podCIDRs")
+    found = join_networks([*nodes, *odd], "podCIDRs")
 
     assert found[0] == ip_network("10.1.0.0/16")
     assert len(found) == 1 + 256

@@ -18,8 +18,8 @@ from kubeloop.errors import Forbidden, KubeconfigError, Unreachable
 from kubeloop.objects import Key, Manifest
 from modelplane_operator.models.llm_inference import tenant_clusters
 from modelplane_operator.models.llm_inference.tenant_clusters import (
-    JUDGED,
     LARGEST,
+    MAX_ADDRESSES,
     OF_A_NAMESPACE,
     UNUSED,
     TenantClusters,
@@ -175,9 +175,9 @@ async def test_a_name_that_comes_to_lead_inside_is_not_dialled(name: str) -> Non
 def test_of_a_name_with_many_addresses_none_is_judged() -> None:
     """Each is compared with all ranges of the hub, on the loop of the leader."""
     known = tenants()
-    outside = [f"8.8.8.{number}" for number in range(JUDGED + 1)]
+    outside = [f"8.8.8.{number}" for number in range(MAX_ADDRESSES + 1)]
 
-    assert known._refusal("a.example.com", outside[:JUDGED]) == ""  # pyright: ignore[reportPrivateUsage]
+    assert known._refusal("a.example.com", outside[:MAX_ADDRESSES]) == ""  # pyright: ignore[reportPrivateUsage]
     said = known._refusal("a.example.com", outside)  # pyright: ignore[reportPrivateUsage]
     assert "a.example.com does not lead to 1 to 64 addresses outside" in said
 

@@ -51,7 +51,7 @@ def reflectors(server: Server, *, ours: bool = True) -> list[Reflector]:
     kinds = (CONFIG_MAP, SECRET, SERVICE)
     clock = asyncio.get_running_loop().time
     kube = cast("Kube", server)
-    return [Reflector(kube, Informer(kind, clock, cluster="berlin"), lambda: 0.5, ours=ours) for kind in kinds]
+    return [Reflector(kube, Informer(kind, clock, cluster="berlin"), lambda: 0.5, only_ours=ours) for kind in kinds]
 
 
 def lived(server: Server, script: Callable[[list[Reflector]], Awaitable[None]], *, ours: bool = True) -> None:
@@ -114,12 +114,12 @@ def test_a_type_that_is_not_served_is_asked_for_less_and_less_often_unless_someb
         assert 12 <= asked <= 20, "some minutes lie between two"
         assert tasks() == 2
         for _ in range(60):
-            known[2].informer.look_for_type()
+            known[2].informer.check_type()
             await asyncio.sleep(1.0)
         assert server.lists[SERVICE] - asked in {2, 3}, "every half a minute, however often somebody asks"
         server.served.add(SERVICE)
         await asyncio.sleep(31.0)
-        known[2].informer.look_for_type()
+        known[2].informer.check_type()
         await asyncio.sleep(0.1)
         assert known[2].informer.served
 

@@ -15,9 +15,9 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
-from kubeloop.client.errors import refusal, translated
+from kubeloop.client.errors import refusal, translate_errors
 from kubeloop.client.transport import BrokenOff, Dead, NotConnected, Unprocessed
-from kubeloop.client.wording import tls, why
+from kubeloop.client.wording import describe_error, tls
 from kubeloop.errors import Unauthorized, Unreachable
 
 PLACE = ConnectionKey(
@@ -90,12 +90,12 @@ def unproven(message: str) -> ssl.SSLCertVerificationError:
 def test_an_error_of_the_network_is_a_sentence_without_addresses_and_names_of_classes(
     error: Exception, says: str
 ) -> None:
-    with pytest.raises(Unreachable) as told, translated("get Node a"):
+    with pytest.raises(Unreachable) as told, translate_errors("get Node a"):
         raise error
 
-    assert str(told.value) == f"get Node a: {why(error)}"
-    assert says in why(error)
-    assert not re.search(r"0x|secret|_ssl|\[", why(error))
+    assert str(told.value) == f"get Node a: {describe_error(error)}"
+    assert says in describe_error(error)
+    assert not re.search(r"0x|secret|_ssl|\[", describe_error(error))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_certificates_that_cannot_be_used_say_what_is_wrong_with_them(error: Exc
     ],
 )
 def test_credentials_that_are_refused_say_so(body: bytes, says: str) -> None:
-    error = refusal(401, body, asked="GET /readyz")
+    error = refusal(401, body, operation="GET /readyz")
 
     assert isinstance(error, Unauthorized)
     assert says in str(error)

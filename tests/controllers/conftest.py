@@ -83,7 +83,7 @@ class World:
 
         def children(cluster: str) -> tuple[Manifest, ...]:
             found = clients.cluster(cluster).find(CONFIG_MAP)
-            return tuple(found.owned_by(uid)) if found else ()
+            return tuple(found.children_of(uid)) if found else ()
 
         return Seen(cache, children(HUB), children(WORKER), clients.now())
 
@@ -160,7 +160,7 @@ async def operating(access: Access, kube: Kube, namespace: str) -> AsyncIterator
 
     def opened(name: str, access: Access) -> Connection:
         watched = [Watched(CONFIG_MAP), *([Watched(CACHES, None)] if name == HUB else [])]
-        return Connection(name, access, watched, store, chance=lambda: 0.5, on_call=calls.append)
+        return Connection(name, access, watched, store, jitter=lambda: 0.5, on_call=calls.append)
 
     fleet = Fleet(store, opened)
     hub = opened(HUB, access)

@@ -28,7 +28,7 @@ from kubeloop.objects import Key
 from kubeloop.types import SECRET, VALIDATING_WEBHOOK
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import labels, names
-from modelplane_operator.ask.admission.rules.certificates import KEPT, REPLACED, SHOWN
+from modelplane_operator.ask.admission.rules.certificates import DELETED_AFTER, REPLACED, USED_AFTER
 from modelplane_operator.ask.answers.documents import QUESTION
 from modelplane_operator.ask.answers.schema import SCHEMA
 from tests.support.api import Api
@@ -383,10 +383,10 @@ async def test_certificates_change_without_a_request_that_is_not_answered(stage:
     await stage.age(1, REPLACED + HOUR)
     await eventually(stage.certificates, lambda found: len(found) == 2, "another certificate")
     await eventually(stage.trusted, lambda count: count == 2, "both to be trusted")
-    await stage.age(2, SHOWN + HOUR)
+    await stage.age(2, USED_AFTER + HOUR)
     await eventually(_shown(stage.operator, 2), bool, "the new one to be shown by the leader")
     await eventually(_shown(stage.standby, 2), bool, "the new one to be shown by the standby")
-    await stage.age(2, SHOWN + KEPT + HOUR)
+    await stage.age(2, USED_AFTER + DELETED_AFTER + HOUR)
     await eventually(
         stage.certificates, lambda found: [*found] == [f"{names.ADMISSION_CERTIFICATE}-2"], "the old to go"
     )

@@ -12,7 +12,7 @@ from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import ModelService
 from modelplane_operator.routing.checked import Checked
-from modelplane_operator.routing.service.checks import AT_REST, OF_A_NAMESPACE, STEADY, Checks
+from modelplane_operator.routing.service.checks import CHECK_INTERVAL, OF_A_NAMESPACE, STEADY, Checks
 from tests.controllers import virtual_time
 
 KEY = Key("team", "chat")
@@ -34,7 +34,7 @@ class Stage:
             wake=self._woken,
             is_steady=lambda _, __: self.unreachable,
             on_checked=lambda kind, outcome: self.counted.update([f"{kind} {outcome}"]),
-            chance=lambda: 0.0,
+            jitter=lambda: 0.0,
         )
 
     async def _asked(self, way: str) -> str:
@@ -71,7 +71,7 @@ def test_at_rest_a_service_is_asked_once_a_minute_and_nobody_is_woken() -> None:
         assert stage.checks.find(KEY, "way") == Checked()
         await asyncio.sleep(0.1)
         assert stage.checks.find(KEY, "way") == Checked("well")
-        await asyncio.sleep(60 * AT_REST)
+        await asyncio.sleep(60 * CHECK_INTERVAL)
 
     stage = played(scene, well)
     assert 58 <= stage.asked["way"] <= 61
@@ -115,7 +115,7 @@ def test_one_failure_is_no_outage_and_several_are() -> None:
         assert stage.checks.find(KEY, "way") == Checked("wrong", failing=False)
         await asyncio.sleep(10)
         assert stage.checks.find(KEY, "way") == Checked("wrong", failing=True)
-        await asyncio.sleep(60 * AT_REST)
+        await asyncio.sleep(60 * CHECK_INTERVAL)
 
     stage = played(scene, wrong)
     assert stage.asked["way"] <= 60 + STEADY + 3, "it is asked ever later"
@@ -162,7 +162,7 @@ def test_what_is_gone_is_asked_no_more_and_a_defect_ends_nothing() -> None:
         stage.checks.find(KEY, "way")
         await asyncio.sleep(0.1)
         stage.checks.forget(KEY)
-        await asyncio.sleep(2.5 * AT_REST)
+        await asyncio.sleep(2.5 * CHECK_INTERVAL)
 
     stage = played(scene, broken)
     assert stage.asked == {"broken": 3, "way": 1}

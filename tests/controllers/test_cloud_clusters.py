@@ -27,7 +27,7 @@ from modelplane_operator.clouds.accounts import Accounts
 from modelplane_operator.clouds.eks import controller as eks_cluster
 from modelplane_operator.clouds.gke.session import Credentials
 from modelplane_operator.clouds.resources import Account, Endpoint
-from modelplane_operator.clouds.tokens import CLUSTERS, EKS, LASTS, REST, RETRY_AFTER, Tokens
+from modelplane_operator.clouds.tokens import CHECK_INTERVAL, CLUSTERS, EKS, LASTS, RETRY_AFTER, Tokens
 from modelplane_operator.clouds.work import CloudWork
 from modelplane_operator.clusters.cluster.connections import Connections
 from tests.controllers.virtual_time import run
@@ -98,7 +98,7 @@ class _Accounts(Accounts):
 class _Made(_Accounts):
     """Whose tokens have a number each."""
 
-    async def token(self, account: Account, cluster: str) -> str:
+    async def fetch_token(self, account: Account, cluster: str) -> str:
         return f"{cluster}-{len(self.asked)}"
 
     async def endpoint(self, account: Account, cluster: str) -> Endpoint:
@@ -115,8 +115,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> _World:
     tokens = Tokens(_Accounts(), known, lambda: clock[0])
     clusters = _Informer(CLUSTERS)
     clusters.known[Key("", "berlin")] = {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "EKS"}}}
-    tokens.listen(cast(Informer, informer))
-    tokens.listen(cast(Informer, clusters))
+    tokens.add_event_handlers(cast(Informer, informer))
+    tokens.add_event_handlers(cast(Informer, clusters))
     assert informer.told is not None
     return _World(tokens, fleet, known, informer.told, clock, clusters)
 
@@ -158,7 +158,7 @@ async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(world: _
     await world.tokens.renew()
     assert world.fleet.sets == 2
 
-    world.known.refused("berlin")
+    world.known.on_unauthorized("berlin")
     await world.tokens.renew()
     assert world.fleet.sets == 3
 
@@ -171,12 +171,12 @@ async def test_tokens_that_are_refused_one_after_the_other_are_made_less_and_les
         """When tokens are made, by a clock that begins now, for a cluster that refuses each of them at once."""
         began, found = world.clock[0], list[float]()
         while world.clock[0] - began < seconds:
-            world.known.refused("berlin")
+            world.known.on_unauthorized("berlin")
             before = world.fleet.sets
             await world.tokens.renew()
             if world.fleet.sets > before:
                 found.append(world.clock[0] - began)
-            world.clock[0] += REST
+            world.clock[0] += CHECK_INTERVAL
         return found
 
     await world.tokens.renew()
@@ -203,15 +203,15 @@ def test_a_cluster_that_refuses_us_costs_little_and_wakes_nobody_again(monkeypat
         store = Store(loop.time)
 
         def opened(name: str, access: Access) -> Connection:
-            return Connection(name, access, (), store, chance=lambda: 0.5, on_unauthorized=refused)
+            return Connection(name, access, (), store, jitter=lambda: 0.5, on_unauthorized=refused)
 
         def refused(name: str) -> None:
-            known.refused(name)
+            known.on_unauthorized(name)
 
         fleet = Fleet(store, opened)
         known = Connections(fleet, woken.append)
         tokens = Tokens(accounts, known, loop.time)
-        tokens._named_seen(Key("", "berlin"), None, NAMED)
+        tokens._on_inference_cluster(Key("", "berlin"), None, NAMED)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one.run()) for one in (fleet, tokens)]
             await asyncio.sleep(3600)
@@ -278,7 +278,7 @@ async def test_whoever_leads_once_more_has_no_way_but_by_a_token_of_now(world: _
     """While another led, nobody renewed the one of before, and clusters refuse it: that is no news of theirs."""
     world.say(NAME, None, _cluster(ENDPOINT))
     await world.tokens.renew()
-    world.known.refused("berlin")
+    world.known.on_unauthorized("berlin")
 
     async with asyncio.TaskGroup() as group:
         leading = group.create_task(world.tokens.run())
@@ -304,7 +304,7 @@ async def test_credentials_that_are_missing_are_told_and_asked_for_again(world: 
     world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
     await world.tokens.renew()
 
-    error = world.known.why("berlin")
+    error = world.known.error_of("berlin")
     assert error is not None
     assert "Secret modelplane-system/lab does not exist" in str(error)
     assert world.fleet.known == {}
@@ -315,7 +315,7 @@ async def test_credentials_that_are_missing_are_told_and_asked_for_again(world: 
     world.clock[0] += RETRY_AFTER
     await world.tokens.renew()
     assert "berlin" in world.fleet.known
-    assert world.known.why("berlin") is None
+    assert world.known.error_of("berlin") is None
 
 
 async def test_a_cluster_that_is_gone_is_reached_no_more(world: _World) -> None:
@@ -366,7 +366,7 @@ async def test_an_object_that_nobody_can_read_holds_up_no_other_clusters_token(w
     await world.tokens.renew()
 
     assert {*world.fleet.known} == {"aachen"}
-    assert "internal error" in str(world.known.why("berlin"))
+    assert "internal error" in str(world.known.error_of("berlin"))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ async def test_keys_that_were_replaced_leave_no_connection_open(monkeypatch: pyt
 
     class Session:
         def __init__(self, region: str, project: str, credentials: Credentials, hosts: Mapping[str, str]) -> None:
-            self.token = str(credentials.said["refresh_token"])
+            self.token = str(credentials.content["refresh_token"])
 
         async def close(self) -> None:
             closed.append(self.token)
@@ -412,12 +412,12 @@ async def test_keys_that_were_replaced_leave_no_connection_open(monkeypatch: pyt
     monkeypatch.setattr(cloud_accounts.gke, "Session", Session)
     accounts, account = Accounts(), Account("GKE", "us-central1", "google", "lab")
     secrets = Informer(SECRET, now=lambda: 0.0)
-    accounts.listen(secrets)
+    accounts.add_event_handlers(secrets)
     for number in ("1", "2"):
         said = json.dumps({"type": "authorized_user", "refresh_token": number}).encode()
         metadata = {"name": "google", "namespace": "modelplane-system", "uid": "u", "resourceVersion": number}
         data = {"credentials": base64.b64encode(said).decode()}
-        secrets.seen(Event("ADDED" if number == "1" else "MODIFIED", {"metadata": metadata, "data": data}))
+        secrets.on_event(Event("ADDED" if number == "1" else "MODIFIED", {"metadata": metadata, "data": data}))
         for _ in range(2):
             accounts.google(account)
     for _ in range(5):
@@ -460,8 +460,8 @@ async def test_what_no_cloud_knows_is_told_and_cuts_nothing_off(world: _World) -
     world.clock[0] += LASTS
     await world.tokens.renew()
 
-    assert "InferenceCluster berlin" in str(world.known.why("berlin"))
-    assert "No cluster found" in str(world.known.why("berlin"))
+    assert "InferenceCluster berlin" in str(world.known.error_of("berlin"))
+    assert "No cluster found" in str(world.known.error_of("berlin"))
     assert world.fleet.known["berlin"].server == "https://1.models"
 
 
@@ -473,7 +473,7 @@ async def test_another_name_is_followed_and_a_kubeconfig_instead_ends_it(world: 
     await world.tokens.renew()
     asked = cast(_Accounts, world.tokens.accounts).asked
     assert asked == [(Account("EKS", "eu-west-1", "default"), "models"), (Account("GKE", "us-central1", "lab"), "x")]
-    assert "Secret modelplane-system/lab does not exist" in str(world.known.why("berlin"))
+    assert "Secret modelplane-system/lab does not exist" in str(world.known.error_of("berlin"))
 
     world.name(other, _brought(secretRef={"name": "own"}))
     world.clock[0] += LASTS

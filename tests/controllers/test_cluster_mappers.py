@@ -67,7 +67,7 @@ def replica(on: str, ready: str = "False") -> Manifest:
 def woken(mappers: Any, kind: ResourceType, old: Manifest | None, new: Manifest | None) -> list[str]:
     clusters = Informer(CLUSTERS, now=lambda: 0.0, indexes=INDEXES)
     for one in (cluster("a", "h100"), cluster("b", "l4"), cluster("c", "l4", "h100")):
-        clusters.seen(Event("ADDED", one))
+        clusters.on_event(Event("ADDED", one))
     hub = cast("Cluster", SimpleNamespace(find={CLUSTERS: clusters}.get))
     keys: Iterable[Key] = mappers[kind](Change(old, new, "remote"), hub)
     return [key.name for key in keys]
@@ -155,7 +155,7 @@ def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fi
     for name, on in (("here", "remote"), ("elsewhere", "a")):
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
         spec = {"clusterName": on, "engines": [{"members": [{"nodePoolName": "gpu"}]}]}
-        replicas.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
+        replicas.on_event(Event("ADDED", {"metadata": metadata, "spec": spec}))
     hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
 
     assert [key.name for key in mappers[NODE](Change(old, new, "remote"), hub)] == wakes
@@ -206,7 +206,7 @@ def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
     owner = {"kind": "ModelDeployment", "name": "m", "uid": "d", "controller": True}
     for name, owners in (("theirs", []), ("claims-an-owner", [owner])):
         metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", "ownerReferences": owners}
-        endpoints.seen(Event("ADDED", {"metadata": metadata, "spec": {"url": "http://192.0.2.7/v1"}}))
+        endpoints.on_event(Event("ADDED", {"metadata": metadata, "spec": {"url": "http://192.0.2.7/v1"}}))
     hub = cast("Cluster", SimpleNamespace(find={ENDPOINTS: endpoints}.get))
     assert sorted(key.name for key in found.watches[CLUSTERS](Change(old, new, ""), hub)) == wakes
 
@@ -215,7 +215,7 @@ async def test_the_hub_gateway_is_known_by_what_its_names_stand_for() -> None:
     gateways = Informer(GATEWAYS, now=lambda: 0.0)
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     metadata = {"name": "default", "uid": "g", "resourceVersion": "1"}
-    gateways.seen(Event("ADDED", {"metadata": metadata, "spec": spec, "status": {"address": "lb.example.com"}}))
+    gateways.on_event(Event("ADDED", {"metadata": metadata, "spec": spec, "status": {"address": "lb.example.com"}}))
     hub = cast("Cluster", SimpleNamespace(find={GATEWAYS: gateways}.get))
     resolver = Resolver(lambda: 0.0, lookup=lambda name: [WORDS[name]])
     await until(lambda: bool(hosts_at("my.example.org", resolver, "west") & own_hosts(hub, resolver)), "both names")

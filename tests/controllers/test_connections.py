@@ -53,7 +53,7 @@ class Hub:
         store = Store(lambda: 0.0)
 
         def opened(name: str, access: Access) -> Connection:
-            return Connection(name, access, [], store, chance=lambda: 0.5)
+            return Connection(name, access, [], store, jitter=lambda: 0.5)
 
         self.fleet = Fleet(store, opened)
         self.connections = Connections(self.fleet, self.told.append)
@@ -61,12 +61,12 @@ class Hub:
         self.stacks = Informer(STACKS, now=lambda: 0.0, indexes=INDEXES[STACKS])
         self.secrets = Informer(SECRET, now=lambda: 0.0)
         for informer in (self.clusters, self.stacks, self.secrets, Informer(CONFIG_MAP, now=lambda: 0.0)):
-            self.connections.listen(informer)
+            self.connections.add_event_handlers(informer)
 
     def see(self, what: Informer, manifest: Manifest, *, gone: bool = False) -> None:
         version = str(next(self.versions))
         metadata = {**manifest["metadata"], "resourceVersion": version, "uid": manifest["metadata"]["name"]}
-        what.seen(Event("DELETED" if gone else "MODIFIED", {**manifest, "metadata": metadata}))
+        what.on_event(Event("DELETED" if gone else "MODIFIED", {**manifest, "metadata": metadata}))
 
     def cluster(self, name: str, of: str = "s", *, key: str | None = None, gone: bool = False) -> None:
         named = {"name": of, **({"key": key} if key else {})}
@@ -102,7 +102,7 @@ def test_a_cluster_is_connected_whichever_is_seen_first(hub: Hub, first: str) ->
         step()
 
     assert hub.server("a") == "https://one:6443"
-    assert hub.connections.why("a") is None
+    assert hub.connections.error_of("a") is None
     assert hub.told[-1] == "a"
 
 
@@ -126,8 +126,8 @@ def test_a_kubeconfig_that_cannot_be_read_is_told_and_leaves_the_connection(
     hub.secret(**data)
 
     assert hub.server("a") == "https://one:6443"
-    assert str(hub.connections.why("a")).startswith(wrong)
-    assert "hush" not in str(hub.connections.why("a"))
+    assert str(hub.connections.error_of("a")).startswith(wrong)
+    assert "hush" not in str(hub.connections.error_of("a"))
 
 
 def test_a_secret_that_goes_leaves_the_connection_and_is_told(hub: Hub) -> None:
@@ -138,7 +138,7 @@ def test_a_secret_that_goes_leaves_the_connection_and_is_told(hub: Hub) -> None:
     hub.secret(gone=True)
 
     assert hub.server("a") == "https://one:6443"
-    assert str(hub.connections.why("a")) == (
+    assert str(hub.connections.error_of("a")) == (
         "Secret modelplane-system/s does not exist: make it, with the kubeconfig under the key kubeconfig"
     )
     assert hub.told == ["a"]
@@ -164,7 +164,7 @@ def test_a_cluster_that_is_gone_is_not_connected_any_more(hub: Hub) -> None:
         hub.cluster(name, gone=True)
 
     assert [hub.server(name) for name in "ab"] == [None, None]
-    assert hub.connections.why("b") is None
+    assert hub.connections.error_of("b") is None
 
 
 def test_what_is_no_news_of_the_way_tells_nobody(hub: Hub) -> None:
@@ -202,7 +202,7 @@ def test_a_kubeconfig_that_is_there_again_is_told_though_it_leads_the_same_way(h
 
     hub.secret(kubeconfig=kubeconfig("one"))
 
-    assert (hub.told, hub.connections.why("a")) == (["a"], None)
+    assert (hub.told, hub.connections.error_of("a")) == (["a"], None)
 
 
 def test_a_cluster_of_a_cloud_is_left_to_its_own_connection(hub: Hub) -> None:
@@ -212,7 +212,7 @@ def test_a_cluster_of_a_cloud_is_left_to_its_own_connection(hub: Hub) -> None:
     hub.see(hub.clusters, {"metadata": {"name": "g"}, "spec": {"cluster": {"source": "GKE", "gke": {"region": "r"}}}})
 
     assert hub.server("g") == "https://cloud"
-    assert hub.connections.why("g") is None
+    assert hub.connections.error_of("g") is None
 
 
 @pytest.mark.parametrize("first", ["the stack", "the Secret"])
@@ -257,7 +257,7 @@ def test_a_secret_elsewhere_is_not_read(hub: Hub) -> None:
     hub.stack("x", "s", namespace="team")
 
     assert hub.server("team/x") is None
-    assert str(hub.connections.why("team/x")) == (
+    assert str(hub.connections.error_of("team/x")) == (
         "Secret team/s is not read: those of kubeconfigs are in modelplane-system"
     )
 
@@ -293,7 +293,7 @@ def test_the_end_is_the_same_whatever_came_before_and_in_which_order(
                 hub.secret(name, gone=True)
 
     assert (hub.server("a"), hub.server("b")) == ("https://one:6443", "https://two:6443")
-    assert (hub.connections.why("a"), hub.connections.why("b")) == (None, None)
+    assert (hub.connections.error_of("a"), hub.connections.error_of("b")) == (None, None)
 
 
 class Maker:
@@ -305,7 +305,7 @@ class Maker:
     def read(self) -> Access:
         return Access("https://cloud", token=f"token-{self.made}")
 
-    def refused(self) -> None:
+    def on_unauthorized(self) -> None:
         self.made += 1
         self.hub.connections.follow(self.cluster, self)
 
@@ -315,8 +315,8 @@ def test_who_makes_the_credentials_of_a_cluster_is_told_when_that_refuses_them(h
         hub.connections.follow(name, Maker(hub, name))
     before = hub.fleet.find("g")
 
-    hub.connections.refused("g")
-    hub.connections.refused("nobody's")
+    hub.connections.on_unauthorized("g")
+    hub.connections.on_unauthorized("nobody's")
 
     tokens = {one.name: one._access.token for one in hub.fleet}
     assert tokens == {"g": "token-2", "h": "token-1"}
@@ -327,6 +327,6 @@ def test_a_secret_with_credentials_that_are_refused_stays_the_way(hub: Hub) -> N
     hub.secret(kubeconfig=kubeconfig("one"))
     hub.cluster("a")
 
-    hub.connections.refused("a")
+    hub.connections.on_unauthorized("a")
 
     assert hub.server("a") == "https://one:6443"

@@ -22,7 +22,7 @@ from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
-FLEET = cast("Any", SimpleNamespace(listen=None, on_health=None))
+FLEET = cast("Any", SimpleNamespace(add_event_handlers=None, on_health=None))
 WATCHES = controller(FLEET, timedelta()).watches
 OWNED = {labels.OWNER_KIND: "ModelDeployment", labels.OWNER_NAMESPACE: "team", labels.OWNER_NAME: "mine"}
 MINE = Key("team", "mine")

@@ -15,10 +15,10 @@ from kubeloop.client.kube import Kube
 from kubeloop.condition_types import Condition, ConditionStatus, ConditionType
 from kubeloop.errors import Unreachable
 from kubeloop.events import (
-    KEPT,
+    MAX_EVENTS,
+    MAX_PER_OBJECT,
     MESSAGE_LENGTH,
     MINUTE,
-    OF_ONE_OBJECT,
     QUEUED,
     SERIES,
     Recorder,
@@ -183,15 +183,15 @@ async def test_ready_does_not_tell_again_what_another_condition_has_told() -> No
 
 async def test_one_object_is_told_of_so_often_a_minute_and_no_more() -> None:
     told = Told()
-    for number in range(OF_ONE_OBJECT + 5):
+    for number in range(MAX_PER_OBJECT + 5):
         told.now += 1.0
         told.flap(f"Reason{number}")
-    assert (told.recorder._queue.qsize(), told.counts) == (OF_ONE_OBJECT, {"limited": 5})
+    assert (told.recorder._queue.qsize(), told.counts) == (MAX_PER_OBJECT, {"limited": 5})
 
     told.now += 60.0
     told.flap("Another")
-    assert told.recorder._queue.qsize() == OF_ONE_OBJECT + 1
-    assert list(told.recorder._told) == ["u"]
+    assert told.recorder._queue.qsize() == MAX_PER_OBJECT + 1
+    assert list(told.recorder._recorded) == ["u"]
 
 
 async def test_of_what_belongs_to_another_only_bad_news_is_told() -> None:
@@ -226,7 +226,7 @@ async def test_what_was_told_long_ago_is_forgotten() -> None:
     told.now = 61.0
     told.flap("Gone", uid="last")
 
-    assert list(told.recorder._told) == ["last"]
+    assert list(told.recorder._recorded) == ["last"]
 
 
 async def test_when_too_many_wait_the_newest_are_lost_and_counted() -> None:
@@ -239,11 +239,11 @@ async def test_when_too_many_wait_the_newest_are_lost_and_counted() -> None:
 
 async def test_no_more_than_so_many_events_are_kept_for_what_may_come_again() -> None:
     told = Told()
-    for number in range(KEPT + 5):
+    for number in range(MAX_EVENTS + 5):
         told.flap("Gone", uid=str(number))
         told.written()
 
-    assert len(told.recorder._series) == KEPT
+    assert len(told.recorder._series) == MAX_EVENTS
 
 
 async def test_a_hub_that_is_away_costs_the_event_and_nothing_else() -> None:

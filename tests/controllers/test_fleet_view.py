@@ -30,17 +30,17 @@ class Hub:
         self.view = FleetView(lambda: self.now)
         self.informers = {type_: Informer(type_, lambda: 0.0) for type_ in (CLUSTERS, REPLICAS, of(ModelDeployment))}
         for informer in self.informers.values():
-            self.view.listen(informer)
+            self.view.add_event_handlers(informer)
         self._version = 0
 
     def tells(self, one: InferenceCluster | ModelReplica, **changes: Any) -> None:
         self._version += 1
         manifest = one.to_manifest() | changes
         manifest["metadata"] |= {"uid": f"uid-of-{manifest['metadata']['name']}", "resourceVersion": str(self._version)}
-        self.informers[of(type(one))].written(manifest)
+        self.informers[of(type(one))].on_write(manifest)
 
     def loses(self, type_: ResourceType, key: Key) -> None:
-        self.informers[type_].gone(key, f"uid-of-{key.name}")
+        self.informers[type_].on_delete(key, f"uid-of-{key.name}")
 
     def places(self, deployment: ModelDeployment) -> list[str]:
         decision = schedule(placement_request(deployment), self.view.model, now=self.now)

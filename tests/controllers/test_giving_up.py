@@ -41,7 +41,7 @@ def record(namespace: str) -> Manifest:
 async def test_it_is_given_up_and_not_taken_for_a_secret_of_ours(access: Access, kube: Kube, namespace: str) -> None:
     made = await kube.create(record(namespace))
     watched = [Watched(SECRET, None, namespace="modelplane-system")]
-    hub = Connection(HUB, access, watched, Store(asyncio.get_running_loop().time), chance=lambda: 0.5)
+    hub = Connection(HUB, access, watched, Store(asyncio.get_running_loop().time), jitter=lambda: 0.5)
     actor = Actor(Turn(CACHES, Key("", "any"), lambda _: hub, lambda: None), KUBE)
     running = asyncio.create_task(hub.run())
     try:

@@ -99,7 +99,7 @@ def begun() -> Operator:
     for kind, manifest in {**seen, **others, NAMESPACE: known(TEAM)}.items():
         informer = made.hub.find(kind)
         assert informer is not None
-        informer.seen(Event("ADDED", {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}))
+        informer.on_event(Event("ADDED", {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}))
     return made
 
 
@@ -144,9 +144,9 @@ async def test_they_are_woken_when_there_is_a_token_and_when_none_can_be_made(
             raise Unauthorized("eks sign: no credentials")
         return "made"
 
-    monkeypatch.setattr(Accounts, "token", token)
+    monkeypatch.setattr(Accounts, "fetch_token", token)
     for kind in FOUND:
-        runner(operator, kind).workers.look_at(())
+        runner(operator, kind).workers.enqueue_all(())
     await tokens(operator).renew()
 
     queues = {kind: runner(operator, kind).workers.queue for kind in FOUND}

@@ -13,7 +13,7 @@ import pytest
 from kubeloop.cache.informer import Informer
 from kubeloop.cache.prober import Health
 from kubeloop.errors import Forbidden, Unreachable
-from kubeloop.health import PROBE_INTERVAL, STUCK_LOOP, STUCK_QUEUE, STUCK_RUN, STUCK_WATCH, LoopProbe, stuck
+from kubeloop.health import PROBE_INTERVAL, STUCK_LOOP, STUCK_QUEUE, STUCK_RUN, STUCK_WATCH, LoopProbe, find_stuck
 from kubeloop.queue import Done, Outcome, Queue
 from kubeloop.resource import of
 from kubeloop.workers import Workers
@@ -39,7 +39,7 @@ class Scene:
     def judge(self) -> list[str]:
         clock = 10_000.0
         informer = Informer(of(ModelCache), lambda: clock)
-        informer.heard = None if self.unreachable is None else clock - self.unreachable
+        informer.last_event_at = None if self.unreachable is None else clock - self.unreachable
         watch = SimpleNamespace(informer=informer, failing=self.failing)
         hub: Any = SimpleNamespace(health=self.health, watches=[watch])
         queue = Queue[str](lambda key: ("ns", "cluster"), lambda: 0.5)
@@ -54,7 +54,7 @@ class Scene:
         runner: Any = SimpleNamespace(controller=kind, workers=workers)
         loop_probe = LoopProbe(lambda: clock)
         loop_probe._due = clock - self.lag
-        return list(stuck(loop_probe, hub, [runner], leading=self.leading))
+        return list(find_stuck(loop_probe, hub, [runner], leading=self.leading))
 
 
 async def never(_: str) -> Outcome:

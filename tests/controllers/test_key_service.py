@@ -15,8 +15,15 @@ from kubeloop.client.access import Access, read_kubeconfig
 from kubeloop.client.kube import Kube, connect
 from kubeloop.objects import Key
 from localfleet.apiserver import free_ports
-from modelplane_operator.routing.service.api_keys import MOST, path_of, signing_of
-from modelplane_operator.routing.service.key_service import FRESH, LIMITS, OVERDUE, Keyring, UnknownKeysError, serving
+from modelplane_operator.routing.service.api_keys import MOST, path_of, signing_key
+from modelplane_operator.routing.service.key_service import (
+    FRESH,
+    LIMITS,
+    OVERDUE,
+    Keyring,
+    UnknownKeysError,
+    serve_keys,
+)
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.support.api import Api
 from tests.support.manifests import Manifest
@@ -169,7 +176,7 @@ async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: 
     asked = await holds(api, "asked", a="k")
     keyring = Keyring(kube, lambda: 0.0)
     path = path_of(TEAM, (asked.name,))
-    async with serving(("127.0.0.1", port), keyring), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+    async with serve_keys(("127.0.0.1", port), keyring), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
         async def answer(path: str, **headers: str) -> tuple[int, str]:
             async with session.post(path, headers=headers) as told:
@@ -202,7 +209,7 @@ async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(
     await apply(api, SYSTEM)
     of_the_operator = secret_of("modelplane-system", "kubeconfig", a="k")
     right = {"Authorization": "Bearer k"}
-    signed = path_of(TEAM, (asked.name,), signing_of(signing_secret()))
+    signed = path_of(TEAM, (asked.name,), signing_key(signing_secret()))
 
     async def told(*secrets: Manifest) -> None:
         nonlocal now
@@ -210,7 +217,7 @@ async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(
         now += FRESH
 
     async with (
-        serving(("127.0.0.1", port), Keyring(kube, lambda: now)),
+        serve_keys(("127.0.0.1", port), Keyring(kube, lambda: now)),
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
     ):
 
@@ -227,7 +234,7 @@ async def test_nobody_asks_about_a_secret_that_the_operator_has_not_named(
         assert await answers(path_of(TEAM, (asked.name,)), signed) == [200, 200], "gateways still follow"
 
         await told(signing_secret(until="2026-01-01T00:00:00+00:00"))
-        forged = path_of(TEAM, (asked.name,), signing_of(signing_secret(key="guessed")))
+        forged = path_of(TEAM, (asked.name,), signing_key(signing_secret(key="guessed")))
         assert await answers(signed, path_of(TEAM, (asked.name,)), forged, f"{signed}/", *inward) == [200, *[403] * 5]
 
 

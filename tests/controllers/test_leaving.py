@@ -44,7 +44,7 @@ def test_what_we_applied_for_a_model_holds_up_a_cluster_and_nothing_else(
     metadata: dict[str, Any] = {"name": name, **where, "uid": "x", "resourceVersion": "1", "labels": marks}
     metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"  # of namespaces, only those that are terminating hold it up
     found = Informer(kind, now=lambda: 0.0)
-    found.seen(Event("ADDED", {"metadata": {**metadata, "managedFields": [applied]}, "spec": {}}))
+    found.on_event(Event("ADDED", {"metadata": {**metadata, "managedFields": [applied]}, "spec": {}}))
     remote = cast("Cluster", SimpleNamespace(name="worker-1", find={kind: found}.get))
     hub = cast("Cluster", SimpleNamespace(find=lambda _: None))
     assert [*of_models(remote, hub)] == (

@@ -149,14 +149,14 @@ async def operating(
     loop = asyncio.get_running_loop()
     store, calls = Store(loop.time), list[Call]()
     near = [Watched(of(kind), None, indexes=INDEXES.get(of(kind), {})) for kind in OURS]
-    hub = Connection(HUB, access, near, store, chance=lambda: 0.5, on_call=calls.append)
+    hub = Connection(HUB, access, near, store, jitter=lambda: 0.5, on_call=calls.append)
 
     def opened(name: str, way: Access) -> Connection:
-        return Connection(name, way, (), store, chance=lambda: 0.5)
+        return Connection(name, way, (), store, jitter=lambda: 0.5)
 
     fleet = Fleet(store, opened)
     tenants = TenantClusters(loop.time, HubRanges(lambda: kube, loop.time), reach, lambda _: None)
-    fleet.beside(tenants.fleet)
+    fleet.run_in_background(tenants.fleet)
     fleet.set(CLUSTER, access)
     referenced = ReferencedObjects(lambda: kube, loop.time, 0.0)
     controller = llm_inference.controller(referenced, tenants, grants, hosts)

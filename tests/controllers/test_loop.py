@@ -587,7 +587,7 @@ async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, a
     team = runner(woken, world.clients, on_reconciled=lambda _, outcome, __: outcomes.append(outcome))
     for connection in (world.hub, world.worker):
         for informer in connection.informers:
-            team.listen(informer)
+            team.add_event_handlers(informer)
     async with asyncio.TaskGroup() as group:
         group.create_task(team.workers.run())
         await world.cache()
@@ -656,7 +656,7 @@ async def test_an_object_that_cannot_be_read_says_so_and_keeps_what_it_has(world
     caches.keeping = poisoned
     key, named = Key(world.namespace, "subject"), _named(made)
     await world.kube.apply({**named, "metadata": {**named["metadata"], "labels": {"a": "b"}}})
-    await until(lambda: caches.trouble(key) is not None, "the watch to meet it")
+    await until(lambda: caches.error_of(key) is not None, "the watch to meet it")
     world.planner = available
 
     assert await world.step() == Failed(terminal=True)
@@ -670,7 +670,7 @@ async def test_an_object_that_cannot_be_read_says_so_and_keeps_what_it_has(world
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")), "nothing of it is taken away"
 
     await world.kube.apply(named)
-    await until(lambda: caches.trouble(key) is None, "it to be readable again")
+    await until(lambda: caches.error_of(key) is None, "it to be readable again")
     assert await world.step() == Done()
     assert world.synced(await world.live()) == ("True", "ReconcileSuccess", "")
 

@@ -13,7 +13,7 @@ from kubeloop.types import DEPLOYMENT, NAMESPACE
 from modelplane_operator.api import labels
 from modelplane_operator.api.labels import FIELD_MANAGER
 from modelplane_operator.clusters.cluster.controller import CLUSTERS, REPLICAS
-from modelplane_operator.lookups import placed_on
+from modelplane_operator.lookups import cluster_of_replica
 from modelplane_operator.models.replica.orphans import LASTS, Sweeps, elsewhere, orphans
 from tests.support.builders import EPOCH
 from tests.support.informers import holding, stored
@@ -47,7 +47,7 @@ def remote(*found: Manifest, name: str = "east") -> Cluster:
 def hub(*placed: tuple[str, str]) -> Cluster:
     """A hub with these replicas of namespace `team`, each with its cluster."""
     found = [{**stored(REPLICAS, name, "team"), "spec": {"clusterName": cluster}} for name, cluster in placed]
-    held = {REPLICAS: holding(REPLICAS, found, cluster=placed_on), CLUSTERS: holding(CLUSTERS, [])}
+    held = {REPLICAS: holding(REPLICAS, found, cluster=cluster_of_replica), CLUSTERS: holding(CLUSTERS, [])}
     return cast("Cluster", SimpleNamespace(name="", find=held.get))
 
 

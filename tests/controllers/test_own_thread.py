@@ -14,7 +14,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from kubeloop.own_thread import CONNECTIONS, PACE, UNDER_WAY, Admittance, answering_apart
+from kubeloop.own_thread import CONNECTIONS, PACE, UNDER_WAY, Admittance, serve_in_thread
 from localfleet.apiserver import free_ports
 
 BURST = int(PACE[1])
@@ -46,7 +46,7 @@ async def port() -> AsyncIterator[Port]:
 
     app, (number,) = web.Application(), free_ports(1)
     app.router.add_get("/", answer)
-    async with answering_apart(app, ("127.0.0.1", number), grace=0.1, tls=tls):
+    async with serve_in_thread(app, ("127.0.0.1", number), grace=0.1, tls=tls):
         yield Port(number, trusting)
 
 
@@ -56,7 +56,7 @@ async def test_one_address_begins_so_many_handshakes_a_second() -> None:
     def begins(now: float, host: str = HOSTILE) -> bool:
         if (address := admittance.let_in(host, now)) is not None:
             address.handshakes -= 1
-            admittance.left(address)
+            admittance.release(address)
         return address is not None
 
     assert sum(begins(0.0) for _ in range(5 * BURST)) == BURST
@@ -108,7 +108,7 @@ async def test_connections_are_counted_until_they_end() -> None:
         held.append(address)
     assert admittance.let_in(HOSTILE, now + 1) is None
     assert admittance.let_in(HONEST, now + 1) is not None
-    admittance.left(held[0])
+    admittance.release(held[0])
     assert admittance.let_in(HOSTILE, now + 2) is not None
 
 

@@ -37,9 +37,9 @@ def test_an_endpoint_that_is_no_longer_its_deployments_holds_no_http_open(owner:
     endpoints, replicas = (Informer(kind, lambda: 0.0, None, INDEXES[kind]) for kind in (ENDPOINTS, REPLICAS))
     named: dict[str, Any] = {"name": "m", "namespace": "n", "uid": "u", "resourceVersion": "1"}
     marks = {labels.CLUSTER: "east", labels.OWNER_UID: owner}
-    endpoints.seen(Event("ADDED", {"metadata": {**named, "labels": marks}, "spec": {"url": "http://10.0.0.1/n/m"}}))
+    endpoints.on_event(Event("ADDED", {"metadata": {**named, "labels": marks}, "spec": {"url": "http://10.0.0.1/n/m"}}))
     replica = {"metadata": {**named, "labels": {labels.OWNER_UID: "d"}}, "spec": {"clusterName": "east"}}
-    replicas.seen(Event("ADDED", replica))
+    replicas.on_event(Event("ADDED", replica))
     hub = cast("Cluster", SimpleNamespace(find={ENDPOINTS: endpoints, REPLICAS: replicas}.get))
 
     assert plain_endpoints("east", hub) == counts

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kubeloop.probes import answering, serving
+from kubeloop.probes import serve_app, serve_probes
 from localfleet.apiserver import free_ports
 from modelplane_operator.routing.service import key_service
 
@@ -30,7 +30,7 @@ async def test_what_is_being_answered_at_the_end_is_answered_and_then_nobody_lis
 
     app.router.add_get("/", slow)
     async with aiohttp.ClientSession() as session:
-        async with answering(app, ("127.0.0.1", port), grace=60.0):
+        async with serve_app(app, ("127.0.0.1", port), grace=60.0):
             asked = asyncio.create_task(session.get(f"http://127.0.0.1:{port}/"))
             await begun.wait()
             asyncio.get_running_loop().call_soon(released.set)
@@ -42,7 +42,7 @@ async def test_what_is_being_answered_at_the_end_is_answered_and_then_nobody_lis
 async def test_a_page_says_what_is_wrong_and_an_address_is_one_servers() -> None:
     (port,) = free_ports(1)
     listen = ("127.0.0.1", port)
-    pages = serving(listen, health=lambda: (), readiness=lambda: ("not yet",), metrics=CollectorRegistry())
+    pages = serve_probes(listen, health=lambda: (), readiness=lambda: ("not yet",), metrics=CollectorRegistry())
     async with pages, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         found = {path: await session.get(path) for path in ("/healthz", "/readyz", "/metrics")}
         assert {path: (one.status, await one.text()) for path, one in found.items()} == {
@@ -51,7 +51,7 @@ async def test_a_page_says_what_is_wrong_and_an_address_is_one_servers() -> None
             "/metrics": (200, ""),
         }
         with pytest.raises(OSError, match="address already in use"):
-            async with key_service.serving(listen, key_service.Keyring(cast("Any", None), lambda: 0.0)):
+            async with key_service.serve_keys(listen, key_service.Keyring(cast("Any", None), lambda: 0.0)):
                 pass
 
 
@@ -62,7 +62,7 @@ async def test_metrics_are_compressed_for_who_asks_for_it(asked: str, encoding: 
     Gauge("many", "Of each cluster.", ["cluster"], registry=registry).labels("east").set(1)
     for number in range(5000):
         Gauge(f"family_{number}", "One of many.", registry=registry)
-    pages = serving(("127.0.0.1", port), health=lambda: (), readiness=lambda: (), metrics=registry)
+    pages = serve_probes(("127.0.0.1", port), health=lambda: (), readiness=lambda: (), metrics=registry)
     async with pages, aiohttp.ClientSession(f"http://127.0.0.1:{port}", auto_decompress=False) as session:
         answer = await session.get("/metrics", headers={"Accept-Encoding": asked})
         body = await answer.read()
@@ -89,7 +89,7 @@ async def test_between_two_families_of_metrics_others_have_their_turn() -> None:
             await asyncio.sleep(0)
 
     registry.register(Families())
-    pages = serving(("127.0.0.1", port), health=lambda: (), readiness=lambda: (), metrics=registry)
+    pages = serve_probes(("127.0.0.1", port), health=lambda: (), readiness=lambda: (), metrics=registry)
     async with pages, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         beside = asyncio.create_task(others())
         text = await (await session.get("/metrics")).text()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.objects import Key
-from kubeloop.quarantine import SLOT_BYTES, SLOTS, Record, Subject, recorded, subject
+from kubeloop.quarantine import SLOT_BYTES, SLOTS, Record, Subject, open_record, subject
 
 
 def one(name: str, state: str = "1") -> Subject:
@@ -24,13 +24,13 @@ NEVER_ENDED = list[object]()
 async def begin(record: Record, each: Subject) -> None:
     """Begin a reconcile that never ends."""
     NEVER_ENDED.append(open_ := AsyncExitStack())
-    await open_.enter_async_context(record.reconciling(each))
+    await open_.enter_async_context(record.record_run(each))
 
 
 @asynccontextmanager
 async def process(folder: Path, *working: Subject) -> AsyncIterator[Record]:
     """A process that is killed while it works at these."""
-    record = recorded(folder)
+    record = open_record(folder)
     begun = record.__enter__()
     NEVER_ENDED.append(record)
     for each in working:
@@ -47,15 +47,15 @@ async def test_an_object_on_which_the_process_died_twice_is_left_alone(tmp_path:
     for _ in range(2):
         assert not (await died(tmp_path, one("deadly"))).holds(one("deadly"))
 
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         assert record.holds(one("deadly"))
         assert record.count("ModelDeployment") == 1
         assert not record.holds(one("another"))
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         assert record.holds(one("deadly")), "for as long as nobody changes it"
         assert not record.holds(one("deadly", "2"))
         assert record.count("ModelDeployment") == 0
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         assert not record.holds(one("deadly")), "then it has no past"
 
 
@@ -67,7 +67,7 @@ async def test_of_several_that_were_under_way_only_the_deadly_one_is_named(tmp_p
     async with process(tmp_path) as record:
         deadly = names.index("n7")
         for name in names[:deadly]:
-            async with record.reconciling(one(name)):
+            async with record.record_run(one(name)):
                 pass
         await begin(record, one("n7"))
         await begin(record, one("new"))
@@ -78,7 +78,7 @@ async def test_of_several_that_were_under_way_only_the_deadly_one_is_named(tmp_p
         with suppress(asyncio.CancelledError):
             await waits
 
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         assert [name for name in [*names, "new"] if record.holds(one(name))] == ["n7"]
 
 
@@ -86,24 +86,24 @@ async def test_a_slow_suspect_does_not_hold_up_the_others(tmp_path: Path, monkey
     monkeypatch.setattr("kubeloop.quarantine.ALONE_SECONDS", 0.01)
     await died(tmp_path, one("slow"), one("next"))
 
-    with recorded(tmp_path) as record:
-        async with record.reconciling(one("slow")), record.reconciling(one("next")):
+    with open_record(tmp_path) as record:
+        async with record.record_run(one("slow")), record.record_run(one("next")):
             pass
-        async with record.reconciling(one("slow")), record.reconciling(one("next")):
+        async with record.record_run(one("slow")), record.record_run(one("next")):
             pass
 
 
 async def test_a_process_that_ends_in_good_order_accuses_nobody(tmp_path: Path) -> None:
     for _ in range(3):
-        with recorded(tmp_path) as record:
-            async with record.reconciling(one("a")):
+        with open_record(tmp_path) as record:
+            async with record.record_run(one("a")):
                 pass
             with suppress(RuntimeError):
-                async with record.reconciling(one("b")):
+                async with record.record_run(one("b")):
                     raise RuntimeError
         assert set((tmp_path / "working").read_bytes()) == {0}
 
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         assert not record.holds(one("a"))
 
 
@@ -112,15 +112,15 @@ async def test_a_process_that_ends_in_good_order_accuses_nobody(tmp_path: Path) 
 def test_a_record_that_nobody_can_read_is_none(tmp_path: Path, file: str, content: bytes) -> None:
     (tmp_path / file).write_bytes(content)
 
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         assert not record.holds(one("a"))
 
 
 async def test_more_at_once_than_there_are_slots_are_just_not_noted(tmp_path: Path) -> None:
-    with recorded(tmp_path) as record:
+    with open_record(tmp_path) as record:
         async with AsyncExitStack() as open_:
             for number in range(SLOTS + 10):
-                await open_.enter_async_context(record.reconciling(one(f"n{number}")))
+                await open_.enter_async_context(record.record_run(one(f"n{number}")))
 
 
 def test_the_longest_names_fit_into_a_slot_and_any_change_is_another_state() -> None:

@@ -11,9 +11,9 @@ import pytest
 from kubeloop.errors import Unreachable
 from kubeloop.resource import of
 from modelplane_operator.api import ModelDeployment, ModelReplica
-from modelplane_operator.ask.admission.answer_questions import stored
+from modelplane_operator.ask.admission.answer_questions import read_stored
 from modelplane_operator.ask.admission.webhook import ANSWERED, Webhook, is_question
-from modelplane_operator.ask.answers.questions import FORBIDDEN, QuestionAnswer, QuestionError, asked
+from modelplane_operator.ask.answers.questions import FORBIDDEN, QuestionAnswer, QuestionError, parse_question
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.informers import holding
@@ -82,18 +82,18 @@ def test_of_other_namespaces_a_plan_looks_at_what_waits_for_whoever_may_list_it(
     informer = holding(of(ModelDeployment), manifests)
     hub = SimpleNamespace(find=lambda kind: informer if kind == of(ModelDeployment) else None)
     clients = cast("Any", SimpleNamespace(hub=hub, now=lambda: EPOCH))
-    question = asked(
+    question = parse_question(
         {"metadata": {"namespace": "mine"}, "spec": {"ask": "Plan", "modelDeployment": "asked", "replicas": 1}}
     )
-    found = stored(question, FleetView(lambda: EPOCH), clients, named)
+    found = read_stored(question, FleetView(lambda: EPOCH), clients, named)
     seen = {f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in found.deployments}
     assert seen == {"mine/asked", "mine/waits"} | told
-    why = asked({"metadata": {"namespace": "mine"}, "spec": {"ask": "Why", "modelDeployment": "asked"}})
-    assert len(stored(why, FleetView(lambda: EPOCH), clients, frozenset(("mine",))).deployments) == 1
+    why = parse_question({"metadata": {"namespace": "mine"}, "spec": {"ask": "Why", "modelDeployment": "asked"}})
+    assert len(read_stored(why, FleetView(lambda: EPOCH), clients, frozenset(("mine",))).deployments) == 1
 
     fleet = FleetView(lambda: EPOCH)
     for one in placed(next(each for each in objects if each.metadata.uid == "theirs-waits"), cluster("berlin")):
         fleet.model.observe_replica(ModelReplica.parse(one))
-    drain = asked({"metadata": {"namespace": "mine"}, "spec": {"ask": "Plan", "drain": "berlin"}})
-    concerned = stored(drain, fleet, clients, frozenset(("mine",))).deployments
+    drain = parse_question({"metadata": {"namespace": "mine"}, "spec": {"ask": "Plan", "drain": "berlin"}})
+    concerned = read_stored(drain, fleet, clients, frozenset(("mine",))).deployments
     assert {one["metadata"]["uid"] for one in concerned} == {"theirs-waits", "mine-waits"}

@@ -15,7 +15,7 @@ from kubeloop.queue import Done, Failed, Forgotten, Outcome, Queue, QueuePace
 from kubeloop.workers import Serial, Workers
 from tests.controllers import virtual_time
 
-PACE = QueuePace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
+PACE = QueuePace(min_interval=0.0, event_delay=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
 
 
 def place(key: str) -> tuple[str, str]:
@@ -25,7 +25,7 @@ def place(key: str) -> tuple[str, str]:
 
 
 def queue(*, limit: int = 4, pace: QueuePace = PACE, routine: int = 4) -> Queue[str]:
-    return Queue(place, chance=lambda: 0.5, limit=limit, pace=pace, routine=routine)
+    return Queue(place, jitter=lambda: 0.5, limit=limit, pace=pace, routine=routine)
 
 
 def drain(queue: Queue[str], now: float = 0.0) -> list[str]:
@@ -33,7 +33,7 @@ def drain(queue: Queue[str], now: float = 0.0) -> list[str]:
     taken: list[str] = []
     while (key := queue.take(now)) is not None:
         taken.append(key)
-        queue.done(key, Done(), now)
+        queue.finish(key, Done(), now)
     return taken
 
 
@@ -67,10 +67,10 @@ def test_lanes_of_a_namespace_take_turns() -> None:
 def test_news_comes_before_what_is_only_looked_at_again() -> None:
     keys = queue()
     for number in range(3):
-        keys.add(f"a/x/{number}", 0.0, news=False)
+        keys.add(f"a/x/{number}", 0.0, is_event=False)
     keys.add("a/x/9", 0.0)
     keys.add("a/x/2", 0.0)
-    keys.add("a/x/9", 0.0, news=False)
+    keys.add("a/x/9", 0.0, is_event=False)
 
     assert drain(keys) == ["a/x/9", "a/x/2", "a/x/0", "a/x/1"]
     assert len(keys) == 4
@@ -82,7 +82,7 @@ def test_a_resync_waits_for_news_and_what_asked_for_its_time_does_not() -> None:
     for name, outcome in (("a/x/resynced", Done()), ("a/x/asked", Done(600.0)), ("a/x/failed", Failed(600.0))):
         keys.add(name, 0.0)
         assert keys.take(0.0) == name
-        keys.done(name, outcome, 0.0)
+        keys.finish(name, outcome, 0.0)
 
     assert sorted(drain(keys, 700.0)[:2]) == ["a/x/asked", "a/x/failed"]
 
@@ -132,9 +132,9 @@ def test_keys_that_wait_for_no_cluster_wait_for_each_other_only_where_workers_ar
 def test_what_is_only_looked_at_again_leaves_room_for_news_and_for_other_clusters() -> None:
     keys = queue()
     for number in range(10):
-        keys.add(f"a//{number}", 0.0, news=False)
-        keys.add(f"a/hanging/{number}", 0.0, news=False)
-        keys.add(f"a/lively/{number}", 0.0, news=False)
+        keys.add(f"a//{number}", 0.0, is_event=False)
+        keys.add(f"a/hanging/{number}", 0.0, is_event=False)
+        keys.add(f"a/lively/{number}", 0.0, is_event=False)
 
     began = list(iter(lambda: keys.take(0.0), None))
     assert len(began) == keys.routine
@@ -142,7 +142,7 @@ def test_what_is_only_looked_at_again_leaves_room_for_news_and_for_other_cluster
     keys.add("a/hanging/9", 0.0)
     keys.add("a//new", 0.0)
     assert [keys.take(0.0) for _ in range(3)] == ["a/hanging/9", "a//new", None]
-    keys.done(began[0] or "", Done(), 0.0)
+    keys.finish(began[0] or "", Done(), 0.0)
     assert keys.take(0.0) is not None
 
 
@@ -151,7 +151,7 @@ def test_what_somebody_changed_comes_first_and_keeps_nobody_from_a_turn() -> Non
     for number in range(40):
         keys.add(f"a//heard-{number}", 0.0)
         keys.add(f"b//edited-{number}", 0.0, edited=True)
-        keys.add(f"a//looked-{number}", 0.0, news=False)
+        keys.add(f"a//looked-{number}", 0.0, is_event=False)
     keys.add("a//heard-30", 0.0, edited=True)
 
     began = [keys.take(0.0) or "" for _ in range(48)]
@@ -189,13 +189,13 @@ def test_what_comes_first_overtakes_those_that_would_wait_for_a_lock() -> None:
 
 
 def test_news_during_a_run_bring_one_more_run() -> None:
-    keys = queue(pace=QueuePace(rest=0.5))
+    keys = queue(pace=QueuePace(min_interval=0.5))
     keys.add("a/x/1", 0.0)
     assert keys.take(0.0) == "a/x/1"
     for _ in range(3):
         keys.add("a/x/1", 1.0)
     assert keys.take(1.0) is None, "it runs"
-    keys.done("a/x/1", Done(), 2.0)
+    keys.finish("a/x/1", Done(), 2.0)
 
     assert keys.take(2.4) is None, "it rests, so that a burst is one run"
     assert keys.take(2.5) == "a/x/1"
@@ -206,12 +206,12 @@ def test_a_failure_after_what_was_forgiven_is_the_first() -> None:
     keys.add("a/x/1", now)
     for _ in range(8):
         assert keys.take(now) == "a/x/1"
-        keys.done("a/x/1", Failed(), now)
+        keys.finish("a/x/1", Failed(), now)
         now = keys.next_due() or now
     assert keys.take(now) == "a/x/1"
     keys.forgive("a/x/1")
     keys.forgive("a/x/unknown")
-    keys.done("a/x/1", Failed(), now)
+    keys.finish("a/x/1", Failed(), now)
 
     assert keys.next_due() == now + 0.75
 
@@ -221,7 +221,7 @@ def test_failures_wait_longer_and_longer_and_a_success_forgives() -> None:
     keys.add("a/x/1", now)
     for outcome in [*[Failed()] * 8, Done(requeue_after=5.0), Failed()]:
         assert keys.take(now) == "a/x/1"
-        keys.done("a/x/1", outcome, now)
+        keys.finish("a/x/1", outcome, now)
         due = keys.next_due()
         assert due is not None
         waits.append(due - now)
@@ -236,7 +236,7 @@ def test_news_of_a_failing_key_bring_it_forward_but_not_at_once() -> None:
     for _ in range(7):
         now = keys.next_due() or 0.0
         keys.take(now)
-        keys.done("a/x/1", Failed(), now)
+        keys.finish("a/x/1", Failed(), now)
     keys.add("a/x/1", now + 0.1)
 
     assert keys.take(now + 0.9) is None
@@ -251,19 +251,19 @@ def test_an_edit_goes_through_whatever_pause_a_server_asks_for() -> None:
         if edited_while_it_runs:
             keys.add("a/x/1", 0.0)
             keys.add("a/x/1", 0.0, edited=True)
-        keys.done("a/x/1", Failed(at_least=60.0), 0.0)
+        keys.finish("a/x/1", Failed(at_least=60.0), 0.0)
         keys.add("a/x/1", 0.1, edited=not edited_while_it_runs)
 
         assert keys.take(0.7) is None, "but not at once"
         assert keys.take(1.0) == "a/x/1"
-        keys.done("a/x/1", Forgotten(), 1.0)
+        keys.finish("a/x/1", Forgotten(), 1.0)
 
 
 def test_a_server_that_asks_for_a_pause_gets_it_whatever_the_news() -> None:
     keys = queue()
     keys.add("a/x/1", 0.0)
     keys.take(0.0)
-    keys.done("a/x/1", Failed(at_least=30.0), 0.0)
+    keys.finish("a/x/1", Failed(at_least=30.0), 0.0)
     keys.add("a/x/1", 1.0)
 
     assert keys.take(29.0) is None
@@ -285,8 +285,8 @@ def test_a_forgotten_key_is_gone_unless_it_was_added_while_it_ran() -> None:
         keys.add(key, 0.0)
         keys.take(0.0)
     keys.add("a/x/2", 0.5)
-    keys.done("a/x/1", Forgotten(), 1.0)
-    keys.done("a/x/2", Forgotten(), 1.0)
+    keys.finish("a/x/1", Forgotten(), 1.0)
+    keys.finish("a/x/2", Forgotten(), 1.0)
 
     assert drain(keys, 10_000.0) == ["a/x/2"]
     assert len(keys) == 1
@@ -314,7 +314,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule(key=KEYS, news=st.booleans(), edited=st.booleans())
     def add(self, key: str, *, news: bool, edited: bool) -> None:
-        self.queue.add(key, self.now, news=news, edited=edited)
+        self.queue.add(key, self.now, is_event=news, edited=edited)
         self.owed.setdefault(key, self.now)
 
     @rule()
@@ -330,7 +330,7 @@ class Turns(RuleBasedStateMachine):
     def done(self, data: st.DataObject, outcome: Outcome) -> None:
         key = data.draw(st.sampled_from(sorted(self.running)))
         self.running.remove(key)
-        self.queue.done(key, outcome, self.now)
+        self.queue.finish(key, outcome, self.now)
 
     @rule(seconds=st.floats(0, 1000))
     def time_goes_by(self, seconds: float) -> None:
@@ -343,11 +343,11 @@ class Turns(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for key in sorted(self.running):
-            self.queue.done(key, Done(), self.now)
+            self.queue.finish(key, Done(), self.now)
         self.now += 1_000.0  # longer than any pause that was asked for
         while (key := self.queue.take(self.now)) is not None:
             self.owed.pop(key, None)
-            self.queue.done(key, Forgotten(), self.now)
+            self.queue.finish(key, Forgotten(), self.now)
 
         assert not self.owed, "news that nobody ever looked at"
 

@@ -107,7 +107,7 @@ async def test_what_nobody_may_use_any_more_is_forgotten() -> None:
     reads = Reads()
     for number in range(1000):
         await reads.of(cluster(), ("revision", number), Asked(), EPOCH + A_MOMENT * number)
-        assert len(reads._known) <= LEAST + 3
+        assert len(reads._cached) <= LEAST + 3
     assert not reads._asking
 
 

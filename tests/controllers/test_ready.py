@@ -22,11 +22,11 @@ from kubeloop.objects import Key, key_of
 from kubeloop.resource import of
 from kubeloop.steps import KUBE
 from kubeloop.types import HTTP_ROUTE, HUB
-from kubeloop.watched import watched
+from kubeloop.watched import collect_watches
 from kubeloop.wiring import Runners, runner
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, names
-from modelplane_operator.operator import OURS
+from modelplane_operator.operator import OWN_TYPES
 from modelplane_operator.routing.endpoint import controller as model_endpoint
 from modelplane_operator.routing.endpoint import outside
 from modelplane_operator.routing.endpoint.backend_url import Reach
@@ -103,12 +103,12 @@ async def hub(
         model_endpoint.controller(reach, referenced, ranges, resolver, places),
         model_service.controller(referenced, asking=services),
     )
-    near, _ = watched(controllers, OURS, names.SYSTEM_NAMESPACE)
-    connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
+    near, _ = collect_watches(controllers, OWN_TYPES, names.SYSTEM_NAMESPACE)
+    connection = Connection(HUB, access, near, Store(loop.time), jitter=lambda: 0.5, on_call=lambda _: None)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
     for one in controllers:
         runners.add(runner(one, clients, on_reconciled=lambda *_: None))
-    runners.listen(connection)
+    runners.add_event_handlers(connection)
     hub = Hub(kube, connection, namespace)
     async with await asyncio.start_server(hub.gateway.serve, "127.0.0.1", 0) as server, asyncio.TaskGroup() as group:
         hub.gateway.port = server.sockets[0].getsockname()[1]
@@ -119,7 +119,7 @@ async def hub(
         await kube.replace_status({**made, "status": {"address": "127.0.0.1", "url": url}})
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        runners.look_at_all(connection)
+        runners.enqueue_all(connection)
         tasks.append(group.create_task(runners.work()))
         yield hub
         for task in tasks:

@@ -20,8 +20,8 @@ from modelplane_operator.clusters.cluster.controller import CLUSTERS
 from modelplane_operator.clusters.cluster.plan import Registered
 from modelplane_operator.clusters.cluster.registration import mark_key, render_mark
 from modelplane_operator.clusters.cluster.registrations import (
-    LOOK_LASTS,
     PATIENCE,
+    READ_LIFETIME,
     Registrations,
     identity_of,
     on_another,
@@ -91,7 +91,7 @@ class World:
         server = self.servers[name]
         secrets = Informer(SECRET, now=lambda: 0.0)
         for mark in server.marks.values() if name != self.late else ():
-            secrets.written({**mark, "metadata": {**mark["metadata"], "uid": "m", "resourceVersion": "1"}})
+            secrets.on_write({**mark, "metadata": {**mark["metadata"], "uid": "m", "resourceVersion": "1"}})
         told = {"name": name, "server": name, "kube": server, "health": SimpleNamespace(answers=True)}
         return cast("Cluster", SimpleNamespace(**told, find={SECRET: secrets}.get))
 
@@ -154,7 +154,7 @@ async def test_a_cluster_that_was_restored_from_a_backup_of_another_is_not_that_
 
     assert await world.of("b") == Registered(same)
     reads = restored.reads
-    assert await world.of("b", after=LOOK_LASTS / 2) == Registered(same)
+    assert await world.of("b", after=READ_LIFETIME / 2) == Registered(same)
     assert restored.reads == reads, "the mark is looked for every few minutes"
 
 

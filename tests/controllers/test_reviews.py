@@ -11,7 +11,7 @@ from kubeloop.cache.informer import Informer
 from kubeloop.resource import of
 from kubeloop.verdict import Verdict
 from modelplane_operator.api import KINDS, ModelEndpoint, ModelService
-from modelplane_operator.ask.admission.reviews import SEEN, WAITING, of_kinds
+from modelplane_operator.ask.admission.reviews import PROPAGATION, WAITING, of_kinds
 from modelplane_operator.ask.admission.webhook import AT_ONCE, Webhook
 from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.routing.service.controller import INDEXES
@@ -61,7 +61,7 @@ def test_services_that_wait_keep_no_other_object_from_its_review() -> None:
             return verdict
 
         waiting = [asyncio.create_task(judged(number)) for number in range(AT_ONCE)]
-        await asyncio.sleep(SEEN / 2)
+        await asyncio.sleep(PROPAGATION / 2)
         refused = await asked.judge(known[of(ModelEndpoint)], endpoint("inside", METADATA_INSIDE), None)
         return refused, await asyncio.gather(*waiting), ends
 
@@ -69,7 +69,7 @@ def test_services_that_wait_keep_no_other_object_from_its_review() -> None:
 
     assert refused.refusals, "it is reviewed while they wait"
     assert [len(one.warnings) for one in told] == [1] * AT_ONCE, "who does not wait is warned all the same"
-    assert ends == [0.0] * (AT_ONCE - WAITING) + [SEEN] * WAITING
+    assert ends == [0.0] * (AT_ONCE - WAITING) + [PROPAGATION] * WAITING
 
 
 def test_a_place_to_wait_in_is_free_again_after_a_wait_and_after_one_that_is_given_up() -> None:
@@ -90,7 +90,7 @@ def test_a_place_to_wait_in_is_free_again_after_a_wait_and_after_one_that_is_giv
         await judge(known[of(ModelService)], lacking(0), None)
         return loop.time() - began
 
-    assert run(story()) == SEEN
+    assert run(story()) == PROPAGATION
 
 
 def test_what_is_seen_during_the_wait_is_no_reason_to_warn() -> None:
@@ -99,11 +99,11 @@ def test_what_is_seen_during_the_wait_is_no_reason_to_warn() -> None:
 
     async def story() -> Verdict:
         waiting = asyncio.create_task(asked.judge(known[of(ModelService)], lacking(0), None))
-        await asyncio.sleep(SEEN / 2)
+        await asyncio.sleep(PROPAGATION / 2)
         informer = asked.clients.hub.find(of(ModelEndpoint))
         assert informer is not None
         made = endpoint("e", "http://192.0.2.1")
-        informer.written({**made, "metadata": {**made["metadata"], "resourceVersion": "9", "uid": "u9"}})
+        informer.on_write({**made, "metadata": {**made["metadata"], "resourceVersion": "9", "uid": "u9"}})
         return await waiting
 
     assert run(story()).warnings == ()

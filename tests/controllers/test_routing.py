@@ -33,11 +33,11 @@ from kubeloop.reading import find
 from kubeloop.resource import Resource, of
 from kubeloop.steps import KUBE
 from kubeloop.types import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
-from kubeloop.watched import watched
+from kubeloop.watched import collect_watches
 from kubeloop.wiring import Runners, runner
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, labels, names
-from modelplane_operator.operator import OURS
+from modelplane_operator.operator import OWN_TYPES
 from modelplane_operator.routing.endpoint import controller as model_endpoint
 from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges
@@ -245,17 +245,17 @@ async def hub(  # noqa: PLR0917 - fixtures
         ),
         model_service.controller(referenced, (KEYS, keys.port)),
     )
-    near, _ = watched(controllers, OURS, names.SYSTEM_NAMESPACE)
-    connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
+    near, _ = collect_watches(controllers, OWN_TYPES, names.SYSTEM_NAMESPACE)
+    connection = Connection(HUB, access, near, Store(loop.time), jitter=lambda: 0.5, on_call=calls.append)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
     runners = Runners()
     for one in controllers:
         runners.add(runner(one, clients, on_reconciled=lambda *_: None))
-    runners.listen(connection)
+    runners.add_event_handlers(connection)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        runners.look_at_all(connection)
+        runners.enqueue_all(connection)
         tasks.append(group.create_task(runners.work()))
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:

@@ -18,7 +18,7 @@ from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService
 from modelplane_operator.api.model_service import EndpointsResolved
-from modelplane_operator.routing.service.controller import INDEXES, controller, neighbours, selected
+from modelplane_operator.routing.service.controller import INDEXES, controller, neighbours, select_endpoints
 from tests.support.manifests import change
 
 Manifest = dict[str, Any]
@@ -44,7 +44,7 @@ def hub(*manifests: Manifest) -> Cluster:
         of_endpoints = REPLICAS if "clusterName" in manifest["spec"] else ENDPOINTS
         kind = SERVICES if "endpoints" in manifest["spec"] else of_endpoints
         stored = {**manifest["metadata"], "resourceVersion": str(version), "uid": f"u{version}"}
-        made.informers[kind].written({**manifest, "metadata": stored})
+        made.informers[kind].on_write({**manifest, "metadata": stored})
     return cast(Cluster, made)
 
 
@@ -101,7 +101,7 @@ def test_the_indexes_find_what_the_selectors_say(
 
     for one in services:
         subject = ModelService.parse({**one, "metadata": {**one["metadata"], "uid": "u"}})
-        found = {key_of(manifest) for manifest in selected(subject, where)}
+        found = {key_of(manifest) for manifest in select_endpoints(subject, where)}
         assert found == {key_of(other) for other in endpoints if selects(one, other)}
     old, new = endpoint("a", before), endpoint("a", after)
     concerned = {key_of(one) for one in services if selects(one, old) or selects(one, new)}

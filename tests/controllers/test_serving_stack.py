@@ -131,7 +131,7 @@ async def operating(
 ) -> AsyncIterator[Platform]:
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
     fabrics = Fabrics()
-    remote = [*(Watched(kind) for kind in CHILDREN), serving_stack.RECORDS, *fabrics.watched()]
+    remote = [*(Watched(kind) for kind in CHILDREN), serving_stack.RECORDS, *fabrics.watches()]
     async with watching(access, near, remote, name=name) as seen:
         platform = Platform(
             kube, folder, *seen, lambda helm: serving_stack.controller(DEFINITIONS, helm, fabrics), SOME
@@ -353,7 +353,7 @@ async def finalize(platform: Platform, namespace: Manifest) -> None:
     """Do what the namespace controller does once a namespace is empty."""
     body = orjson.dumps({**namespace, "spec": {"finalizers": []}})
     path = NAMESPACE.path(name=namespace["metadata"]["name"], subresource="finalize")
-    await platform.kube._wire.ask(Request("finalize", "namespaces", "PUT", path, body), asked="finalize")
+    await platform.kube._wire.ask(Request("finalize", "namespaces", "PUT", path, body), operation="finalize")
 
 
 # On a cluster with controllers, nodes and a real Envoy Gateway --------------------------------------------------------

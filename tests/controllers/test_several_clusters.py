@@ -142,7 +142,7 @@ def test_a_namespace_stays_in_which_a_replica_is_placed_while_it_is_looked_at(
     async def observed() -> Plan:
         async def while_asked(method: str) -> Any:
             another = placed("another", "a", **(ending if terminating else {}))
-            replicas.seen(Event("ADDED", another))
+            replicas.on_event(Event("ADDED", another))
             return await honest(method)
 
         seen = clients({"a": while_asked}, [leaving])

@@ -22,7 +22,7 @@ def live(known: Manifest | None, uid: str = "one") -> Manifest:
 )
 def test_what_becomes_true_or_false_is_written_at_once(told: Manifest) -> None:
     pace = StatusPace()
-    pace.written("one", 100.0)
+    pace.on_write("one", 100.0)
 
     assert pace.wait(live(status()), told, 100.1) == 0.0
 
@@ -31,7 +31,7 @@ def test_what_becomes_true_or_false_is_written_at_once(told: Manifest) -> None:
 def test_a_count_that_comes_to_zero_or_leaves_it_is_written_at_once(before: int, after: int) -> None:
     """What nobody uses any more may be deleted."""
     pace = StatusPace()
-    pace.written("one", 100.0)
+    pace.on_write("one", 100.0)
 
     assert pace.wait(live({"replicas": before}), {"replicas": after}, 100.1) == 0.0
     assert pace.wait(live({"replicas": 7}), {"replicas": 8}, 100.1) == pytest.approx(0.9)
@@ -46,7 +46,7 @@ def test_the_first_status_is_written_at_once() -> None:
 
 def test_counts_and_messages_are_written_a_second_after_the_last_write() -> None:
     pace = StatusPace()
-    pace.written("one", 100.0)
+    pace.on_write("one", 100.0)
 
     assert pace.wait(live(status()), status(count=1), 100.25) == pytest.approx(0.75)
     assert pace.wait(live(status()), status(message="1 of 3"), 100.25) == pytest.approx(0.75)
@@ -57,6 +57,6 @@ def test_counts_and_messages_are_written_a_second_after_the_last_write() -> None
 def test_objects_that_are_written_no_more_are_forgotten() -> None:
     pace = StatusPace()
     for number in range(3 * PRUNED_AT):
-        pace.written(f"uid-{number}", number * 0.01)
+        pace.on_write(f"uid-{number}", number * 0.01)
 
     assert len(pace._written) <= 2 * PRUNED_AT

@@ -26,7 +26,7 @@ from kubeloop.plan import (
 )
 from kubeloop.queue import Failed
 from kubeloop.resource import of
-from kubeloop.strands import SLOW, Actor, Turn, outcome, told
+from kubeloop.strands import SLOW, Actor, Turn, outcome, summarize
 from kubeloop.types import CONFIG_MAP, HUB
 from modelplane_operator.api import ModelCache
 from tests.support.waiting import SECONDS
@@ -170,5 +170,5 @@ def test_of_several_failures_the_most_telling_is_told_first_and_one_that_may_pas
 ) -> None:
     failures = [Failure(None, error) for error in errors]
 
-    assert told(failures) == said
+    assert summarize(failures) == said
     assert outcome(failures) == after

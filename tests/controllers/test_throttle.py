@@ -38,7 +38,7 @@ def played(scene: Scene, *, rates: Rates = RATES) -> Counter[str]:
             runs[key] += 1
             return Done()
 
-        queue = Queue[str](lambda _: ("", ""), chance=lambda: 0.5, pace=QueuePace(resync=1e6))
+        queue = Queue[str](lambda _: ("", ""), jitter=lambda: 0.5, pace=QueuePace(resync=1e6))
         workers = Workers(queue, reconcile, 16)
         async with asyncio.TaskGroup() as group:
             working = group.create_task(workers.run())
@@ -97,7 +97,7 @@ def test_a_cluster_without_end_holds_up_no_other_and_no_user() -> None:
 def test_that_a_cluster_is_back_is_not_lost_in_a_wake_that_waits_for_its_time() -> None:
     async def scene() -> list[bool]:
         told: list[bool] = []
-        queue = Queue[str](lambda _: ("", ""), chance=lambda: 0.5)
+        queue = Queue[str](lambda _: ("", ""), jitter=lambda: 0.5)
         workers = SimpleNamespace(queue=queue, add=lambda _, forgiven: told.append(forgiven))
         throttle = Throttle[str](cast(Any, workers), Rates(of_key=(1.0, 1.0)))
         for forgiven in (False, False, True, False):
@@ -126,13 +126,13 @@ async def test_labels_that_name_what_is_not_on_the_hub_wake_nobody() -> None:
         ModelReplica, cast(Any, None), cast(Any, None), remote_watches={POD: owner_of_kind("ModelReplica")}
     )
     known = runner(controller, clients, on_reconciled=lambda *_: None)
-    known.listen(elsewhere)
-    known.workers.look_at(())
+    known.add_event_handlers(elsewhere)
+    known.workers.enqueue_all(())
 
-    elsewhere.seen(Event("ADDED", owned("forged", by="nobody")))
+    elsewhere.on_event(Event("ADDED", owned("forged", by="nobody")))
     assert len(known.workers.queue) == 0
-    replicas.seen(Event("ADDED", owned("somebody")))
-    elsewhere.seen(Event("ADDED", owned("honest", by="somebody")))
+    replicas.on_event(Event("ADDED", owned("somebody")))
+    elsewhere.on_event(Event("ADDED", owned("honest", by="somebody")))
     assert len(known.workers.queue) == 1
 
 

@@ -29,7 +29,7 @@ EAST = Key("", "east")
 def queue(operator: Operator, kind: ResourceType) -> Queue[Key]:
     """What waits for the work, which has begun."""
     workers = next(one.workers for one in operator.runners if one.controller.type == kind)
-    workers.look_at(())
+    workers.enqueue_all(())
     return workers.queue
 
 
@@ -71,11 +71,11 @@ async def test_what_is_heard_before_the_work_begins_is_not_followed_and_all_is_l
     for name in ("east", "west"):
         metadata = {"name": name, "uid": name, "resourceVersion": "1"}
         origin = {"source": "Existing", "existing": {"secretRef": {"name": name}}}
-        clusters.seen(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
+        clusters.on_event(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
     operator.runners.connection_changed("east")
     known = next(one for one in operator.runners if one.controller.type == of(InferenceCluster))
     assert len(known.workers.queue) == 0
-    known.workers.look_at(clusters.keys())
+    known.workers.enqueue_all(clusters.keys())
     assert len(known.workers.queue) == 2
 
 
@@ -85,13 +85,13 @@ async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_
     assert clusters is not None
     metadata = {"name": "east", "uid": "u", "resourceVersion": "1"}
     origin = {"source": "Existing", "existing": {"secretRef": {"name": "east"}}}
-    clusters.seen(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
+    clusters.on_event(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
     operator.fleet.set("east", ACCESS)
     connection, now = operator.fleet.cluster("east"), 0.0
     for _ in range(8):
         now = keys.next_due() or now
         assert keys.take(now) == EAST
-        keys.done(EAST, Failed(), now)
+        keys.finish(EAST, Failed(), now)
     far = keys.next_due()
 
     connection._prober.on_health("east", Health(last_contact=now, renewing=True))

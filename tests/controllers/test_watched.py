@@ -8,14 +8,14 @@ import pytest
 
 from kubeloop.cache.informer import Informer
 from kubeloop.cache.watches import Watched
-from kubeloop.loop import Controller, nobody
+from kubeloop.loop import Controller, map_to_nothing
 from kubeloop.objects import Key
 from kubeloop.resource import of
 from kubeloop.types import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
-from kubeloop.watched import indexes, watched
+from kubeloop.watched import collect_watches, indexes
 from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack, names
 from modelplane_operator.api.labels import APPLIED, FIELD_MANAGER
-from modelplane_operator.operator import OURS
+from modelplane_operator.operator import OWN_TYPES
 from tests.api.contract import rich
 from tests.support.declared import declared
 
@@ -30,7 +30,7 @@ def controller(kind: Any, **declares: Any) -> Controller[Any, Any]:
 
 async def test_who_asks_clusters_has_an_end_and_leaves_others_room() -> None:
     """A cluster that answers each request a moment before its deadline would keep all workers, and look stuck."""
-    asking = [one for one in await declared() if one.remote_watches or one.on_connection is not nobody]
+    asking = [one for one in await declared() if one.remote_watches or one.on_connection is not map_to_nothing]
 
     assert {one.type.kind for one in asking} >= {"ModelReplica", "ModelCache", "InferenceCluster", "LLMInference"}
     for one in asking:
@@ -42,18 +42,18 @@ async def test_who_asks_clusters_has_an_end_and_leaves_others_room() -> None:
 @pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
 async def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
     """Whatever other controller has the type watched, too."""
-    _, remote = watched(await declared(), OURS, names.SYSTEM_NAMESPACE)
+    _, remote = collect_watches(await declared(), OWN_TYPES, names.SYSTEM_NAMESPACE)
     (one,) = (each for each in remote if each.type == kind)
     informer = Informer(kind, lambda: 0.0, keeping=one.keeping)
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1", "annotations": {APPLIED: "0f"}}
     applied = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
     told = {"metadata": {**metadata, "managedFields": [applied]}, "spec": {"template": "x" * 2**20}, "status": {}}
 
-    informer.written(told)
+    informer.on_write(told)
 
     entry = informer.entry(Key("team", "a"))
     assert entry is not None
-    assert one.ours
+    assert one.only_ours
     assert (informer.size < 1000, entry.owned, entry.manifest["metadata"]) == (True, '{"f:spec":{}}', metadata)
 
 
@@ -64,13 +64,13 @@ async def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelE
 
     InferenceGateways are read by the operator, too, where a pod of its own reconciles them.
     """
-    near, _ = watched(await declared(hub_gateway=gateway), OURS, names.SYSTEM_NAMESPACE)
+    near, _ = collect_watches(await declared(hub_gateway=gateway), OWN_TYPES, names.SYSTEM_NAMESPACE)
     (one,) = (each for each in near if each.type == of(kind))
     informer = Informer(of(kind), lambda: 0.0, keeping=one.keeping)
     composed = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x" * 200}] * 1000
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1"}
 
-    informer.written({"metadata": metadata, "spec": {"crossplane": {"resourceRefs": composed}, "kept": "this"}})
+    informer.on_write({"metadata": metadata, "spec": {"crossplane": {"resourceRefs": composed}, "kept": "this"}})
 
     assert informer.size < 1000
     kept = informer.get(Key("team", "a"))
@@ -90,8 +90,8 @@ async def test_each_kind_has_its_controller_in_a_folder_of_its_name() -> None:
 async def test_the_order_in_which_kinds_are_declared_changes_nothing() -> None:
     controllers = await declared()
 
-    assert watched(controllers, OURS, names.SYSTEM_NAMESPACE) == watched(
-        controllers[::-1], OURS, names.SYSTEM_NAMESPACE
+    assert collect_watches(controllers, OWN_TYPES, names.SYSTEM_NAMESPACE) == collect_watches(
+        controllers[::-1], OWN_TYPES, names.SYSTEM_NAMESPACE
     )
     assert {one.type.kind for one in controllers} >= {"InferenceCluster", "ServingStack"}, "they share indexes"
 
@@ -130,4 +130,6 @@ def test_two_controllers_that_contradict_each_other_are_named(
     one: dict[str, Any], other: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{said}$"):
-        watched((controller(ModelReplica, **one), controller(ServingStack, **other)), OURS, names.SYSTEM_NAMESPACE)
+        collect_watches(
+            (controller(ModelReplica, **one), controller(ServingStack, **other)), OWN_TYPES, names.SYSTEM_NAMESPACE
+        )

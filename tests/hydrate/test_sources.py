@@ -373,7 +373,7 @@ def test_objects_of_s3_are_fetched_and_held_against_their_etags(s3: str, models:
     listed = {one["path"]: one["sha256"] for one in marker["files"]}
     assert listed == {path: hashlib.sha256(content).hexdigest() for path, content in EVERY.items()}
     known = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
-    files = S3("models", "qwen", endpoint=s3, credentials=known, anywhere=True).listing().files
+    files = S3("models", "qwen", endpoint=s3, credentials=known, anywhere=True).list_files().files
     kinds = {one.path: one.checksum.partition(":")[0] for one in files}
     assert kinds == {**dict.fromkeys(FILES, "md5"), "large.bin": f"md5/{5 << 20}"}
 

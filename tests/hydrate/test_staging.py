@@ -14,7 +14,7 @@ import pytest
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import DEEPEST, File, FileListing, PermanentError
 from modelplane_operator.hydrate.staging import Staging
-from modelplane_operator.hydrate.web import resumed, write
+from modelplane_operator.hydrate.web import resume_file, write
 
 OK = File("config.json", 2)
 
@@ -25,7 +25,7 @@ class Saying:
 
     files: tuple[File, ...]
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         return FileListing("r", self.files)
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
@@ -83,11 +83,11 @@ class Swapped:
     at: Path
     outside: Path
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         return FileListing("r", (File("sub/weights", 4),))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
-        resumed(file, folder)
+        resume_file(file, folder)
         if self.at.is_dir():
             shutil.rmtree(self.at)
         self.at.parent.mkdir(parents=True, exist_ok=True)
@@ -154,12 +154,12 @@ class Giving:
 
     after: Callable[[], object] = lambda: None
 
-    def listing(self) -> FileListing:
+    def list_files(self) -> FileListing:
         return FileListing("r", (File("a", 4, f"sha256:{hashlib.sha256(b'good').hexdigest()}"),))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
         del listing
-        start = resumed(file, folder)
+        start = resume_file(file, folder)
         write(file, folder, start, iter([b"good"[start:]]))
         self.after()
 
@@ -212,7 +212,7 @@ def test_all_that_a_listing_can_name_is_counted_and_deleted(tmp_path: Path) -> N
 
 
 def test_what_is_counted_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("modelplane_operator.hydrate.folder.MOST_COUNTED", 10)
+    monkeypatch.setattr("modelplane_operator.hydrate.folder.MAX_ENTRIES", 10)
     for number in range(20):
         (tmp_path / f"{number}" / "folder").mkdir(parents=True)
         (tmp_path / f"file-{number}").write_text("x")

@@ -58,7 +58,7 @@ def test_the_name_that_is_judged_is_the_one_that_is_dialled(monkeypatch: pytest.
     with web_server(pages={"/m.json": MANIFEST}) as server:
         url = server.url.replace("127.0.0.1", "xn--fa-hia.example.com")
         with pytest.raises(PermanentError, match="leads nowhere"):
-            Manifest(f"{url}/m.json", outward).listing()
+            Manifest(f"{url}/m.json", outward).list_files()
 
     assert server.requests == []
     with pytest.raises(PermanentError, match="leads nowhere"):
@@ -69,7 +69,7 @@ def test_the_address_that_is_judged_is_the_one_that_is_dialled(monkeypatch: pyte
     _resolve(monkeypatch, {"moving.example.com": [OUTSIDE, "127.0.0.1"]})
     outward.client.timeout = 0.2
     with web_server(pages={"/m.json": MANIFEST}) as server, pytest.raises(TransientError, match="does not come"):
-        Manifest(f"{server.url.replace('127.0.0.1', 'moving.example.com')}/m.json", outward).listing()
+        Manifest(f"{server.url.replace('127.0.0.1', 'moving.example.com')}/m.json", outward).list_files()
 
     assert server.requests == []
 
@@ -79,7 +79,7 @@ def test_the_next_address_of_a_name_is_dialled_when_one_does_not_answer(
 ) -> None:
     monkeypatch.setattr("modelplane_operator.hydrate.web.check_host", lambda _: ["127.0.0.2", "127.0.0.1"])
     with web_server(pages={"/m.json": MANIFEST}) as server:
-        listing = Manifest(f"{server.url.replace('127.0.0.1', 'two.example.com')}/m.json", outward).listing()
+        listing = Manifest(f"{server.url.replace('127.0.0.1', 'two.example.com')}/m.json", outward).list_files()
 
     assert [one.path for one in listing.files] == ["a"]
 
@@ -125,7 +125,7 @@ def test_a_list_that_comes_compressed_is_refused_before_it_is_unpacked(
         tracemalloc.start()
         try:
             with pytest.raises(PermanentError, match="comes compressed"):
-                asked.listing()
+                asked.list_files()
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -139,7 +139,7 @@ def test_a_list_of_hugging_face_has_a_bound(anywhere: httpx.Client) -> None:
         web_server(pages={"/api/models/org/model": b" " * (LARGEST + 1)}) as server,
         pytest.raises(PermanentError, match="is longer than 16 MiB"),
     ):
-        _hub(server.url, anywhere).listing()
+        _hub(server.url, anywhere).list_files()
 
 
 def test_an_object_that_google_stores_packed_comes_as_it_is_stored(tmp_path: Path, anywhere: httpx.Client) -> None:
@@ -151,7 +151,7 @@ def test_an_object_that_google_stores_packed_comes_as_it_is_stored(tmp_path: Pat
     pages = {"/storage/v1/b/models/o": json.dumps({"items": [told]}).encode(), "/storage/v1/b/models/o/a": plain}
     with web_server(pages=pages, packed={"/storage/v1/b/models/o/a": stored}) as server:
         source = _bucket(server.url, anywhere)
-        listing = source.listing()
+        listing = source.list_files()
         source.fetch(listing, listing.files[0], Folder(tmp_path))
 
     assert (tmp_path / "a").read_bytes() == stored

@@ -29,7 +29,7 @@ from modelplane_operator.ask.admission.rules import (
     model_endpoint,
     model_service,
 )
-from modelplane_operator.ask.admission.rules.configuration import altered
+from modelplane_operator.ask.admission.rules.configuration import find_differences
 from modelplane_operator.models.deployment.plan import plan
 from modelplane_operator.models.llm_inference.model_memory import memory_need
 from modelplane_operator.routing.endpoint.backend_url import Reach
@@ -69,7 +69,7 @@ def served(*arguments: str, image: str = "vllm/vllm-openai") -> Manifest:
 def judged(
     new: ModelDeployment, *clusters: InferenceCluster, old: ModelDeployment | None = None, **more: Any
 ) -> Verdict:
-    return model_deployment.judge(seen(new, *clusters, **more), old)
+    return model_deployment.check(seen(new, *clusters, **more), old)
 
 
 # Deployments ----------------------------------------------------------------------------------------------------------
@@ -112,15 +112,15 @@ def test_an_engine_that_listens_elsewhere_unless_it_is_told_is_warned_of() -> No
 
 def test_what_can_be_placed_is_told_in_a_dry_run_alone() -> None:
     found = judged(deployment(replicas=2), cluster("berlin"), cluster("oslo"))
-    assert found.told(dry_run=False) == ()
-    (told,) = found.told(dry_run=True)
+    assert found.messages(dry_run=False) == ()
+    (told,) = found.messages(dry_run=True)
     assert told == "Decided now: 2 of 2 replicas placed on 2 clusters; placed on berlin/default, oslo/default"
 
 
 def test_what_cannot_be_placed_is_warned_of_in_the_words_of_the_condition() -> None:
     new = deployment(replicas=3)
     fleet = (cluster("berlin", nodes=1), cluster("oslo", nodes=1), cluster("iowa", pool("l4", gpu("23Gi"))))
-    (told,) = judged(new, *fleet).told(dry_run=False)
+    (told,) = judged(new, *fleet).messages(dry_run=False)
 
     status = plan(seen(new, *fleet)).status
     assert status is not None
@@ -147,8 +147,8 @@ def test_an_edit_that_rolls_replicas_says_how_many() -> None:
 def test_a_deployment_that_says_the_same_again_is_not_warned_of() -> None:
     same = deployment(replicas=9)
     found = judged(same, cluster("a"), old=same)
-    assert found.told(dry_run=False) == ()
-    assert found.told(dry_run=True) != ()
+    assert found.messages(dry_run=False) == ()
+    assert found.messages(dry_run=True) != ()
 
 
 def test_scaling_down_says_which_replicas_go() -> None:
@@ -257,7 +257,7 @@ def test_a_taint_that_moves_replicas_is_told_by_the_deployment_that_is_tried() -
 
 def test_no_more_is_told_than_a_person_reads() -> None:
     many = Verdict(warnings=tuple(f"warning {number}" for number in range(MOST + 2)))
-    assert many.told(dry_run=False)[MOST:] == ("2 more warnings",)
+    assert many.messages(dry_run=False)[MOST:] == ("2 more warnings",)
 
 
 # Certificates ---------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_over_a_year_whatever_is_shown_has_been_trusted_for_a_day_and_is_valid()
     shown: list[int] = []
     for day in range(400):
         now = NOW + timedelta(days=day)
-        there = certificates.known(secrets)
+        there = certificates.read_certificates(secrets)
         current = certificates.in_use(there, now)
         assert current is not None
         assert now < current.made + certificates.VALID
@@ -292,7 +292,7 @@ def test_over_a_year_whatever_is_shown_has_been_trusted_for_a_day_and_is_valid()
         shown.append(current.number)
         assert len(there) <= 2
         secrets = rotated(secrets, now)
-        for one in certificates.known(secrets):
+        for one in certificates.read_certificates(secrets):
             trusted_since.setdefault(one.number, now)
     assert shown == sorted(shown)
     assert shown[-1] >= 6
@@ -302,7 +302,7 @@ def test_what_is_no_certificate_is_passed_over() -> None:
     (good,) = rotated([], NOW)
     bad = {"metadata": {**good["metadata"], "name": "modelplane-admission-certificate-7"}, "data": {"tls.crt": "eA=="}}
     other = {"metadata": {"name": "kubeconfig", "annotations": {labels.MADE: "now"}}, "data": {}}
-    assert [one.number for one in certificates.known([other, bad, good])] == [1]
+    assert [one.number for one in certificates.read_certificates([other, bad, good])] == [1]
     late = NOW + certificates.REPLACED
     made = certificates.rotation([bad, good], NAME, late).make
     assert made is not None
@@ -310,18 +310,18 @@ def test_what_is_no_certificate_is_passed_over() -> None:
 
 
 def test_a_configuration_is_written_only_when_it_trusts_others_or_asks_elsewhere() -> None:
-    there = certificates.known(rotated([], NOW))
+    there = certificates.read_certificates(rotated([], NOW))
     trusted, path = certificates.bundle(there), there[0].path
     service = {"name": "operator", "namespace": "modelplane-system"}
     hooks = [{"name": "a", "clientConfig": {"url": "https://a/b"}}, {"name": "b", "clientConfig": {"service": service}}]
-    changed = certificates.asking({"metadata": {"name": "x"}, "webhooks": hooks}, there, NOW)
+    changed = certificates.read_client_authorities({"metadata": {"name": "x"}, "webhooks": hooks}, there, NOW)
     assert changed is not None
     assert [one["clientConfig"] for one in changed["webhooks"]] == [
         {"url": f"https://a{path}", "caBundle": trusted},
         {"service": {**service, "path": path}, "caBundle": trusted},
     ]
-    assert certificates.asking(changed, there, NOW) is None
-    assert certificates.asking({"metadata": {"name": "x"}, "webhooks": hooks}, [], NOW) is None
+    assert certificates.read_client_authorities(changed, there, NOW) is None
+    assert certificates.read_client_authorities({"metadata": {"name": "x"}, "webhooks": hooks}, [], NOW) is None
 
 
 def test_where_the_webhook_is_asked_changes_with_what_is_shown() -> None:
@@ -329,9 +329,11 @@ def test_where_the_webhook_is_asked_changes_with_what_is_shown() -> None:
     first = rotated([], NOW)
     both = rotated(first, NOW + certificates.REPLACED)
     configuration = {"metadata": {"name": "x"}, "webhooks": [{"name": "a", "clientConfig": {"url": "https://a/"}}]}
-    older, newer = certificates.known(both)
-    for waited, path in ((timedelta(), older.path), (certificates.SHOWN, newer.path)):
-        asked = certificates.asking(configuration, certificates.known(both), NOW + certificates.REPLACED + waited)
+    older, newer = certificates.read_certificates(both)
+    for waited, path in ((timedelta(), older.path), (certificates.USED_AFTER, newer.path)):
+        asked = certificates.read_client_authorities(
+            configuration, certificates.read_certificates(both), NOW + certificates.REPLACED + waited
+        )
         assert asked is not None
         assert asked["webhooks"][0]["clientConfig"]["url"] == f"https://a{path}"
     assert older.path != newer.path
@@ -369,7 +371,7 @@ def hook(name: str, *rules: tuple[str, str], failing: str = "Ignore", **client: 
 def test_what_the_chart_has_not_said_in_the_webhooks_configuration_is_told(
     hooks: list[Manifest], told: tuple[str, ...]
 ) -> None:
-    assert altered({"webhooks": hooks}, GROUPS, names.ADMISSION_SERVICE) == told
+    assert find_differences({"webhooks": hooks}, GROUPS, names.ADMISSION_SERVICE) == told
 
 
 def test_of_an_llm_inference_is_told_what_its_gpus_need_and_what_would_come_of_its_deployment() -> None:

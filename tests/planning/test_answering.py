@@ -24,13 +24,13 @@ BROKEN = GatewayAnswer(502)
 
 def asked(checked: Checked[GatewayAnswer], observed: Observed | None = None) -> Observed:
     """A service with all of its routes, and what requests have met with."""
-    return replace(observed or settled(seen(service((1, "a")), endpoint("one"))), asked=checked)
+    return replace(observed or settled(seen(service((1, "a")), endpoint("one"))), check=checked)
 
 
 def after(observed: Observed, checked: Checked[GatewayAnswer]) -> Observed:
     """The same service when its status is written, and requests have met with something else."""
     known = observed.service.model_copy(update={"status": status(observed)})
-    return replace(observed, service=known, asked=checked)
+    return replace(observed, service=known, check=checked)
 
 
 def said(observed: Observed) -> dict[str, tuple[str, str]]:
@@ -127,11 +127,11 @@ def test_a_service_that_an_operator_of_before_called_ready_stays_so() -> None:
     assert "Answering" not in {one.type for one in before.service.conditions}
 
     for checked in (Asked(), Asked(BROKEN)):
-        assert said(replace(before, asked=checked)) == {
+        assert said(replace(before, check=checked)) == {
             "Answering": ("Unknown", "Asking"),
             "Ready": ("True", "Available"),
         }
-    assert said(replace(before, asked=Asked(BROKEN, failing=True)))["Ready"][0] == "False"
+    assert said(replace(before, check=Asked(BROKEN, failing=True)))["Ready"][0] == "False"
 
 
 def test_what_was_answered_once_is_no_answer_of_routes_that_were_gone_in_between() -> None:

@@ -14,10 +14,10 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.remedies import REMEDIES
 from modelplane_operator.ask.admission.rules import model_deployment as admission
 from modelplane_operator.ask.answers.fixes import fixes
-from modelplane_operator.ask.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
 from modelplane_operator.ask.answers.hardware import hardware
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.ask.answers.why import why
+from modelplane_operator.ask.answers.why import explain
 from modelplane_operator.models.deployment.plan import plan
 from modelplane_operator.selectors import cel
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, model_cache, pool, request, taint
@@ -57,11 +57,11 @@ def test_condition_warning_why_and_plan_say_one_decision(clusters: tuple[Inferen
     status = plan(seen(subject, *clusters)).status
     assert status is not None
     condition = next(one for one in status.conditions if one.type == "ReplicasScheduled").message or ""
-    (warning,) = admission.judge(seen(subject, *clusters), None).warnings
+    (warning,) = admission.check(seen(subject, *clusters), None).warnings
     found = hub(*clusters, deployments=[subject])
-    (planned,) = forecast(found, found, asked=[subject.key])
+    (planned,) = forecast(found, found, changed=[subject.key])
 
-    assert why(subject, (), found).cause == condition
+    assert explain(subject, (), found).cause == condition
     assert planned.decision == condition
     assert warning.partition("; placed on ")[0] == f"Decided now: {condition}"
 
@@ -112,7 +112,7 @@ def test_without_a_cluster_its_replicas_go_elsewhere_or_find_no_place() -> None:
 def test_a_drain_keeps_what_has_no_other_place_and_says_so() -> None:
     subject = deployment(replicas=2)
     before = running(subject, cluster("berlin", nodes=1), cluster("oslo", nodes=1))
-    (outcome,) = forecast(before, drained(before, "oslo"), clusters=frozenset({"oslo"}))
+    (outcome,) = forecast(before, with_drained(before, "oslo"), clusters=frozenset({"oslo"}))
     assert [one.cluster for one in outcome.stuck] == ["oslo"]
     assert (outcome.settled, outcome.removed) == (False, ())
 
@@ -121,8 +121,8 @@ def test_two_deployments_do_not_both_take_the_last_node() -> None:
     one = deployment(name="one", uid="1")
     two = deployment(name="two", uid="2")
     before = hub(cluster("berlin", nodes=1))
-    after = edited(before, [one, two])
-    outcomes = forecast(before, after, asked=[one.key, two.key])
+    after = apply_edits(before, [one, two])
+    outcomes = forecast(before, after, changed=[one.key, two.key])
     assert [(outcome.name, outcome.settled) for outcome in outcomes] == [("one", True), ("two", False)]
 
 
@@ -132,8 +132,8 @@ def test_an_edit_says_which_replicas_it_restarts() -> None:
     (container,) = [{"name": "engine", "image": "vllm", "args": ["--max-model-len=1"]}]
     other = engine()
     other["members"][0] = {**other["members"][0], "template": {"spec": {"containers": [container]}}}
-    after = edited(before, [deployment(other, uid="")])
-    (outcome,) = forecast(before, after, asked=[subject.key])
+    after = apply_edits(before, [deployment(other, uid="")])
+    (outcome,) = forecast(before, after, changed=[subject.key])
     assert outcome.restarted == (before.replicas[0].metadata.name,)
 
 
@@ -141,15 +141,15 @@ def test_a_deployment_that_no_server_has_seen_is_placed() -> None:
     new = deployment()
     new = new.model_copy(update={"metadata": new.metadata.model_copy(update={"uid": None})})
     before = hub(cluster("berlin"))
-    (outcome,) = forecast(before, edited(before, [new]), asked=[new.key])
+    (outcome,) = forecast(before, apply_edits(before, [new]), changed=[new.key])
     assert (outcome.settled, outcome.added) == (True, ("berlin/default",))
 
 
 def test_more_replicas_are_placed_beside_those_that_run() -> None:
     subject = deployment()
     before = running(subject, cluster("berlin"), cluster("oslo"))
-    after = edited(before, [scaled(subject, 2)])
-    (outcome,) = forecast(before, after, asked=[subject.key])
+    after = apply_edits(before, [scale(subject, 2)])
+    (outcome,) = forecast(before, after, changed=[subject.key])
     assert (outcome.settled, outcome.added) == (True, ("oslo/default",))
 
 
@@ -173,12 +173,12 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
 def test_why_says_of_a_paused_deployment_that_it_is_and_what_ends_that() -> None:
     paused = {"type": "Synced", "status": "False", "reason": "ReconcilePaused", "lastTransitionTime": EPOCH}
     subject = ModelDeployment.parse({**deployment().to_manifest(), "status": {"conditions": [paused]}})
-    assert "take the annotation crossplane.io/paused off" in why(subject, (), hub(cluster("berlin"))).cause
+    assert "take the annotation crossplane.io/paused off" in explain(subject, (), hub(cluster("berlin"))).cause
 
 
 def test_what_would_help_on_a_cluster_begins_with_no_name() -> None:
     """The first letter of a message is a capital: a cluster's name would be another one with it."""
-    far = why(deployment(engine(request(memory("200Gi")))), (), hub(cluster("berlin")))
+    far = explain(deployment(engine(request(memory("200Gi")))), (), hub(cluster("berlin")))
     assert far.help == ("On cluster berlin: `modelplane hardware` tells what may be asked for",)
 
 
@@ -196,7 +196,7 @@ def test_why_names_the_replica_that_does_not_start_and_what_to_do(reason: ModelR
     if reason:
         manifest["status"]["conditions"] = [not_ready("ModelReplica", reason.condition(EPOCH)).to_manifest()]
     found = hub(*fleet, deployments=[subject], replicas=[manifest])
-    answer = why(subject, (), found)
+    answer = explain(subject, (), found)
     (replica,) = answer.replicas
     assert (replica.ready, replica.cluster, replica.pool) == (False, "berlin", "default")
     assert answer.help == (help_.format(name=replica.name),)
@@ -206,7 +206,7 @@ def test_why_names_the_replica_that_does_not_start_and_what_to_do(reason: ModelR
 def test_a_replica_on_a_cluster_that_is_not_ready_says_so() -> None:
     subject, berlin = deployment(), cluster("berlin")
     found = hub(cluster("berlin", ready=False), deployments=[subject], replicas=placed(subject, berlin))
-    assert [one.says for one in why(subject, (), found).replicas] == ["Its cluster is not Ready (Creating)"]
+    assert [one.says for one in explain(subject, (), found).replicas] == ["Its cluster is not Ready (Creating)"]
 
 
 def test_why_and_plan_say_which_new_replica_waits_for_weights_and_until_when() -> None:
@@ -219,8 +219,8 @@ def test_why_and_plan_say_which_new_replica_waits_for_weights_and_until_when() -
         subject = deployment(replicas=replicas, cache="qwen")
         clusters = (cluster("a"), cluster("b", nodes=1))
         found = replace(hub(*clusters, deployments=[subject]), caches=(ModelCache.parse(cache),))
-        (planned,) = forecast(found, found, asked=[subject.key])
-        assert planned.weights == why(subject, (), found).weights
+        (planned,) = forecast(found, found, changed=[subject.key])
+        assert planned.weights == explain(subject, (), found).weights
         return planned.weights
 
     assert told(1) == ()
@@ -234,8 +234,8 @@ def test_every_cluster_is_told_with_what_it_says_to_one_replica_more(replicas: i
     subject = deployment(replicas=replicas)
     found = hub(*clusters, deployments=[subject], replicas=placed(subject, clusters[0])[:1])
 
-    answers = why(subject, (), found, with_clusters=True).clusters
-    assert why(subject, (), found).clusters == ()
+    answers = explain(subject, (), found, with_clusters=True).clusters
+    assert explain(subject, (), found).clusters == ()
     assert [one.name for one in answers] == ["a", "b", "far-0", "far-1", "far-2"]
     assert (answers[0].replicas, answers[0].room) == (1, True)
     assert (answers[1].replicas, answers[1].room, answers[1].remedy) == (

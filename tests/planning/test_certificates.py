@@ -10,10 +10,10 @@ from kubeloop.plan import Issue
 from modelplane_operator.api import labels, names
 from modelplane_operator.routing.gateway.certificates import (
     AUTHORITY_VALID,
-    KEPT,
     RENEWED,
     REPLACED,
     SIGNS,
+    TRUSTED_FOR,
     VALID,
     authorities,
     is_current,
@@ -105,7 +105,7 @@ def test_no_two_sides_ever_distrust_each_other() -> None:
 
 
 def test_an_authority_outlives_all_that_it_signs() -> None:
-    assert REPLACED + SIGNS + VALID + KEPT <= AUTHORITY_VALID
+    assert REPLACED + SIGNS + VALID + TRUSTED_FOR <= AUTHORITY_VALID
 
 
 def test_numbers_are_not_used_twice_even_if_one_cannot_be_read() -> None:

@@ -11,7 +11,13 @@ from kubeloop.helm.driver import Helm
 from kubeloop.helm.release import Component, Release, Revision, RevisionContent, Run
 from kubeloop.objects import Key
 from kubeloop.plan import Install, MarkFailed, RollBack, Step, Uninstall
-from modelplane_operator.clusters.stack.chart_states import REQUEUE_AFTER, ObservedCharts, Workload, judge, remove
+from modelplane_operator.clusters.stack.chart_states import (
+    REQUEUE_AFTER,
+    ObservedCharts,
+    Workload,
+    compute_chart_status,
+    remove,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("cert-manager", "mp-cert-manager")
@@ -268,7 +274,7 @@ def test_how_a_release_stands(case: Case) -> None:
         runs={KEY: case.run} if case.run else {},
         workloads=case.workloads,
     )
-    (status,) = judge([PART], seen)
+    (status,) = compute_chart_status([PART], seen)
 
     assert (status.state, status.step, status.message) == (case.state, case.step, case.said)
     assert status.requeue_after == (pytest.approx(case.requeue_after) if case.requeue_after else None)
@@ -279,10 +285,10 @@ def test_what_failed_on_a_cluster_that_was_away_is_tried_again_as_soon_as_it_is_
     helm = Helm(lambda: NOW)
     key, failed = WANTED.key, run(ended=1, error="the cluster is unreachable", failures=6)
     helm._runs |= {("a", key): failed, ("b", key): failed}
-    assert [one.step for one in judge([Component("gateway", WANTED)], seen(helm))] == [None]
+    assert [one.step for one in compute_chart_status([Component("gateway", WANTED)], seen(helm))] == [None]
     helm.forgive("a")
 
-    assert [type(one.step) for one in judge([Component("gateway", WANTED)], seen(helm))] == [Install]
+    assert [type(one.step) for one in compute_chart_status([Component("gateway", WANTED)], seen(helm))] == [Install]
     assert helm.runs("b")[key].failures == 6
 
 
@@ -303,8 +309,8 @@ def deployed(*parts: Component, was: str = "v1.1.0") -> dict[Key, tuple[Revision
 
 def test_a_part_waits_for_those_it_needs() -> None:
     first, second = part("first"), part("second", "first")
-    alone = judge([first, second], ObservedCharts("east", NOW, PATIENCE))
-    then = judge([first, second], ObservedCharts("east", NOW, PATIENCE, history=deployed(first)))
+    alone = compute_chart_status([first, second], ObservedCharts("east", NOW, PATIENCE))
+    then = compute_chart_status([first, second], ObservedCharts("east", NOW, PATIENCE, history=deployed(first)))
 
     assert [(one.state, one.message, one.step is not None) for one in alone] == [
         ("Installing", "", True),
@@ -315,7 +321,7 @@ def test_a_part_waits_for_those_it_needs() -> None:
 
 def test_one_part_is_upgraded_at_a_time_and_installs_do_not_wait_for_it() -> None:
     first, second, third = part("first"), part("second"), part("third")
-    found = judge(
+    found = compute_chart_status(
         [first, second, third], ObservedCharts("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"))
     )
 
@@ -331,7 +337,10 @@ def test_no_part_is_upgraded_while_another_is_on_its_way_whichever_comes_first()
     under_way = {second.release.key: Run("install", NOW, second.release.digest)}
     seen = ObservedCharts("east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"), runs=under_way)
 
-    assert [(one.state, one.step) for one in judge([first, second], seen)] == [("Waiting", None), ("Upgrading", None)]
+    assert [(one.state, one.step) for one in compute_chart_status([first, second], seen)] == [
+        ("Waiting", None),
+        ("Upgrading", None),
+    ]
 
 
 def test_a_part_is_not_upgraded_over_one_that_it_needs_and_that_failed() -> None:
@@ -340,7 +349,7 @@ def test_a_part_is_not_upgraded_over_one_that_it_needs_and_that_failed() -> None
     seen = ObservedCharts(
         "east", NOW, PATIENCE, history=deployed(first, second, was="v1.0.0"), runs={first.release.key: error}
     )
-    found = judge([first, second], seen)
+    found = compute_chart_status([first, second], seen)
 
     assert [(one.state, one.message) for one in found] == [
         ("Failed", "no chart"),

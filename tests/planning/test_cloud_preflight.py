@@ -66,7 +66,7 @@ def _eks(offer: Offer | None, *records: CloudResource, version: str = "1.36", **
     kind = {"apiVersion": EKSCluster.definition.api_version, "kind": "EKSCluster"}
     cluster = EKSCluster.parse({**kind, "metadata": _metadata(), "spec": spec})
     cluster = cluster.model_copy(update={"status": status})
-    seen = eks_cluster.Observed(cluster, seen=Inventory((), EPOCH), offer=offer, process="p", now=EPOCH)
+    seen = eks_cluster.Observed(cluster, inventory=Inventory((), EPOCH), offer=offer, process="p", now=EPOCH)
     return eks_cluster.plan(seen)
 
 
@@ -76,7 +76,7 @@ def _gke(offer: Offer | None) -> Plan:
     kind = {"apiVersion": GKECluster.definition.api_version, "kind": "GKECluster"}
     cluster = GKECluster.parse({**kind, "metadata": _metadata(), "spec": spec}).model_copy(update={"status": status})
     return gke_cluster.plan(
-        gke_cluster.Observed(cluster, seen=Inventory((), EPOCH), offer=offer, process="p", now=EPOCH)
+        gke_cluster.Observed(cluster, inventory=Inventory((), EPOCH), offer=offer, process="p", now=EPOCH)
     )
 
 
@@ -87,7 +87,7 @@ def _told(decided: Plan, kind: str) -> tuple[str, str, str]:
 
 
 def _made(decided: Plan) -> set[str]:
-    return {one.wanted.key for one in decided.steps if isinstance(one, CreateResource)}
+    return {one.desired.key for one in decided.steps if isinstance(one, CreateResource)}
 
 
 def _left(code: str, limit: float, used: float = 0.0) -> Offer:

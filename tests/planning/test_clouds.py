@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kubeloop.errors import Forbidden
 from modelplane_operator.clouds.decide import Situation, decide
-from modelplane_operator.clouds.resources import Found, Kind, Ref, Wanted, refs, token
+from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Kind, Ref, idempotency_token, refs
 from tests.support.builders import EPOCH
 from tests.support.cloud_life import ACCOUNT, OWNER, Life
 from tests.support.fake_cloud import FakeCloud, Fault, Told
@@ -38,15 +38,15 @@ def _kinds(told: Sequence[Told]) -> dict[str, Kind]:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[Wanted, ...]:
+def graphs(draw: st.DrawFn) -> tuple[DesiredResource, ...]:
     """Resources in layers, each with references to some below."""
-    wanted: list[Wanted] = []
+    wanted: list[DesiredResource] = []
     for number in range(draw(st.integers(1, 8))):
         layer = draw(st.integers(0, LAYERS - 1))
         below = [one.key for one in wanted if int(one.kind[1:]) < layer]
         named = draw(st.lists(st.sampled_from(below), unique=True, max_size=3)) if below else []
         parameters: dict[str, Any] = {"size": number, "of": [Ref(key) for key in named]}
-        wanted.append(Wanted(f"r{number}", f"k{layer}", parameters, kept=frozenset({"size"})))
+        wanted.append(DesiredResource(f"r{number}", f"k{layer}", parameters, updatable=frozenset({"size"})))
     return tuple(draw(st.permutations(wanted)))
 
 
@@ -144,15 +144,15 @@ def test_only_what_is_no_longer_wanted_is_deleted(life: Life[FakeCloud], data: s
 def _alone(told: Told = "name", **changes: Any) -> Life[FakeCloud]:
     kinds = _kinds([told] * LAYERS)
     wanted = (
-        Wanted("net", "k0", {"size": 1}, kept=frozenset({"size"})),
-        Wanted("pool", "k1", {"of": Ref("net")}),
+        DesiredResource("net", "k0", {"size": 1}, updatable=frozenset({"size"})),
+        DesiredResource("pool", "k1", {"of": Ref("net")}),
     )
     return Life(FakeCloud(kinds, dict.fromkeys(kinds, told), EPOCH, **changes), wanted)
 
 
 def test_a_strangers_resource_of_the_same_name_is_left_alone() -> None:
     life = _alone()
-    life.cloud.add(Found("net", "k0", "k0-theirs", "Ready", "somebody"))
+    life.cloud.add(ExistingResource("net", "k0", "k0-theirs", "Ready", "somebody"))
 
     for _ in range(50):
         decision = life.turn()
@@ -181,7 +181,7 @@ def test_a_kind_that_cannot_be_listed_is_left_as_it_is() -> None:
     life = _alone()
     life.until_settled()
     before, seen = life.records, life.cloud.seen()
-    blind = replace(seen, found=(), unseen={"k0": Forbidden("no"), "k1": Forbidden("no")})
+    blind = replace(seen, existing=(), unseen={"k0": Forbidden("no"), "k1": Forbidden("no")})
     for terminating in (False, True):
         wanted = () if terminating else life.wanted
         decision = decide(
@@ -189,14 +189,14 @@ def test_a_kind_that_cannot_be_listed_is_left_as_it_is() -> None:
         )
 
         assert decision.steps == ()
-        assert not decision.gone
+        assert not decision.is_deleted
         assert {one.key: one.id for one in decision.records} == {one.key: one.id for one in before}
 
 
 def test_what_was_made_in_the_cluster_goes_with_it() -> None:
     life = _alone()
     life.until_settled()
-    life.cloud.add(Found("elb", "k1", "k1-elb", "Ready", "", swept=True))
+    life.cloud.add(ExistingResource("elb", "k1", "k1-elb", "Ready", "", swept=True))
     life.turn()
     assert "k1-elb" in life.cloud.left
 
@@ -224,7 +224,7 @@ def test_what_waits_for_others_is_not_late(told: Told) -> None:
     """Each takes twice its usual time, and the last comes, or goes, after many times its own."""
     kinds = {name: replace(kind, usual=120.0) for name, kind in _kinds([told] * LAYERS).items()}
     cloud = FakeCloud(kinds, dict.fromkeys(kinds, told), EPOCH, takes=timedelta(seconds=240))
-    chain = tuple(Wanted(f"r{at}", f"k{at}", {"of": Ref(f"r{at - 1}")} if at else {}) for at in range(LAYERS))
+    chain = tuple(DesiredResource(f"r{at}", f"k{at}", {"of": Ref(f"r{at - 1}")} if at else {}) for at in range(LAYERS))
     life = Life(cloud, chain)
     late = set[str]()
 
@@ -260,9 +260,13 @@ def test_every_instant_at_which_the_process_can_end(told: Told) -> None:
 
 
 def test_a_token_differs_for_what_was_there_before() -> None:
-    wanted = Wanted("net", "k0", {"size": 1})
+    wanted = DesiredResource("net", "k0", {"size": 1})
 
-    tokens = {token(OWNER, wanted, ""), token(OWNER, wanted, "k0-1"), token(replace(OWNER, uid="x"), wanted, "")}
+    tokens = {
+        idempotency_token(OWNER, wanted, ""),
+        idempotency_token(OWNER, wanted, "k0-1"),
+        idempotency_token(replace(OWNER, uid="x"), wanted, ""),
+    }
 
     assert len(tokens) == 3
     assert all(len(one) <= 64 for one in tokens)
@@ -301,7 +305,7 @@ def test_a_kind_that_cannot_be_listed_holds_up_what_waits_for_it_and_says_why() 
     )
 
     assert decision.steps == ()
-    assert [(record.key, error) for record, error in decision.troubles] == [("k2", refused)]
+    assert [(record.key, error) for record, error in decision.errors] == [("k2", refused)]
     assert {one.key: one.message for one in decision.records} == {
         "k2": "cannot be listed: you may not list what k2 is",
         "net": "waits until gone: k1, k2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelplane_operator.api import InferenceClass
-from modelplane_operator.ask.answers.discovery import Pool, discovered
+from modelplane_operator.ask.answers.discovery import Pool, discover_pools
 from tests.support.builders import GPU
 from tests.support.manifests import Manifest
 
@@ -33,7 +33,7 @@ def slice_of(node: str, count: int, product: str = "NVIDIA H100", *, generation:
 
 
 def found(nodes: Sequence[Manifest], slices: Sequence[Manifest]) -> tuple[Pool, ...]:
-    return discovered(nodes, slices, [GPU])
+    return discover_pools(nodes, slices, [GPU])
 
 
 def test_nodes_with_the_same_devices_are_a_pool_and_what_tells_devices_apart_is_left_out() -> None:
@@ -54,7 +54,7 @@ def test_nodes_with_the_same_devices_are_a_pool_and_what_tells_devices_apart_is_
             }
         ],
     }
-    assert InferenceClass.admitted(pool.inference_class()).spec.devices[0].count == 8
+    assert InferenceClass.parse_bounded(pool.inference_class()).spec.devices[0].count == 8
 
 
 def test_a_single_device_is_not_told_by_what_only_it_has() -> None:
@@ -74,6 +74,6 @@ def test_other_devices_and_other_labels_are_other_pools_with_names_of_their_own(
 
 
 def test_devices_of_an_older_generation_and_those_that_pods_cannot_claim() -> None:
-    (pool,) = discovered([node("a")], [slice_of("a", 2, generation=1), slice_of("a", 1, generation=2)], [])
+    (pool,) = discover_pools([node("a")], [slice_of("a", 2, generation=1), slice_of("a", 1, generation=2)], [])
     assert (pool.devices[0]["count"], pool.devices[0]["claim"]) == (1, "Synthetic")
-    assert InferenceClass.admitted(pool.inference_class())
+    assert InferenceClass.parse_bounded(pool.inference_class())

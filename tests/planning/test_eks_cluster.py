@@ -12,11 +12,11 @@ from kubeloop.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
 from kubeloop.plan import KEEP, LET_GO, Plan, strands
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.clouds.decide import LAG, unsettled
+from modelplane_operator.clouds.decide import LAG, find_unsettled_kinds
 from modelplane_operator.clouds.eks.plan import AwsFacts, Observed, plan
 from modelplane_operator.clouds.eks.render import kinds, resources
 from modelplane_operator.clouds.eks.render.plan import Facts
-from modelplane_operator.clouds.resources import Found, Inventory, Outcome
+from modelplane_operator.clouds.resources import ExistingResource, Inventory, Outcome
 from modelplane_operator.clouds.steps import CreateResource, DeleteResource, UpdateResource
 from tests.support.builders import EPOCH
 
@@ -53,8 +53,8 @@ def _cluster(status: EKSClusterStatus | None = None, *, terminating: bool = Fals
 
 def _seen(cluster: EKSCluster, **changes: Any) -> Observed:
     usual = {
-        "told": None,
-        "seen": Inventory((), EPOCH),
+        "facts": None,
+        "inventory": Inventory((), EPOCH),
         "error": None,
         "journal": {},
         "process": "p",
@@ -65,15 +65,15 @@ def _seen(cluster: EKSCluster, **changes: Any) -> Observed:
 
 def _all_there(cluster: EKSCluster) -> Inventory:
     """Each resource as it is wanted."""
-    found: list[Found] = []
+    found: list[ExistingResource] = []
     for one in resources(cluster, Facts(ZONES, ARN, {})):
-        live = {name: one.parameters[name] for name in one.kept | one.fixed}
+        live = {name: one.parameters[name] for name in one.updatable | one.fixed}
         outputs = {"arn": "arn", "securityGroup": "sg-1", "endpoint": "https://eks", "authority": "Y2E="}
-        found.append(Found(one.key, one.kind, f"id-{one.key}", "Ready", UID, outputs, live))
+        found.append(ExistingResource(one.key, one.kind, f"id-{one.key}", "Ready", UID, outputs, live))
     outputs = {found_one.key: {"id": found_one.id, **found_one.outputs} for found_one in found}
-    said = {one.key: one.resolved(outputs) for one in resources(cluster, Facts(ZONES, ARN, {}))}
+    said = {one.key: one.resolve(outputs) for one in resources(cluster, Facts(ZONES, ARN, {}))}
     alike = [
-        replace(one, live={name: known.parameters[name] for name in known.kept | known.fixed})
+        replace(one, live={name: known.parameters[name] for name in known.updatable | known.fixed})
         for one in found
         if (known := said[one.key]) is not None
     ]
@@ -91,7 +91,7 @@ def _message(decided: Plan, kind: str) -> str:
 
 
 def test_what_the_cloud_says_of_the_account_is_kept_before_anything_is_made() -> None:
-    decided = plan(_seen(_cluster(), told=TOLD, seen=None))
+    decided = plan(_seen(_cluster(), facts=TOLD, inventory=None))
 
     assert decided.steps == ()
     assert isinstance(decided.status, EKSClusterStatus)
@@ -101,7 +101,7 @@ def test_what_the_cloud_says_of_the_account_is_kept_before_anything_is_made() ->
 def test_facts_that_are_kept_outlive_what_the_cloud_says_later() -> None:
     known = EKSClusterStatus(facts=FACTS)
 
-    decided = plan(_seen(_cluster(known), told=AwsFacts(("us-west-2d", "us-west-2e"), "arn:another", {})))
+    decided = plan(_seen(_cluster(known), facts=AwsFacts(("us-west-2d", "us-west-2e"), "arn:another", {})))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.facts == FACTS
@@ -114,7 +114,7 @@ def test_nothing_is_made_before_our_finalizer_is_there_and_no_call_holds_up_anot
     assert first == ([KEEP],)
     assert len(rows) == 1
     assert all(isinstance(step, CreateResource) and step.only_begins for step in rows[0])
-    assert {step.wanted.key for step in rows[0] if isinstance(step, CreateResource)} >= {"role-cluster", "role-node"}
+    assert {step.desired.key for step in rows[0] if isinstance(step, CreateResource)} >= {"role-cluster", "role-node"}
     announced = {one.key for one in decided.status.resources if one.attempt}  # type: ignore[union-attr]
     assert announced == {"vpc", "internet-gateway", "nat-eip"}
 
@@ -122,7 +122,7 @@ def test_nothing_is_made_before_our_finalizer_is_there_and_no_call_holds_up_anot
 def test_a_cluster_that_is_as_it_is_wanted_is_ready_and_says_where_it_is() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
 
-    decided = plan(_seen(cluster, seen=_all_there(cluster)))
+    decided = plan(_seen(cluster, inventory=_all_there(cluster)))
 
     assert decided.steps == ()
     assert _conditions(decided) == {
@@ -144,10 +144,10 @@ def test_a_cluster_that_is_as_it_is_wanted_is_ready_and_says_where_it_is() -> No
 def test_a_pool_without_capacity_is_told_in_the_clouds_words_and_the_rest_goes_on() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     all_there = _all_there(cluster)
-    without = tuple(one for one in all_there.found if one.key not in ("nodegroup-l4", "addon-coredns"))
-    seen = _seen(cluster, seen=Inventory(without, EPOCH))
+    without = tuple(one for one in all_there.existing if one.key not in ("nodegroup-l4", "addon-coredns"))
+    seen = _seen(cluster, inventory=Inventory(without, EPOCH))
     asked = [step for step in plan(seen).steps if isinstance(step, CreateResource)]
-    refused = next(step for step in asked if step.wanted.key == "nodegroup-l4")
+    refused = next(step for step in asked if step.desired.key == "nodegroup-l4")
     error = Exhausted("eks create_nodegroup: you have requested more vCPU capacity than your limit (VcpuLimitExceeded)")
 
     decided = plan(replace(seen, journal={("create", "nodegroup-l4"): Outcome(refused.subject, EPOCH, error, 1)}))
@@ -161,13 +161,15 @@ def test_a_pool_without_capacity_is_told_in_the_clouds_words_and_the_rest_goes_o
 def test_what_takes_three_times_as_long_as_usual_is_stalled() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     making = tuple(
-        replace(one, state="Creating") if one.kind == kinds.CLUSTER else one for one in _all_there(cluster).found
+        replace(one, state="Creating") if one.kind == kinds.CLUSTER else one for one in _all_there(cluster).existing
     )
-    first = plan(_seen(cluster, seen=Inventory(making, EPOCH)))
+    first = plan(_seen(cluster, inventory=Inventory(making, EPOCH)))
     assert _conditions(first)["Stalled"] == ("False", "Progressing")
     later = EPOCH + timedelta(minutes=46)
 
-    decided = plan(_seen(cluster.model_copy(update={"status": first.status}), seen=Inventory(making, later), now=later))
+    decided = plan(
+        _seen(cluster.model_copy(update={"status": first.status}), inventory=Inventory(making, later), now=later)
+    )
 
     assert _conditions(decided)["Stalled"] == ("True", "Stalled")
     assert "cluster is Creating" in _message(decided, "Stalled")
@@ -185,7 +187,7 @@ def test_no_way_to_the_cloud_changes_nothing_and_says_what_is_missing() -> None:
         (Forbidden("no"), False, "NotAccepted"),
         (Forbidden("no Secret"), True, "NotFound"),
     ):
-        decided = plan(_seen(_cluster(known), seen=None, error=error, missing=missing))
+        decided = plan(_seen(_cluster(known), inventory=None, error=error, missing=missing))
 
         assert decided.steps == ()
         assert isinstance(decided.status, EKSClusterStatus)
@@ -200,7 +202,7 @@ def test_credentials_of_another_account_change_nothing_and_are_told(*, terminati
     assert isinstance(known, EKSClusterStatus)
     strangers = _seen(
         _cluster(known, terminating=terminating),
-        seen=Inventory((), EPOCH + 2 * LAG),
+        inventory=Inventory((), EPOCH + 2 * LAG),
         now=EPOCH + 2 * LAG,
         principal="arn:aws:iam::210987654321:role/modelplane",
     )
@@ -238,9 +240,11 @@ def test_a_spec_that_is_wrong_keeps_no_cluster_from_going() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True, zones=["us-west-2f"]), seen=there))
+    decided = plan(
+        _seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True, zones=["us-west-2f"]), inventory=there)
+    )
 
-    terminating = [step.found.kind for step in decided.steps if isinstance(step, DeleteResource)]
+    terminating = [step.existing.kind for step in decided.steps if isinstance(step, DeleteResource)]
     assert len(terminating) == len(decided.steps)
     assert set(terminating) == {kinds.NODEGROUP}
     assert _conditions(decided)["Ready"] == ("False", "Deleting")
@@ -253,20 +257,24 @@ def test_the_finalizer_goes_when_nothing_was_seen_for_as_long_as_the_cloud_may_h
     assert first.status.gone_since == EPOCH
 
     early, late = EPOCH + LAG / 2, EPOCH + LAG
-    assert plan(_seen(_cluster(first.status, terminating=True), seen=Inventory((), early), now=early)).steps == ()
-    assert plan(_seen(_cluster(first.status, terminating=True), seen=Inventory((), late), now=late)).steps == (LET_GO,)
+    assert plan(_seen(_cluster(first.status, terminating=True), inventory=Inventory((), early), now=early)).steps == ()
+    assert plan(_seen(_cluster(first.status, terminating=True), inventory=Inventory((), late), now=late)).steps == (
+        LET_GO,
+    )
 
-    soon = replace(_seen(_cluster(first.status, terminating=True), seen=Inventory((), early), now=early), lag=LAG / 2)
+    soon = replace(
+        _seen(_cluster(first.status, terminating=True), inventory=Inventory((), early), now=early), lag=LAG / 2
+    )
     assert plan(soon).steps == (LET_GO,), "a cloud that shows at once what is there"
 
-    again = Inventory((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
-    decided = plan(_seen(_cluster(first.status, terminating=True), seen=again, now=late))
+    again = Inventory((ExistingResource("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
+    decided = plan(_seen(_cluster(first.status, terminating=True), inventory=again, now=late))
     assert isinstance(decided.steps[0], DeleteResource)
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.gone_since is None
 
     blind = Inventory((), late, {kinds.VPC: Unreachable("no answer")})
-    assert plan(_seen(_cluster(first.status, terminating=True), seen=blind, now=late)).steps == ()
+    assert plan(_seen(_cluster(first.status, terminating=True), inventory=blind, now=late)).steps == ()
 
 
 def test_a_cluster_of_which_nothing_was_made_goes_at_once() -> None:
@@ -278,7 +286,7 @@ def test_a_cluster_of_which_nothing_was_made_goes_at_once() -> None:
 
 def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None:
     told = AwsFacts(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ("us-west-2b",)})
-    known = plan(_seen(_cluster(), told=told, seen=None)).status
+    known = plan(_seen(_cluster(), facts=told, inventory=None)).status
 
     decided = plan(_seen(_cluster(known)))  # type: ignore[arg-type]
 
@@ -287,7 +295,7 @@ def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None
 
 
 def test_an_instance_type_that_there_is_not_is_told() -> None:
-    decided = plan(_seen(_cluster(), told=AwsFacts(ZONES, ARN, {}), seen=None))
+    decided = plan(_seen(_cluster(), facts=AwsFacts(ZONES, ARN, {}), inventory=None))
 
     assert decided.steps == ()
     assert "us-west-2 has no instance type g6.12xlarge" in _message(decided, "Stalled")
@@ -304,7 +312,7 @@ def test_of_machines_that_no_pool_has_any_more_nothing_is_kept() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS), instanceType="g7.48xlarge")
     told = AwsFacts(ZONES, ARN, {"g7.48xlarge": 1}, {"g7.48xlarge": ZONES})
 
-    decided = plan(_seen(cluster, told=told))
+    decided = plan(_seen(cluster, facts=told))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.facts is not None
@@ -316,23 +324,23 @@ def test_another_principal_is_let_in_and_the_one_before_is_not_any_more() -> Non
     before = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(before)
 
-    kept = plan(_seen(before, seen=there, principal=other))
+    kept = plan(_seen(before, inventory=there, principal=other))
     assert kept.steps == ()
     assert isinstance(kept.status, EKSClusterStatus)
     assert kept.status.facts == FACTS.model_copy(update={"principal": other})
 
-    decided = plan(_seen(_cluster(kept.status), seen=there, principal=other))
-    made = [step.wanted.parameters["principalArn"] for step in decided.steps if isinstance(step, CreateResource)]
+    decided = plan(_seen(_cluster(kept.status), inventory=there, principal=other))
+    made = [step.desired.parameters["principalArn"] for step in decided.steps if isinstance(step, CreateResource)]
     assert made == [other]
     first, then = (kinds.ACCESS_ENTRY, kinds.ACCESS_POLICY)
-    gone = {step.found.kind for step in decided.steps if isinstance(step, DeleteResource)}
+    gone = {step.existing.kind for step in decided.steps if isinstance(step, DeleteResource)}
     assert gone == {first, then}
 
 
 def test_hundreds_of_things_that_were_left_behind_do_not_burst_the_status() -> None:
-    left = tuple(Found(f"eni-{i}", kinds.INTERFACE, f"eni-{i}", "Ready", "", swept=True) for i in range(400))
+    left = tuple(ExistingResource(f"eni-{i}", kinds.INTERFACE, f"eni-{i}", "Ready", "", swept=True) for i in range(400))
 
-    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True), seen=Inventory(left, EPOCH)))
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), terminating=True), inventory=Inventory(left, EPOCH)))
 
     assert len(decided.steps) == 400
     assert isinstance(decided.status, EKSClusterStatus)
@@ -343,27 +351,27 @@ def test_nodes_are_changed_by_what_is_there_now_and_not_by_what_was_there_minute
     """In between the autoscaler may have made nodes, which the change would take away again."""
     cluster = _cluster(EKSClusterStatus(facts=FACTS), minNodeCount=1, maxNodeCount=9)
     before = _all_there(_cluster(EKSClusterStatus(facts=FACTS)))
-    listed = replace(before, listed={kinds.NODEGROUP: EPOCH - timedelta(minutes=4)})
+    listed = replace(before, listed_at={kinds.NODEGROUP: EPOCH - timedelta(minutes=4)})
 
-    first = plan(_seen(cluster, seen=listed))
+    first = plan(_seen(cluster, inventory=listed))
     assert first.steps == ()
     assert isinstance(first.status, EKSClusterStatus)
-    assert kinds.NODEGROUP in unsettled(first.status.resources), "so that it is listed anew"
+    assert kinds.NODEGROUP in find_unsettled_kinds(first.status.resources), "so that it is listed anew"
     assert first.requeue_after == 0.0
 
-    second = plan(_seen(_cluster(first.status, minNodeCount=1, maxNodeCount=9), seen=before))
+    second = plan(_seen(_cluster(first.status, minNodeCount=1, maxNodeCount=9), inventory=before))
     assert [type(step) for step in second.steps] == [UpdateResource]
 
 
 def test_a_cluster_that_somebody_deleted_is_no_longer_to_be_reached() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
-    status = plan(_seen(cluster, seen=there)).status
-    without = Inventory(tuple(one for one in there.found if not one.kind.startswith("eks.")), EPOCH)
+    status = plan(_seen(cluster, inventory=there)).status
+    without = Inventory(tuple(one for one in there.existing if not one.kind.startswith("eks.")), EPOCH)
 
     def later(status: Any, minutes: int) -> EKSClusterStatus:
         now = EPOCH + timedelta(minutes=minutes)
-        told = plan(_seen(_cluster(status), seen=replace(without, at=now), now=now)).status
+        told = plan(_seen(_cluster(status), inventory=replace(without, at=now), now=now)).status
         assert isinstance(told, EKSClusterStatus)
         return told
 
@@ -375,12 +383,12 @@ def test_a_cluster_that_somebody_deleted_is_no_longer_to_be_reached() -> None:
 def test_of_a_cluster_that_cannot_be_listed_what_was_known_stays() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
-    status = plan(_seen(cluster, seen=there)).status
+    status = plan(_seen(cluster, inventory=there)).status
     assert isinstance(status, EKSClusterStatus)
     unseen = {one: Unreachable("no answer") for one in kinds.KINDS if one.startswith("eks.")}
-    found = tuple(one for one in there.found if one.kind not in unseen)
+    found = tuple(one for one in there.existing if one.kind not in unseen)
 
-    decided = plan(_seen(_cluster(status), seen=Inventory(found, EPOCH, unseen)))
+    decided = plan(_seen(_cluster(status), inventory=Inventory(found, EPOCH, unseen)))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint == status.endpoint
@@ -390,9 +398,9 @@ def test_of_a_cluster_that_cannot_be_listed_what_was_known_stays() -> None:
 def test_a_cluster_is_not_reached_before_we_are_let_in() -> None:
     cluster = _cluster(EKSClusterStatus(facts=FACTS))
     there = _all_there(cluster)
-    without = tuple(one for one in there.found if one.kind != kinds.ACCESS_POLICY)
+    without = tuple(one for one in there.existing if one.kind != kinds.ACCESS_POLICY)
 
-    decided = plan(_seen(cluster, seen=Inventory(without, EPOCH)))
+    decided = plan(_seen(cluster, inventory=Inventory(without, EPOCH)))
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint is None
@@ -404,9 +412,11 @@ def test_a_lower_bound_takes_no_nodes_from_under_models_and_follows_the_autoscal
 
     def asked(*, most: int, nodes: int) -> list[int]:
         live = {"scaling": {"minSize": 1, "maxSize": most}, "desiredSize": nodes}
-        found = [replace(one, live={**one.live, **live}) if one.key == "nodegroup-l4" else one for one in there.found]
-        steps = plan(_seen(lower, seen=Inventory(tuple(found), EPOCH))).steps
-        return [step.wanted.parameters["scaling"]["maxSize"] for step in steps if isinstance(step, UpdateResource)]
+        found = [
+            replace(one, live={**one.live, **live}) if one.key == "nodegroup-l4" else one for one in there.existing
+        ]
+        steps = plan(_seen(lower, inventory=Inventory(tuple(found), EPOCH))).steps
+        return [step.desired.parameters["scaling"]["maxSize"] for step in steps if isinstance(step, UpdateResource)]
 
     assert asked(most=8, nodes=5) == [5]
     assert asked(most=5, nodes=5) == [], "a bound that holds is not asked for again"

@@ -13,7 +13,7 @@ from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, G
 from modelplane_operator.clouds.decide import LAG
 from modelplane_operator.clouds.gke.plan import Observed, account_of, plan
 from modelplane_operator.clouds.gke.render import Facts, kinds, resources
-from modelplane_operator.clouds.resources import Account, Found, Inventory
+from modelplane_operator.clouds.resources import Account, ExistingResource, Inventory
 from modelplane_operator.clouds.steps import CreateResource, DeleteResource
 from tests.support.builders import EPOCH
 
@@ -44,16 +44,16 @@ def _cluster(status: GKEClusterStatus | None = None, *, terminating: bool = Fals
     return cluster.model_copy(update={"status": status})
 
 
-def _seen(cluster: GKECluster, *found: Found, **changes: Any) -> Observed:
-    usual = {"seen": Inventory(found, EPOCH), "process": "p", "now": EPOCH}
+def _seen(cluster: GKECluster, *found: ExistingResource, **changes: Any) -> Observed:
+    usual = {"inventory": Inventory(found, EPOCH), "process": "p", "now": EPOCH}
     return Observed(cluster, **{**usual, **changes})
 
 
 def test_the_project_is_written_down_before_anything_is_made() -> None:
-    asked = plan(_seen(_cluster(), seen=None))
+    asked = plan(_seen(_cluster(), inventory=None))
     assert (asked.steps, asked.status) == ((), None)
 
-    kept = plan(_seen(_cluster(), seen=None, project="lab-1234"))
+    kept = plan(_seen(_cluster(), inventory=None, project="lab-1234"))
     assert kept.steps == ()
     assert isinstance(kept.status, GKEClusterStatus)
     assert kept.status.facts == GKEFacts(project="lab-1234")
@@ -61,7 +61,7 @@ def test_the_project_is_written_down_before_anything_is_made() -> None:
     begun = plan(_seen(_cluster(kept.status)))
     steps = [step for step in begun.steps if isinstance(step, CreateResource)]
     assert len(steps) == len(begun.steps)
-    assert {step.wanted.kind for step in steps} == {kinds.SERVICE}, "what all else needs"
+    assert {step.desired.kind for step in steps} == {kinds.SERVICE}, "what all else needs"
     assert {step.account.project for step in steps} == {"lab-1234"}
 
 
@@ -72,7 +72,7 @@ def test_credentials_of_another_project_look_for_it_nowhere_else(terminating: bo
     assert account_of(cluster) == Account("GKE", "us-central1", "default", "lab-1234")
 
     words = "Google's compute GET global/networks: Required permission on project lab-1234"
-    decided = plan(_seen(cluster, seen=None, error=Forbidden(words), project="another-1"))
+    decided = plan(_seen(cluster, inventory=None, error=Forbidden(words), project="another-1"))
 
     assert decided.steps == ()
     assert isinstance(decided.status, GKEClusterStatus)
@@ -87,7 +87,7 @@ def test_a_list_that_is_refused_lets_nothing_go() -> None:
     status = KEPT.model_copy(update={"gone_since": EPOCH})
 
     def decided(**unseen: Any) -> Any:
-        return plan(_seen(_cluster(status, terminating=True), seen=Inventory((), late, unseen), now=late)).steps
+        return plan(_seen(_cluster(status, terminating=True), inventory=Inventory((), late, unseen), now=late)).steps
 
     assert decided() == (LET_GO,)
     assert decided(**{kinds.DISK: Forbidden("no permission")}) == ()
@@ -99,7 +99,7 @@ def test_what_is_gone_is_looked_for_again_when_all_of_it_must_have_been_seen() -
     assert (first.status.gone_since, first.requeue_after) == (EPOCH, LAG.total_seconds())
 
     later = plan(
-        _seen(_cluster(first.status, terminating=True), now=EPOCH + LAG / 2, seen=Inventory((), EPOCH + LAG / 2))
+        _seen(_cluster(first.status, terminating=True), now=EPOCH + LAG / 2, inventory=Inventory((), EPOCH + LAG / 2))
     )
     assert isinstance(later.status, GKEClusterStatus)
     assert (later.status.gone_since, later.requeue_after) == (EPOCH, LAG.total_seconds() / 2)
@@ -108,10 +108,10 @@ def test_what_is_gone_is_looked_for_again_when_all_of_it_must_have_been_seen() -
 def test_a_pool_that_goes_takes_nothing_from_what_stays() -> None:
     cluster = _cluster(KEPT)
     there = [
-        Found(one.key, one.kind, f"{one.key}-1", "Ready", UID, {"selfLink": "x"})
+        ExistingResource(one.key, one.kind, f"{one.key}-1", "Ready", UID, {"selfLink": "x"})
         for one in resources(cluster, Facts("lab-1234"))
     ]
-    leaving = Found("nodepool-old", kinds.NODE_POOL, "old-1", "Deleting", UID)
+    leaving = ExistingResource("nodepool-old", kinds.NODE_POOL, "old-1", "Deleting", UID)
 
     decided = plan(_seen(cluster, *there, leaving))
 
@@ -131,7 +131,7 @@ def test_a_zone_of_another_region_is_told_before_anything_is_made() -> None:
 
 
 def test_what_is_wrong_with_the_spec_keeps_nothing_from_going() -> None:
-    network = Found("network", kinds.NETWORK, "iowa-0123", "Ready", UID)
+    network = ExistingResource("network", kinds.NETWORK, "iowa-0123", "Ready", UID)
     decided = plan(_seen(_cluster(KEPT, terminating=True, region="europe-west4"), network))
 
     assert [type(step) for step in decided.steps] == [DeleteResource]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import KINDS
-from modelplane_operator.printer_columns import glance
+from modelplane_operator.printer_columns import add_printer_columns
 from tests.support.builders import deployment, replica
 from tests.support.manifests import change
 
@@ -66,10 +66,10 @@ PLACED = replica("a").to_manifest()
 )
 def test_an_object_is_summed_up_from_the_rest_of_it(manifest: Manifest, status: Manifest, expected: Manifest) -> None:
     whole = {**status, "conditions": conditions()}
-    told = glance(manifest, whole)
+    told = add_printer_columns(manifest, whole)
 
     assert told == {**whole, **expected}
-    assert glance(manifest, told) == told, "at rest nothing is written"
+    assert add_printer_columns(manifest, told) == told, "at rest nothing is written"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_an_object_is_summed_up_from_the_rest_of_it(manifest: Manifest, status: 
     ],
 )
 def test_what_is_wrong_is_one_word_and_no_message(said: list[Manifest], tail: str) -> None:
-    assert glance(ONE, {"conditions": said})["summary"] == f"0 of 3 replicas ready{tail}"
+    assert add_printer_columns(ONE, {"conditions": said})["summary"] == f"0 of 3 replicas ready{tail}"
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,22 @@ def test_what_is_wrong_is_one_word_and_no_message(said: list[Manifest], tail: st
     [(2, "2 endpoints to send requests to: Creating"), (0, "No endpoint to send requests to: Creating")],
 )
 def test_a_service_that_is_not_ready_does_not_say_where_requests_go(count: int, told: str) -> None:
-    assert glance(of("ModelService"), {"endpointCount": count, "conditions": conditions("Creating")})["summary"] == told
+    assert (
+        add_printer_columns(of("ModelService"), {"endpointCount": count, "conditions": conditions("Creating")})[
+            "summary"
+        ]
+        == told
+    )
 
 
 def test_what_is_no_longer_so_is_taken_away() -> None:
-    before = glance(TAINTED, {"conditions": []})
+    before = add_printer_columns(TAINTED, {"conditions": []})
 
-    assert "taints" not in glance(CLUSTER, before)
+    assert "taints" not in add_printer_columns(CLUSTER, before)
 
 
 def test_an_object_that_cannot_be_read_says_so() -> None:
-    assert glance(of("ModelDeployment", {"replicas": {}}), {"conditions": []})["summary"].startswith(
+    assert add_printer_columns(of("ModelDeployment", {"replicas": {}}), {"conditions": []})["summary"].startswith(
         "The object cannot be read"
     )
 
@@ -119,15 +124,15 @@ def test_a_deployment_tells_which_model_it_serves(arguments: list[str], model: s
     template = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai", "args": arguments}]}}
     manifest = change(ONE, "spec.template.spec.engines[].members[].template", template)
 
-    assert glance(manifest, {"conditions": []}).get("model") == model
+    assert add_printer_columns(manifest, {"conditions": []}).get("model") == model
 
 
 def test_a_deployment_without_a_word_on_the_model_tells_its_cache() -> None:
-    assert glance(deployment(cache="qwen").to_manifest(), {"conditions": []})["model"] == "cache qwen"
+    assert add_printer_columns(deployment(cache="qwen").to_manifest(), {"conditions": []})["model"] == "cache qwen"
 
 
 def test_every_kind_that_has_a_controller_is_summed_up() -> None:
     without = {"ModelCache", "GKECluster", "EKSCluster", "AKSCluster", "NebiusCluster", "VultrCluster"}
 
     for kind in {one.definition.kind for one in KINDS} - without:
-        assert "summary" in glance(of(kind), {"conditions": []}), kind
+        assert "summary" in add_printer_columns(of(kind), {"conditions": []}), kind

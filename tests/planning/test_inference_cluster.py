@@ -31,7 +31,7 @@ from modelplane_operator.clusters.cluster.cluster_gateway import (
 )
 from modelplane_operator.clusters.cluster.fabrics import Fabrics
 from modelplane_operator.clusters.cluster.plan import CHILDREN, ClusterState, Observed, Registered, Secrets, plan
-from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware, cut_slice
+from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware, prune_slice
 from modelplane_operator.clusters.cluster.plan.teardown import is_emptied
 from modelplane_operator.clusters.cluster.registration import render_mark
 from modelplane_operator.clusters.stack.render import render_stack
@@ -113,7 +113,7 @@ def seen(known: Any = None, **what: Any) -> Observed:
         "forbidden": None,
         "kubeconfig": None,
         "connected": True,
-        "secrets": Secrets(mine=KUBECONFIG),
+        "secrets": Secrets(own=KUBECONFIG),
         "now": EPOCH,
     }
     return Observed(**{**defaults, **what})
@@ -197,7 +197,7 @@ def renewed(renewal: str = "TokenRequest", **metadata: Any) -> InferenceCluster:
 
 def at(hours: float, known: InferenceCluster | None = None, **what: Any) -> Plan:
     """The plan when the token has been there for so long."""
-    defaults: Manifest = {"token": TOKEN, "token_seen": EPOCH, "now": EPOCH + timedelta(hours=hours)}
+    defaults: Manifest = {"token": TOKEN, "token_observed_at": EPOCH, "now": EPOCH + timedelta(hours=hours)}
     return plan(seen(known or renewed(), **{**defaults, **what}))
 
 
@@ -241,7 +241,7 @@ def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
         {"unreachable": Unreachable("no answer")},
         {"kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
         {"connected": False, "state": None, "kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
-        {"token_seen": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
+        {"token_observed_at": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
     ],
     ids=["it does not end", "nobody asked", "silent", "another kubeconfig", "no way", "just renewed"],
 )
@@ -656,7 +656,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(),
-            {"secrets": Secrets(mine=Key("modelplane-system", "east"), terminating=True)},
+            {"secrets": Secrets(own=Key("modelplane-system", "east"), terminating=True)},
             [PUBLISHED],
             {
                 "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
@@ -932,14 +932,14 @@ def test_a_pool_publishes_the_fabric_that_most_of_its_usable_nodes_are_on_while_
 
 def test_the_labels_by_which_a_fleet_tells_fabrics_are_kept_of_nodes_and_no_others() -> None:
     fabrics, clusters = Fabrics(), Informer(of(InferenceCluster), lambda: 0.0)
-    fabrics.listen(clusters)
+    fabrics.add_event_handlers(clusters)
     plain = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {ZONE: "east", "other": "x"}}}
 
     def kept(version: int, **fabric: Any) -> Any:
         manifest = cluster({"name": "gpu", "className": "h200", **fabric}).to_manifest()
         manifest["metadata"] |= {"uid": "c", "resourceVersion": str(version)}
-        clusters.seen(Event("MODIFIED", manifest))
-        return fabrics.cut_node(plain).get("fabrics", {})
+        clusters.on_event(Event("MODIFIED", manifest))
+        return fabrics.prune_node(plain).get("fabrics", {})
 
     assert kept(1) == {}
     assert kept(2, fabric={"topologyKey": ZONE}) == {ZONE: "east"}
@@ -1014,9 +1014,9 @@ def test_latency_is_told_anew_only_when_it_is_another_by_far(
     ids=str,
 )
 def test_a_slice_that_is_none_is_passed_over_when_it_comes_in(spec: Manifest) -> None:
-    slices = Informer(RESOURCE_SLICE, lambda: 0.0, keeping=cut_slice)
+    slices = Informer(RESOURCE_SLICE, lambda: 0.0, keeping=prune_slice)
     metadata = {"name": "a", "uid": "a", "resourceVersion": "1"}
-    slices.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
+    slices.on_event(Event("ADDED", {"metadata": metadata, "spec": spec}))
 
     assert slices.count == 0
 
@@ -1153,7 +1153,7 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
 
     told = cluster(**left, status=first.status.to_manifest())
     assert plan(seen(told, **what)) == Plan((SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO))
-    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((LET_GO,))
+    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, is_shared=True))) == Plan((LET_GO,))
 
 
 def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:

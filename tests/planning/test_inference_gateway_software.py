@@ -152,7 +152,7 @@ def live(manifest: Manifest) -> Manifest:
 
 
 def test_pods_that_are_down_are_said_although_the_chart_is_deployed() -> None:
-    down = Workload(Key("traefik-system", "mp-traefik"), "Deployment", "traefik", wanted=2, ready=0)
+    down = Workload(Key("traefik-system", "mp-traefik"), "Deployment", "traefik", desired=2, ready=0)
     words = "Chart traefik: 0 of 2 pods of Deployment traefik ready"
 
     found = said(planned(gateway(), "traefik", workloads=(down,)))

@@ -17,7 +17,7 @@ from kubeloop.plan import LET_GO, Apply, Delete, Failure, Plan
 from kubeloop.types import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.models.cache.cache_status import awaited, is_meant
+from modelplane_operator.models.cache.cache_status import describe_awaited, must_hold
 from modelplane_operator.models.cache.cached_cluster import ClusterState, User
 from modelplane_operator.models.cache.plan import plan
 from modelplane_operator.models.cache.render import Hydrator, render_token
@@ -460,7 +460,7 @@ def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> Non
     coming = {"clusters": [{"name": "berlin", "phase": "Hydrating", "progress": {"bytes": 41, "totalBytes": 100}}]}
 
     def said(status: Manifest, where: Manifest = cluster) -> str:
-        return awaited(cache(status=status), where)
+        return describe_awaited(cache(status=status), where)
 
     assert said(staged) == ""
     assert said({}, {**cluster, "status": {}}) == ""
@@ -554,8 +554,8 @@ def test_a_claim_needs_no_storage_of_the_cluster() -> None:
     of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
     plain = {"metadata": {"name": "berlin"}, "spec": {}, "status": {}}
 
-    assert is_meant(of, plain)
-    assert not is_meant(cache(), plain)
+    assert must_hold(of, plain)
+    assert not must_hold(cache(), plain)
 
 
 # What does not go as it should ----------------------------------------------------------------------------------------
@@ -573,8 +573,8 @@ def message(decided: Plan) -> str:
 
 
 def test_clusters_without_storage_are_named_with_the_remedy() -> None:
-    none = plan(replace(seen(cache()), left_out=("berlin", "rome")))
-    some = plan(replace(seen(cache(), cluster()), left_out=("rome",)))
+    none = plan(replace(seen(cache()), without_storage=("berlin", "rome")))
+    some = plan(replace(seen(cache(), cluster()), without_storage=("rome",)))
 
     def says(decided: Plan) -> str:
         found = decided.status.conditions if decided.status else ()

@@ -11,7 +11,7 @@ import pytest
 
 from kubeloop import strands
 from kubeloop.errors import ClientError, KubeconfigError, Unreachable
-from kubeloop.ownership import marked
+from kubeloop.ownership import add_content_hash
 from kubeloop.plan import LET_GO, Apply, Delete, Failure, Plan
 from kubeloop.types import DEPLOYMENT, HTTP_ROUTE, type_of
 from modelplane_operator.api import ModelReplica, labels, names
@@ -91,7 +91,7 @@ def applied(decided: Plan) -> list[Manifest]:
 
 def stored(manifest: Manifest) -> Manifest:
     """An applied object as it is kept of a cluster once its controllers are content."""
-    found = change(marked(manifest), "metadata.uid", f"uid-of-{manifest['metadata']['name']}")
+    found = change(add_content_hash(manifest), "metadata.uid", f"uid-of-{manifest['metadata']['name']}")
     found = change(found, "metadata.generation", 1)
     [kept] = of_cluster([{**found, **_status(found)}])
     return kept
@@ -572,7 +572,7 @@ def test_a_replica_that_leaves_a_cluster_that_does_not_answer_has_none_of_its_wo
 
     assert decided.failure is not None
     assert type(decided.failure) is type(error)
-    assert str(error) not in strands.told([Failure(None, decided.failure, planned=True)], to_tenants=True)
+    assert str(error) not in strands.summarize([Failure(None, decided.failure, planned=True)], to_tenants=True)
     assert "see ClusterReady" in str(decided.failure)
 
 
@@ -760,7 +760,7 @@ def test_what_a_cluster_does_not_serve_is_no_mistake_of_the_engines(one: ModelRe
 
 
 def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
-    waiting = plan(replace(seen(), held="The weights of ModelCache qwen are not on cluster a yet"))
+    waiting = plan(replace(seen(), wait_reason="The weights of ModelCache qwen are not on cluster a yet"))
 
     assert "Deployment" not in [made["kind"] for made in applied(waiting)]
     assert told(waiting)["ModelAccepted"] == (
@@ -773,4 +773,4 @@ def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
 def test_what_runs_is_left_alone_while_its_cache_is_filled_anew() -> None:
     running = serving()
 
-    assert plan(replace(running, held="not yet")) == plan(running)
+    assert plan(replace(running, wait_reason="not yet")) == plan(running)

@@ -15,7 +15,7 @@ from kubeloop.types import HTTP_ROUTE, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
+from modelplane_operator.api.model_service import MAX_ENDPOINTS, ModelService, ModelServiceStatus
 from modelplane_operator.routing.service.plan import Observed, plan
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
@@ -451,7 +451,7 @@ def test_what_many_endpoints_needed_goes_when_there_are_few_again() -> None:
     few = plan(replace(many, endpoints=many.endpoints[:16]))
 
     assert told(plan(many))["Ready"][0] == "True"
-    assert len(status(many).endpoints) == LISTED
+    assert len(status(many).endpoints) == MAX_ENDPOINTS
     assert told(plan(many))["EndpointsResolved"][2] == "Matched 300 endpoints"
     kinds = [step.type.kind for step in few.steps if isinstance(step, Delete)]
     assert kinds == ["Service", "EndpointSlice", "HTTPRoute"]

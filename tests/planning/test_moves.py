@@ -307,7 +307,7 @@ def test_a_service_that_does_not_follow_holds_a_drain_up_for_some_minutes() -> N
     hub = settled(wanting(2), a=1, b=1)
     led_to, other = sorted(hub.replicas)
     seen = replace(hub.observed, routed=frozenset({led_to}), reached=frozenset({led_to}))
-    since = seen.awaited(other)
+    since = seen.waits_until(other)
     assert since is not None
     late = replace(seen, now=since)
 

@@ -18,7 +18,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTL
 from modelplane_operator.clusters.cluster.cluster_gateway import render_cluster_gateway
 from modelplane_operator.clusters.cluster.plan import ClusterState, Observed, Secrets, plan
 from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
-from modelplane_operator.clusters.cluster.plan.mutual_tls import LEARNT, Hub, doors, read_hub, waits
+from modelplane_operator.clusters.cluster.plan.mutual_tls import LEARNT, Hub, choose_listeners, read_hub, waits
 from modelplane_operator.routing.gateway.certificates import RENEWED, authorities, is_current, new_authority, trust
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
@@ -51,7 +51,7 @@ def authority(now: datetime = NOW) -> Manifest:
 
 AUTHORITY = authority()
 TRUST = trust(authorities([AUTHORITY]), NOW)
-READY = Hub(TRUST, wanted=True, ready=True)
+READY = Hub(TRUST, is_desired=True, ready=True)
 
 
 def gateway(*, https: bool, http: bool, works: bool = True) -> Manifest:
@@ -64,45 +64,45 @@ def gateway(*, https: bool, http: bool, works: bool = True) -> Manifest:
 
 
 def stored(hub: Hub, now: datetime = NOW) -> Manifest:
-    found = doors(CLUSTER, "west", hub, (), now, None, closed=False).issue
+    found = choose_listeners(CLUSTER, "west", hub, (), now, None, closed=False).issue
     assert found is not None
     return {"apiVersion": "v1", "kind": "Secret", "metadata": found.metadata}
 
 
 def test_without_a_hub_that_asks_a_gateway_is_as_it_was() -> None:
-    found = doors(CLUSTER, "west", Hub(), (), NOW, None, closed=True)
+    found = choose_listeners(CLUSTER, "west", Hub(), (), NOW, None, closed=True)
     assert (found.https, found.http, found.issue, found.server_name) == (False, True, None, None)
 
 
 def test_a_gateway_that_was_never_open_is_never_opened() -> None:
-    found = doors(CLUSTER, "west", READY, (), NOW, None, closed=False)
+    found = choose_listeners(CLUSTER, "west", READY, (), NOW, None, closed=False)
     assert (found.https, found.http, found.server_name) == (True, False, None)
     assert found.issue is not None
     made = (stored(READY), gateway(https=True, http=False))
-    assert doors(CLUSTER, "west", READY, made, NOW, None, closed=False).server_name == NAME
+    assert choose_listeners(CLUSTER, "west", READY, made, NOW, None, closed=False).server_name == NAME
 
 
 def test_an_open_gateway_stays_open_until_no_request_comes_that_way() -> None:
     made = (stored(READY), gateway(https=True, http=True))
-    assert doors(CLUSTER, "west", READY, made, NOW, None, closed=False).http
-    assert not doors(CLUSTER, "west", READY, made, NOW, None, closed=True).http
+    assert choose_listeners(CLUSTER, "west", READY, made, NOW, None, closed=False).http
+    assert not choose_listeners(CLUSTER, "west", READY, made, NOW, None, closed=True).http
 
 
 def test_what_it_proves_holds_while_its_listeners_change() -> None:
     made = (stored(READY), gateway(https=True, http=False, works=False))
-    assert doors(CLUSTER, "west", READY, made, NOW, None, closed=True).server_name is None
-    assert doors(CLUSTER, "west", READY, made, NOW, NAME, closed=True).server_name == NAME
+    assert choose_listeners(CLUSTER, "west", READY, made, NOW, None, closed=True).server_name is None
+    assert choose_listeners(CLUSTER, "west", READY, made, NOW, NAME, closed=True).server_name == NAME
 
 
 def test_when_it_is_no_longer_wanted_http_is_open_before_requests_take_it() -> None:
-    off = replace(READY, wanted=False, ready=False)
+    off = replace(READY, is_desired=False, ready=False)
     shut = (stored(READY), gateway(https=True, http=False))
-    found = doors(CLUSTER, "west", off, shut, NOW, NAME, closed=True)
+    found = choose_listeners(CLUSTER, "west", off, shut, NOW, NAME, closed=True)
     assert (found.https, found.http, found.server_name) == (True, True, NAME)
     opening = (stored(READY), gateway(https=True, http=True, works=False))
-    assert doors(CLUSTER, "west", off, opening, NOW, NAME, closed=True).server_name == NAME
+    assert choose_listeners(CLUSTER, "west", off, opening, NOW, NAME, closed=True).server_name == NAME
     opened = (stored(READY), gateway(https=True, http=True))
-    assert doors(CLUSTER, "west", off, opened, NOW, NAME, closed=True).server_name is None
+    assert choose_listeners(CLUSTER, "west", off, opened, NOW, NAME, closed=True).server_name is None
 
 
 def test_only_who_proves_to_be_the_hub_is_let_in() -> None:
@@ -135,13 +135,13 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
         }
     )
     hub = read_hub(found, [AUTHORITY], NOW)
-    assert (hub.wanted, hub.ready, hub.trust, bool(hub.why)) == (wanted, ready, TRUST, not ready)
-    assert hub.known is (reason not in {None, MutualTLSReady.NOT_OFFERED})  # it is Traefik that does not offer it
+    assert (hub.is_desired, hub.ready, hub.trust, bool(hub.reason)) == (wanted, ready, TRUST, not ready)
+    assert hub.is_decided is (reason not in {None, MutualTLSReady.NOT_OFFERED})  # it is Traefik that does not offer it
 
 
 def test_without_a_hub_gateway_nobody_tells_what_is_wanted() -> None:
     why = "there is no InferenceGateway named default, whose spec.mutualTLS says whom it answers"
-    lost = Hub(known=False, began=True, why=why)
+    lost = Hub(is_decided=False, began=True, reason=why)
     assert read_hub(None, (), NOW) == lost
     assert read_hub(None, [AUTHORITY], NOW) == replace(lost, trust=TRUST), "what clusters trust is renewed"
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
@@ -154,45 +154,47 @@ def test_another_backend_says_that_clusters_are_to_be_open() -> None:
     spec = {"backend": "EnvoyGateway", "envoyGateway": {"version": "1"}}
     told = {"conditions": [MutualTLSReady.NOT_OFFERED.condition(NOW).to_manifest()]}
     found = InferenceGateway.parse({"metadata": {"name": "default", "uid": "g"}, "spec": spec, "status": told})
-    assert read_hub(found, [AUTHORITY], NOW).known
+    assert read_hub(found, [AUTHORITY], NOW).is_decided
 
 
-@pytest.mark.parametrize("hub", [Hub(known=False), Hub(TRUST, known=False), Hub(wanted=True)])
+@pytest.mark.parametrize("hub", [Hub(is_decided=False), Hub(TRUST, is_decided=False), Hub(is_desired=True)])
 @pytest.mark.parametrize(("https", "http"), [(True, False), (True, True), (False, True)])
 def test_while_nobody_tells_a_gateway_stays_as_it_is(hub: Hub, *, https: bool, http: bool) -> None:
     made = (stored(READY), gateway(https=https, http=http))
-    found = doors(CLUSTER, "west", hub, made, NOW, NAME if https else None, closed=True)
+    found = choose_listeners(CLUSTER, "west", hub, made, NOW, NAME if https else None, closed=True)
     assert (found.https, found.http, found.issue) == (https, http, None)
     assert found.server_name == (NAME if https else None)
 
 
 def test_while_nobody_tells_a_gateway_that_was_deleted_comes_back_closed_or_as_a_new_one() -> None:
-    lost = Hub(known=False)
-    found = doors(CLUSTER, "west", lost, (stored(READY),), NOW, NAME, closed=False)
+    lost = Hub(is_decided=False)
+    found = choose_listeners(CLUSTER, "west", lost, (stored(READY),), NOW, NAME, closed=False)
     assert (found.https, found.http, found.server_name) == (True, False, NAME)
-    new = doors(CLUSTER, "west", lost, (), NOW, None, closed=False)
+    new = choose_listeners(CLUSTER, "west", lost, (), NOW, None, closed=False)
     assert (new.https, new.http) == (False, True)
 
 
-@pytest.mark.parametrize("hub", [Hub(TRUST, known=False), Hub(TRUST, known=False, began=True)])
+@pytest.mark.parametrize("hub", [Hub(TRUST, is_decided=False), Hub(TRUST, is_decided=False, began=True)])
 def test_while_nobody_tells_a_certificate_is_renewed_all_the_same(hub: Hub) -> None:
     shut = gateway(https=True, http=False)
     late = NOW + RENEWED
-    found = doors(CLUSTER, "west", hub, (stored(READY), shut), late, NAME, closed=True)
+    found = choose_listeners(CLUSTER, "west", hub, (stored(READY), shut), late, NAME, closed=True)
     assert (found.https, found.http, found.server_name) == (True, False, NAME)
     assert found.issue is not None
     assert is_current({"metadata": found.issue.metadata}, found.issue, late)
-    assert doors(CLUSTER, "west", hub, (shut,), late, NAME, closed=True).issue is None, "none that was not there"
-    nobody = Hub(known=False)
-    assert doors(CLUSTER, "west", nobody, (stored(READY), shut), late, NAME, closed=True).issue is None
+    assert choose_listeners(CLUSTER, "west", hub, (shut,), late, NAME, closed=True).issue is None, (
+        "none that was not there"
+    )
+    nobody = Hub(is_decided=False)
+    assert choose_listeners(CLUSTER, "west", nobody, (stored(READY), shut), late, NAME, closed=True).issue is None
 
 
-MAKING = Hub(wanted=True, why="the certificate of the hub gateway is being made")
+MAKING = Hub(is_desired=True, reason="the certificate of the hub gateway is being made")
 
 
-@pytest.mark.parametrize("hub", [MAKING, Hub(TRUST, known=False, began=True), Hub(known=False, began=True)])
+@pytest.mark.parametrize("hub", [MAKING, Hub(TRUST, is_decided=False, began=True), Hub(is_decided=False, began=True)])
 def test_a_new_gateway_waits_rather_than_begin_by_answering_anybody(hub: Hub) -> None:
-    found = doors(CLUSTER, "west", hub, (), NOW, None, closed=False)
+    found = choose_listeners(CLUSTER, "west", hub, (), NOW, None, closed=False)
     assert found.shut
     assert "Gateway" not in [one["kind"] for one in render_cluster_gateway(CLUSTER, https=found.https, http=found.http)]
 
@@ -292,7 +294,7 @@ def test_http_is_closed_when_no_endpoint_leads_that_way_and_answers_have_ended()
 
 def test_a_hub_that_is_being_changed_takes_no_way_away() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
-    changing = replace(READY, ready=False, why="its chart is being changed")
+    changing = replace(READY, ready=False, reason="its chart is being changed")
     assert reached(plan(seen(status=known, state=SHUT, hub=changing))) == {"address": ADDRESS, "serverName": NAME}
 
 
@@ -303,7 +305,7 @@ def listening(decided: Plan) -> list[int]:
 
 def test_a_hub_gateway_that_is_deleted_opens_no_cluster() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
-    lost = Hub(known=False, why="there is no InferenceGateway named default")
+    lost = Hub(is_decided=False, reason="there is no InferenceGateway named default")
     decided = plan(seen(status=known, state=SHUT, hub=lost))
     assert listening(decided) == [443]
     assert reached(decided) == {"address": ADDRESS, "serverName": NAME}
@@ -358,7 +360,7 @@ def test_a_cluster_that_joins_before_there_is_a_hub_gateway_waits_for_it_and_one
     assert secured(new) == ("Unknown", "NotKnown")
     assert new.status is not None
     backend = next(one for one in new.status.conditions if one.type == "BackendReady")
-    assert (backend.status, backend.message) == ("False", sentence(waits(nobody.why)))
+    assert (backend.status, backend.message) == ("False", sentence(waits(nobody.reason)))
     serves = plan(seen(state=state(gateway(https=False, http=True)), hub=nobody))
     assert (listening(serves), reached(serves)) == ([80], {"address": ADDRESS})
 

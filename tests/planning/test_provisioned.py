@@ -119,7 +119,7 @@ def test_the_clouds_object_has_the_pools_as_their_classes_say() -> None:
             }
         ],
     }
-    EKSCluster.admitted({**manifest, "metadata": {**manifest["metadata"], "uid": "u"}})
+    EKSCluster.parse_bounded({**manifest, "metadata": {**manifest["metadata"], "uid": "u"}})
 
 
 @pytest.mark.parametrize(

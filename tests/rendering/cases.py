@@ -26,7 +26,7 @@ from modelplane_operator.clouds.eks.render import resources
 from modelplane_operator.clouds.eks.render.plan import Facts
 from modelplane_operator.clouds.gke import render as gke
 from modelplane_operator.clouds.problem import CannotMake
-from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Ref
 from modelplane_operator.clusters.cluster.cluster_gateway import (
     gateway_of,
     render_cluster_gateway,
@@ -40,13 +40,13 @@ from modelplane_operator.models.llm_inference.render import render_in_fleet, ren
 from modelplane_operator.models.replica.render import CannotRender, Context, render_model_replica
 from modelplane_operator.routing.endpoint.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.routing.endpoint.credentials import Header, read_credentials
-from modelplane_operator.routing.endpoint.render import asked_name
+from modelplane_operator.routing.endpoint.render import requested_name
 from modelplane_operator.routing.gateway import traefik
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
 from modelplane_operator.routing.gateway.render import hub_gateway, render_inference_gateway
 from modelplane_operator.routing.gateway.render.software import gateway_parts, render_addresses
 from modelplane_operator.routing.service.render import render_model_service
-from modelplane_operator.routing.service.weights import Target, selected, weighted
+from modelplane_operator.routing.service.weights import Target, select_endpoints, weigh_endpoints
 from tests.support.manifests import Manifest
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -129,17 +129,19 @@ def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     secrets = {secret["metadata"]["name"]: secret for secret in _kind(documents, "Secret")}
     targets = {each.key: _target(each, secrets) for each in endpoints if each.key.name not in unusable}
     gateway = next(map(InferenceGateway.parse, _kind(documents, "InferenceGateway")), None)
-    return render_model_service(service, weighted(service, selected(service, endpoints), targets), hub_gateway(gateway))
+    return render_model_service(
+        service, weigh_endpoints(service, select_endpoints(service, endpoints), targets), hub_gateway(gateway)
+    )
 
 
 def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:
     backend, credentials = parse_url(endpoint.spec.url), endpoint.spec.credentials
     assert isinstance(backend, Backend)
     if credentials is None:
-        return Target(backend, path=endpoint.spec.rewrite_path, name=asked_name(endpoint.spec.hostname, backend))
+        return Target(backend, path=endpoint.spec.rewrite_path, name=requested_name(endpoint.spec.hostname, backend))
     header = read_credentials(credentials, secrets[credentials.secret_ref.name])
     assert isinstance(header, Header)
-    return Target(backend, header, endpoint.spec.rewrite_path, asked_name(endpoint.spec.hostname, backend))
+    return Target(backend, header, endpoint.spec.rewrite_path, requested_name(endpoint.spec.hostname, backend))
 
 
 def _llm_inference(documents: Sequence[Manifest]) -> Sequence[Manifest]:
@@ -196,7 +198,7 @@ def _gke_cluster(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return _cloud_resources(lambda: gke.resources(GKECluster.parse(documents[0]), facts))
 
 
-def _cloud_resources(render: Callable[[], Sequence[Wanted]]) -> Sequence[Manifest]:
+def _cloud_resources(render: Callable[[], Sequence[DesiredResource]]) -> Sequence[Manifest]:
     try:
         found = render()
     except CannotMake as error:
@@ -206,7 +208,7 @@ def _cloud_resources(render: Callable[[], Sequence[Wanted]]) -> Sequence[Manifes
             "key": one.key,
             "kind": one.kind,
             **({"needs": [*one.needs]} if one.needs else {}),
-            **({"kept": sorted(one.kept)} if one.kept else {}),
+            **({"kept": sorted(one.updatable)} if one.updatable else {}),
             "parameters": _legible(one.parameters),
         }
         for one in found

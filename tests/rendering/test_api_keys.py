@@ -14,16 +14,16 @@ from modelplane_operator.routing.service.api_keys import (
     LONGEST,
     MOST,
     SECRETS,
-    beyond,
     digest,
     digests,
+    find_exceeded_limit,
     has_unsigned,
     is_signed,
     keys_of,
     matches,
     path_of,
     secrets_at,
-    signing_of,
+    signing_key,
     withheld,
 )
 from tests.support.secrets import signing_secret
@@ -97,7 +97,7 @@ def test_a_path_names_the_secrets_that_were_asked_for() -> None:
 
 
 def test_a_path_is_signed_for_its_own_secrets_alone() -> None:
-    signing = signing_of(signing_secret())
+    signing = signing_key(signing_secret())
     path = path_of("team", ("a", "b"), signing)
 
     assert is_signed(path, signing)
@@ -105,7 +105,7 @@ def test_a_path_is_signed_for_its_own_secrets_alone() -> None:
     assert secrets_at(path_of("team", [f"s{number}" for number in range(SECRETS)], signing), signing)[-1].name == "s7"
     forged = (
         path_of("team", ("a", "b")),
-        path_of("team", ("a", "b"), signing_of(signing_secret(key="of another hub"))),
+        path_of("team", ("a", "b"), signing_key(signing_secret(key="of another hub"))),
         path.replace("/a/", "/c/"),
         path.replace("/a/b/", "/a/"),
         f"{path}/",
@@ -117,20 +117,20 @@ def test_a_path_is_signed_for_its_own_secrets_alone() -> None:
 
 def test_a_key_service_of_before_finds_the_same_secrets_at_a_signed_path() -> None:
     """It takes what signs for the name of one more Secret, which there is not."""
-    found = secrets_at(path_of("team", ("a",), signing_of(signing_secret())))
+    found = secrets_at(path_of("team", ("a",), signing_key(signing_secret())))
 
     assert (found[0], len(found), len(found[1].name)) == (Key("team", "a"), 2, 64)
 
 
 @pytest.mark.parametrize("namespace", ["modelplane-system", "kube-system", "kube-public"])
 def test_no_path_names_secrets_of_the_operator_or_of_kubernetes(namespace: str) -> None:
-    signing = signing_of(signing_secret())
+    signing = signing_key(signing_secret())
 
     assert secrets_at(path_of(namespace, ("a",))) == secrets_at(path_of(namespace, ("a",), signing), signing) == ()
 
 
 def test_guards_of_both_gateways_are_told_by_whether_they_ask_at_a_signed_path() -> None:
-    signing = signing_of(signing_secret())
+    signing = signing_key(signing_secret())
 
     def guards(path: str) -> list[object]:
         rendered = [
@@ -170,10 +170,10 @@ def test_a_secret_that_holds_too_much_holds_no_key_and_is_not_decoded() -> None:
     many = {"data": {str(number): "a2V5" for number in range(MOST)}}
     large = {"data": {"key": "x" * LARGEST}}  # no base64: reading it would fail
 
-    assert (beyond(many), beyond({"data": {"key": "a2V5"}})) == ("", "")
-    assert beyond({"data": {**many["data"], "one": "more"}}) == "257 entries, and 256 are allowed"
+    assert (find_exceeded_limit(many), find_exceeded_limit({"data": {"key": "a2V5"}})) == ("", "")
+    assert find_exceeded_limit({"data": {**many["data"], "one": "more"}}) == "257 entries, and 256 are allowed"
     assert digests({"data": {**many["data"], "one": "more"}}) == frozenset()
-    assert beyond(large) == "64 KiB, and 64 are allowed"
+    assert find_exceeded_limit(large) == "64 KiB, and 64 are allowed"
     assert digests(large) == frozenset()
 
 

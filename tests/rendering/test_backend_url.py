@@ -15,7 +15,7 @@ from modelplane_operator.routing.endpoint.backend_url import (
     InvalidUrl,
     Reach,
     UrlFault,
-    misled,
+    check_resolved,
     parse_url,
     read_url,
 )
@@ -203,7 +203,7 @@ def test_users_do_not_lead_to_the_hubs_nodes_by_any_of_their_addresses() -> None
         found = parse_url(f"http://{host}:10250", users)
         assert isinstance(found, InvalidUrl)
         assert "is an address of one of the hub's nodes" in found.message
-    assert misled("node.nip.io", [ip_address("34.55.100.10")], users) is not None
+    assert check_resolved("node.nip.io", [ip_address("34.55.100.10")], users) is not None
     assert isinstance(parse_url("http://34.55.100.10", replace(users, allowed=("34.55.100.10/32",))), Backend)
     assert isinstance(parse_url("http://34.55.100.11", users), Backend)
 
@@ -227,7 +227,7 @@ def test_a_refusal_says_what_the_address_is_and_which_setting_would_allow_it() -
     ],
 )
 def test_a_name_is_refused_for_any_of_its_addresses(addresses: tuple[str, ...]) -> None:
-    refused = misled("169.254.169.254.nip.io", [*map(ip_address, addresses)], USERS)
+    refused = check_resolved("169.254.169.254.nip.io", [*map(ip_address, addresses)], USERS)
 
     assert isinstance(refused, InvalidUrl)
     assert refused.message.startswith("169.254.169.254.nip.io ")
@@ -236,7 +236,7 @@ def test_a_name_is_refused_for_any_of_its_addresses(addresses: tuple[str, ...]) 
 def test_a_name_that_leads_outside_or_that_is_allowed_is_not_refused() -> None:
     outside, inside = ([ip_address(one)] for one in ("34.55.100.10", "10.0.0.1"))
 
-    assert misled("api.example.com", outside, USERS) is None
-    assert misled("vllm.example.com", inside, replace(USERS, allowed=(".example.com",))) is None
-    assert misled("vllm.example.com", inside, replace(USERS, allowed=("10.0.0.0/24",))) is None
-    assert misled("api.example.com", [], USERS) is None
+    assert check_resolved("api.example.com", outside, USERS) is None
+    assert check_resolved("vllm.example.com", inside, replace(USERS, allowed=(".example.com",))) is None
+    assert check_resolved("vllm.example.com", inside, replace(USERS, allowed=("10.0.0.0/24",))) is None
+    assert check_resolved("api.example.com", [], USERS) is None

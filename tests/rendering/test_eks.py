@@ -82,14 +82,14 @@ def _before(kind: str) -> set[str]:
     """All that is gone before one of that kind goes, and the kind itself for what goes with it."""
     found, new = {kind}, {kind}
     while new:
-        new = {one for name in new for one in kinds.KINDS[name].gone_before} - found
+        new = {one for name in new for one in kinds.KINDS[name].deleted_before} - found
         found |= new
     return found
 
 
 def test_no_kind_has_to_be_gone_before_itself() -> None:
     for name in kinds.KINDS:
-        above = {one for other in kinds.KINDS[name].gone_before for one in _before(other)}
+        above = {one for other in kinds.KINDS[name].deleted_before for one in _before(other)}
         assert name not in above, name
 
 

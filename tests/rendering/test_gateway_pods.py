@@ -11,7 +11,7 @@ from modelplane_operator.routing.gateway.gateway_pods import (
     AWS_TYPE,
     PATIENT,
     envoy_proxy,
-    keeping_balancer,
+    keep_load_balancer,
     service_annotations,
     traefik_values,
 )
@@ -52,12 +52,12 @@ def test_a_classic_load_balancer_that_is_there_stays_until_somebody_says_otherwi
     asked: GatewayPods, annotations: dict[str, str]
 ) -> None:
     for before in ({}, ELSE):
-        first = keeping_balancer(asked, before)
-        then = keeping_balancer(asked, service_annotations([live(first)]))
+        first = keep_load_balancer(asked, before)
+        then = keep_load_balancer(asked, service_annotations([live(first)]))
 
         assert service_annotations([live(first)]) == service_annotations([live(then)]) == annotations
 
 
 def test_a_network_load_balancer_that_is_there_stays() -> None:
-    assert keeping_balancer(pods(), service_annotations([live(pods())])) == pods()
-    assert keeping_balancer(pods(), None) == pods()
+    assert keep_load_balancer(pods(), service_annotations([live(pods())])) == pods()
+    assert keep_load_balancer(pods(), None) == pods()

@@ -24,11 +24,11 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.routing.endpoint.backend_url import Backend, parse_url
 from modelplane_operator.routing.endpoint.credentials import Header
-from modelplane_operator.routing.endpoint.render import asked_name, provable
+from modelplane_operator.routing.endpoint.render import provable, requested_name
 from modelplane_operator.routing.gateway.data_plane import DataPlane
 from modelplane_operator.routing.gateway.render import DATA_PLANES, hub_gateway, render_inference_gateway
 from modelplane_operator.routing.service.render import render_model_service
-from modelplane_operator.routing.service.weights import Target, selected, weighted
+from modelplane_operator.routing.service.weights import Target, select_endpoints, weigh_endpoints
 from tests.support.api import Api
 from tests.support.fronts import NAMESPACE, SECRET_HEADERS, Front, echo, opened, own_address
 from tests.support.manifests import Manifest
@@ -123,7 +123,7 @@ def manifests(ports: Backends, backend: str) -> list[Manifest]:
     groups = sorted({e.metadata.labels["name"] for e in endpoints})
     services = [service("nowhere", nobody=1), *(service(name, **{name: 1}) for name in groups)]
     services.append(service("split", plain=3, named=1))
-    shared = [(s, weighted(s, selected(s, endpoints), known)) for s in services]
+    shared = [(s, weigh_endpoints(s, select_endpoints(s, endpoints), known)) for s in services]
     return [
         *render_inference_gateway(gateway),
         *(
@@ -140,7 +140,7 @@ def target(endpoint: ModelEndpoint, plane: DataPlane, header: Header | None) -> 
     backend = provable(endpoint, read, plane) if isinstance(read, Backend) else read
     if not isinstance(backend, Backend):
         return None
-    return Target(backend, header, endpoint.spec.rewrite_path, asked_name(endpoint.spec.hostname, backend))
+    return Target(backend, header, endpoint.spec.rewrite_path, requested_name(endpoint.spec.hostname, backend))
 
 
 def test_a_service_that_leads_nowhere_answers_503(front: Front) -> None:

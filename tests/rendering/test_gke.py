@@ -73,15 +73,15 @@ def test_each_resource_comes_after_what_it_needs_and_can_go_before_it(given_pool
         before.add(one.key)
         for key in {ref.key for ref in refs(one.parameters)}:
             # What refers to another must go before it: else Google refuses to delete that.
-            assert one.kind in kinds.KINDS[by_key[key].kind].gone_before, (one.key, key)
+            assert one.kind in kinds.KINDS[by_key[key].kind].deleted_before, (one.key, key)
 
 
 def test_no_kind_has_to_be_gone_before_itself() -> None:
     for name in kinds.KINDS:
-        above, new = set[str](), {*kinds.KINDS[name].gone_before}
+        above, new = set[str](), {*kinds.KINDS[name].deleted_before}
         while new:
             above |= new
-            new = {one for other in new for one in kinds.KINDS[other].gone_before} - above
+            new = {one for other in new for one in kinds.KINDS[other].deleted_before} - above
         assert name not in above, name
 
 

@@ -17,7 +17,7 @@ def test_the_deployment_and_the_service_are_admitted_and_find_each_other(gpu: in
 
     deployment, service = render_in_fleet(LLMInference.parse({"metadata": metadata, "spec": spec}), 20)
 
-    read = ModelDeployment.admitted(deployment)
-    assert ModelService.admitted(service).spec.endpoints[0].selector.match_labels == {SELECTING: "qwen"}
+    read = ModelDeployment.parse_bounded(deployment)
+    assert ModelService.parse_bounded(service).spec.endpoints[0].selector.match_labels == {SELECTING: "qwen"}
     assert deployment["spec"]["template"]["metadata"]["labels"] == {SELECTING: "qwen"}
     assert len(tuple(budget.texts(read.replica))) == 1

@@ -32,7 +32,7 @@ def test_what_is_known(model: str, gpu: int, memory: str | None, known: str, per
     found = need(model, gpu, memory)
 
     assert found is not None
-    assert (found.known, found.per_gpu) == (known, per_gpu)
+    assert (found.source, found.per_gpu) == (known, per_gpu)
 
 
 @pytest.mark.parametrize("model", ["a/b", "openai/gpt-4b2", "a/B", "a/7Bs", "intfloat/e5-large-v2"])

@@ -37,7 +37,7 @@ from modelplane_operator.routing.endpoint.backend_url import Backend, parse_url
 from modelplane_operator.routing.gateway import traefik
 from modelplane_operator.routing.gateway.render import address_of, render_inference_gateway
 from modelplane_operator.routing.service.render import render_model_service
-from modelplane_operator.routing.service.weights import MAX_BACKENDS, Target, selected, weighted
+from modelplane_operator.routing.service.weights import MAX_BACKENDS, Target, select_endpoints, weigh_endpoints
 from tests.support.hub import Hub
 from tests.support.manifests import Manifest
 
@@ -208,8 +208,10 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         assert isinstance(backend, Backend)
         apply(fleet, "hub", traefik.render_endpoint(endpoint, backend))
         service = stored(fleet, ModelService, service_over("chat", hub_namespace))
-        found = weighted(
-            service, selected(service, [endpoint]), {endpoint.key: Target(backend, path=endpoint.spec.rewrite_path)}
+        found = weigh_endpoints(
+            service,
+            select_endpoints(service, [endpoint]),
+            {endpoint.key: Target(backend, path=endpoint.spec.rewrite_path)},
         )
         apply(fleet, "hub", render_model_service(service, found))
 

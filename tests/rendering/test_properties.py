@@ -25,10 +25,16 @@ from modelplane_operator.models.replica.render import (
     render_model_replica,
 )
 from modelplane_operator.routing.endpoint.backend_url import Backend
-from modelplane_operator.routing.endpoint.render import known_backend
+from modelplane_operator.routing.endpoint.render import rendered_backend
 from modelplane_operator.routing.gateway import traefik
 from modelplane_operator.routing.service.render import MAX_RULES, render_model_service
-from modelplane_operator.routing.service.weights import MAX_BACKENDS, MAX_WEIGHT, Target, selected, weighted
+from modelplane_operator.routing.service.weights import (
+    MAX_BACKENDS,
+    MAX_WEIGHT,
+    Target,
+    select_endpoints,
+    weigh_endpoints,
+)
 from tests.rendering.cases import CASES, render
 from tests.support.manifests import Manifest
 
@@ -158,7 +164,7 @@ def test_every_endpoint_is_sound_and_its_service_says_where_it_leads(
 
     for manifest in (service, *others):
         assert_sound(manifest)
-    assert known_backend(service) == backend
+    assert rendered_backend(service) == backend
 
 
 def service(weights: Sequence[int]) -> ModelService:
@@ -193,7 +199,7 @@ def test_every_service_leads_to_all_of_its_endpoints_by_their_weights(counts: li
     endpoints = [endpoint("n", f"e{i}-{g}", str(g)) for g, count in enumerate(counts) for i in range(count)]
     known = {e.key: Target(Backend("http", "10.0.0.1", 80)) for e in endpoints}
 
-    manifests = render_model_service(subject, weighted(subject, selected(subject, endpoints), known))
+    manifests = render_model_service(subject, weigh_endpoints(subject, select_endpoints(subject, endpoints), known))
 
     for manifest in manifests:
         assert_sound(manifest)
@@ -222,6 +228,6 @@ def test_the_order_of_endpoints_changes_nothing(endpoints: list[ModelEndpoint]) 
     subject = service([1])
     known = {Key("n", name): Target(Backend("http", "10.0.0.1", 80)) for name in "abcdef"}
 
-    found = weighted(subject, selected(subject, endpoints), known)
+    found = weigh_endpoints(subject, select_endpoints(subject, endpoints), known)
 
     assert [share.endpoint.key.name for share in found] == list("abcdef")

@@ -11,10 +11,10 @@ from kubeloop.objects import Key
 from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.pods import Container, Env
-from modelplane_operator.models.replica.render import CopySource, sources, unheard, untransferred
+from modelplane_operator.models.replica.render import CopySource, engines_without_kv_transfer, sources, unheard
 from modelplane_operator.models.replica.render.arguments import flag_value, is_complete, is_sglang
 from modelplane_operator.owned import owner_labels
-from modelplane_operator.routing.endpoint.render import known_backend
+from modelplane_operator.routing.endpoint.render import rendered_backend
 from modelplane_operator.routing.gateway.render import DATA_PLANES, address_of, url_of
 from modelplane_operator.routing.service.render import service_url
 from tests.rendering.cases import CASES, GOLDEN
@@ -154,8 +154,8 @@ def test_only_a_stored_object_owns_children() -> None:
 
 
 def test_a_service_that_says_nothing_leads_nowhere_known() -> None:
-    assert known_backend({"metadata": {"name": "s"}}) is None
-    assert known_backend({"metadata": {"name": "s", "annotations": {"modelplane.ai/backend": "nonsense"}}}) is None
+    assert rendered_backend({"metadata": {"name": "s"}}) is None
+    assert rendered_backend({"metadata": {"name": "s", "annotations": {"modelplane.ai/backend": "nonsense"}}}) is None
 
 
 def test_there_is_a_data_plane_for_every_backend_of_the_api() -> None:
@@ -213,5 +213,5 @@ def test_the_example_of_split_engines_hands_over_its_cache_and_listens_where_it_
     ]
     placed = replica(*engines)
 
-    assert untransferred(placed) == ""
+    assert engines_without_kv_transfer(placed) == ""
     assert [unheard(one) for one in placed.spec.engines] == ["", ""]

@@ -7,7 +7,7 @@ from collections.abc import ItemsView
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.routing.service.weights import matched, places
+from modelplane_operator.routing.service.weights import match_selectors, places
 
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"))
 
@@ -16,7 +16,7 @@ LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"))
 def test_an_entry_selects_what_carries_all_of_its_labels(
     wanted: list[dict[str, str]], carried: list[dict[str, str]]
 ) -> None:
-    found = [[*places(bits)] for bits in matched(wanted, carried)]
+    found = [[*places(bits)] for bits in match_selectors(wanted, carried)]
 
     assert found == [
         [number for number, labels in enumerate(carried) if each.items() <= labels.items()] for each in wanted
@@ -35,7 +35,7 @@ class Looked(dict[str, str]):
 
 def test_thousands_of_entries_are_not_compared_with_every_endpoint() -> None:
     wanted, carried = ([Looked(model="a", number=str(n % 7)) for n in range(count)] for count in (5000, 1000))
-    found = [*matched(wanted, carried)]
+    found = [*match_selectors(wanted, carried)]
 
     assert sum(map(int.bit_count, found)) > 700_000
     assert Looked.times == len(wanted) + len(carried)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.routing.service.weights import MAX_WEIGHT, fitted, weights
+from modelplane_operator.routing.service.weights import MAX_WEIGHT, fit_weights, weights
 
 # (weight, endpoints) of each entry, and the weight of every endpoint of each
 WORKED = {
@@ -29,7 +29,7 @@ small = st.lists(st.tuples(st.integers(1, 100), st.integers(1, 8)), min_size=1, 
 
 @pytest.mark.parametrize(("given_entries", "wanted"), WORKED.items())
 def test_worked_case(given_entries: tuple[tuple[int, int], ...], wanted: tuple[int, ...]) -> None:
-    assert fitted(weights(given_entries)) == wanted
+    assert fit_weights(weights(given_entries)) == wanted
 
 
 @given(entries=small)
@@ -41,12 +41,12 @@ def test_the_shares_of_entries_are_exact(entries: list[tuple[int, int]]) -> None
 
 @given(entries=entries)
 def test_a_route_holds_every_weight(entries: list[tuple[int, int]]) -> None:
-    assert all(1 <= weight <= MAX_WEIGHT for weight in fitted(weights(entries)))
+    assert all(1 <= weight <= MAX_WEIGHT for weight in fit_weights(weights(entries)))
 
 
 @given(entries=entries)
 def test_what_is_rounded_is_off_by_less_than_one(entries: list[tuple[int, int]]) -> None:
-    found = fitted(weights(entries))
+    found = fit_weights(weights(entries))
     exact = [Fraction(weight, count) for weight, count in entries]
     scale = Fraction(max(found)) / max(exact)
 

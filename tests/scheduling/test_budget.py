@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.memo import remembered
+from kubeloop.memo import memoize_bounded
 from modelplane_operator.scheduling import budget, prose
 from modelplane_operator.scheduling.problems import Overdrawn
 from modelplane_operator.scheduling.requirement import placement_request
@@ -102,7 +102,7 @@ def test_answers_are_kept_up_to_a_number_of_bytes() -> None:
         asked.append(text)
         return len(text)
 
-    kept = remembered(most=100, size=len)(look)
+    kept = memoize_bounded(most=100, size=len)(look)
     for letter in "abacadaeafagah":
         assert kept(letter * 20) == 20
         assert kept.cache_info().size <= 100

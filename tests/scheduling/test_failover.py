@@ -131,7 +131,7 @@ def test_a_replica_is_given_up(case: Case) -> None:
     found = [(placement.cluster, placement.index) for placement in decision.placements]
     assert found == list(case.placed)
     assert [removal.replica.key.name for removal in decision.removed] == list(case.removed)
-    assert all(removal.why == Lost(b.EPOCH) for removal in decision.removed)
+    assert all(removal.reason == Lost(b.EPOCH) for removal in decision.removed)
 
 
 def test_what_is_drained_leaves_as_such_whether_or_not_its_cluster_is_lost() -> None:
@@ -143,7 +143,7 @@ def test_what_is_drained_leaves_as_such_whether_or_not_its_cluster_is_lost() -> 
         fleet.observe_replica(replica)
     decision = schedule(placement_request(b.deployment(replicas=2, failover=FIVE_MINUTES)), fleet, now=DUE)
 
-    assert [type(removal.why) for removal in decision.removed] == [Tainted, Tainted]
+    assert [type(removal.reason) for removal in decision.removed] == [Tainted, Tainted]
 
 
 # Nodes that are gone -------------------------------------------------------------------------------------------------

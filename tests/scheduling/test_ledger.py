@@ -17,14 +17,14 @@ def test_what_is_charged_can_be_released() -> None:
     info = ClusterInfo.of(clusters.read(CLUSTER), {"x": 1})
 
     assert info.free == (3, 2)
-    assert info.charged({"x": 2, "y": 3}).free == (1, -1)
-    assert info.charged({"x": 2, "y": 3}).released({"x": 2, "y": 3}) == info
+    assert info.charge({"x": 2, "y": 3}).free == (1, -1)
+    assert info.charge({"x": 2, "y": 3}).release({"x": 2, "y": 3}) == info
 
 
 def test_a_pool_that_is_not_published_is_charged_nothing() -> None:
     info = ClusterInfo.of(clusters.read(CLUSTER), {"gone": 7})
 
-    assert info.charged({"gone": 1}).free == (4, 2)
+    assert info.charge({"gone": 1}).free == (4, 2)
 
 
 def test_members_without_claims_are_charged_nothing() -> None:

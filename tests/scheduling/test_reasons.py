@@ -12,7 +12,7 @@ import pytest
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment, ReplicasScheduled
-from modelplane_operator.models.deployment.plan.shortfall import unplaced
+from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
@@ -276,7 +276,7 @@ def test_a_gang_that_runs_stays_when_nodes_of_its_fabric_go() -> None:
     assert len(decide(b.deployment(b.pipeline(2)), [shrunk], b.replica("a", stages=2)).placements) == 1
     clusters = [b.cluster("a", b.pool(nodes=9, fabric=("east", 2)))]
     grown = decide(b.deployment(b.pipeline(3)), clusters, b.replica("a", stages=2))
-    assert [held.why for held in grown.held] == [Outdated(Scattered("main", "default", 3, "east", 2))]
+    assert [held.reason for held in grown.retained] == [Outdated(Scattered("main", "default", 3, "east", 2))]
 
 
 @pytest.mark.parametrize("apis", [["DRA"], ["DRA", "LeaderWorkerSet"], []])
@@ -293,7 +293,7 @@ def test_what_hardware_lacks_is_nearer_than_a_cluster_of_which_no_hardware_is_kn
     decision = decide(b.deployment(), clusters)
 
     assert [refusal.nearest for refusal in decision.refusals] == ["good", "bad"]
-    assert unplaced(decision) is ReplicasScheduled.NO_MATCHING_DEVICES
+    assert explain_unplaced(decision) is ReplicasScheduled.NO_MATCHING_DEVICES
 
 
 def test_the_nearest_device_is_named_with_its_own_value() -> None:

@@ -621,7 +621,7 @@ def test_the_replicas_are_placed(case: Case) -> None:
 
     found = (
         places(decision, case.placed),
-        [held.replica.key.name for held in decision.held],
+        [held.replica.key.name for held in decision.retained],
         sorted(removal.replica.key.name for removal in decision.removed),
     )
     assert found == (list(case.placed), list(case.held), list(case.removed))

@@ -111,7 +111,7 @@ def usage(replicas: Iterable[ModelReplica]) -> Counter[tuple[str, str]]:
 
 
 def identities(decision: Decision) -> set[tuple[str, int]]:
-    held = {(held.replica.cluster, held.replica.index) for held in decision.held}
+    held = {(held.replica.cluster, held.replica.index) for held in decision.retained}
     return {(placement.cluster, placement.index) for placement in decision.placements} | held
 
 
@@ -133,7 +133,7 @@ def test_deciding_again_changes_nothing(history: tuple[World, ModelDeployment]) 
     first = world.decide(deployment)
     again = world.after(deployment, first).decide(deployment)
 
-    assert (again.placements, again.held, again.new, again.removed) == (first.placements, first.held, (), ())
+    assert (again.placements, again.retained, again.new, again.removed) == (first.placements, first.retained, (), ())
 
 
 @EXAMPLES
@@ -194,7 +194,7 @@ def test_never_more_than_asked_for(history: tuple[World, ModelDeployment]) -> No
     world, deployment = history
     decision = world.decide(deployment)
 
-    assert len(decision.placements) + len(decision.held) + decision.missing == deployment.spec.replicas
+    assert len(decision.placements) + len(decision.retained) + decision.missing == deployment.spec.replicas
 
 
 @EXAMPLES
@@ -202,7 +202,7 @@ def test_never_more_than_asked_for(history: tuple[World, ModelDeployment]) -> No
 def test_what_moves_has_a_reason_and_what_stays_keeps_its_identity(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
     decision = world.decide(deployment)
-    moved = [removal for removal in decision.removed if isinstance(removal.why, MOVING)]
+    moved = [removal for removal in decision.removed if isinstance(removal.reason, MOVING)]
     ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.terminating]
     too_many = max(len(ours) - deployment.spec.replicas, 0)  # those of them that were to move go first
 
@@ -218,11 +218,11 @@ def test_a_new_cluster_evicts_nobody(history: tuple[World, ModelDeployment], clu
     settled = world.after(deployment, world.decide(deployment))
     now = settled.decide(deployment)
     grown = replace(settled, clusters=(*settled.clusters, cluster)).decide(deployment)
-    moved = {(r.replica.cluster, r.replica.index) for r in grown.removed if isinstance(r.why, MOVING)}
+    moved = {(r.replica.cluster, r.replica.index) for r in grown.removed if isinstance(r.reason, MOVING)}
     placed = identities(now) - {(one.cluster, one.index) for one in now.new}  # in place of what moves, and not made yet
 
     assert placed - moved <= identities(grown)
-    assert {removal.replica.key for removal in grown.removed if not isinstance(removal.why, MOVING)} == set()
+    assert {removal.replica.key for removal in grown.removed if not isinstance(removal.reason, MOVING)} == set()
 
 
 @EXAMPLES
@@ -262,9 +262,9 @@ def test_victims_are_taken_one_by_one(history: tuple[World, ModelDeployment]) ->
 def test_what_is_to_move_goes_before_what_is_not(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
     decision = world.decide(deployment)
-    waiting = [held for held in decision.held if held.why] + list(decision.stuck)
+    waiting = [held for held in decision.retained if held.reason] + list(decision.blocked)
 
-    assert not waiting or not any(isinstance(removal.why, ScaledDown) for removal in decision.removed)
+    assert not waiting or not any(isinstance(removal.reason, ScaledDown) for removal in decision.removed)
 
 
 @EXAMPLES
@@ -289,16 +289,18 @@ def test_the_reasons_cover_exactly_the_clusters_not_chosen(history: tuple[World,
     world, deployment = history
     decision = world.decide(deployment)
     chosen = {placement.cluster for placement in decision.new}
-    movable = [held for held in decision.held if held.why] or [r for r in decision.removed if isinstance(r.why, MOVING)]
+    movable = [held for held in decision.retained if held.reason] or [
+        r for r in decision.removed if isinstance(r.reason, MOVING)
+    ]
     covered = sum(refusal.clusters for refusal in decision.refusals)
 
-    unplaced = decision.missing or decision.stuck
+    unplaced = decision.missing or decision.blocked
     if not world.clusters or not (decision.new or unplaced or movable or deployment.replica.failover):
         assert covered == 0
     elif unplaced:
         assert covered == len(world.clusters)
         assert not any(isinstance(refusal.reason, Spare) for refusal in decision.refusals)
-    elif decision.new and not decision.held:
+    elif decision.new and not decision.retained:
         assert covered == len(world.clusters) - len(chosen)
     assert [refusal.reason.group for refusal in decision.refusals] == sorted(
         {refusal.reason.group for refusal in decision.refusals}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration, untolerated
+from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration, find_untolerated
 
 TAINT = Taint("upkeep", "on", NO_SCHEDULE)
 BARE = Taint("drain", "", NO_EXECUTE)
@@ -33,7 +33,7 @@ def test_a_toleration_covers_a_taint(toleration: Toleration, taint: Taint, *, to
 def test_every_taint_of_the_effects_must_be_covered() -> None:
     upkeep = Toleration("upkeep", exists=True, value="", effect="")
 
-    assert untolerated([TAINT, BARE], [upkeep], {NO_SCHEDULE, NO_EXECUTE}) == BARE
-    assert untolerated([TAINT, BARE], [upkeep], {NO_SCHEDULE}) is None
-    assert untolerated([TAINT, BARE], [], {NO_SCHEDULE, NO_EXECUTE}) == TAINT
-    assert untolerated([], [], {NO_SCHEDULE, NO_EXECUTE}) is None
+    assert find_untolerated([TAINT, BARE], [upkeep], {NO_SCHEDULE, NO_EXECUTE}) == BARE
+    assert find_untolerated([TAINT, BARE], [upkeep], {NO_SCHEDULE}) is None
+    assert find_untolerated([TAINT, BARE], [], {NO_SCHEDULE, NO_EXECUTE}) == TAINT
+    assert find_untolerated([], [], {NO_SCHEDULE, NO_EXECUTE}) is None

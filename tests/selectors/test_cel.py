@@ -166,7 +166,7 @@ def test_the_nearest_miss_has_the_most_of_what_is_needed() -> None:
         Device.of("nic", capacity={"memory": "79Gi"}),
     ]
 
-    nearest = sorted(devices, key=lambda device: -cel.evaluate(selector, device).nearness)
+    nearest = sorted(devices, key=lambda device: -cel.evaluate(selector, device).measure_closeness)
 
     assert nearest == [devices[1], devices[2], devices[0], devices[3], devices[4]]
 

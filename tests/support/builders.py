@@ -17,7 +17,7 @@ from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaStatus
 from modelplane_operator.api.placement import EnginePlacement, Placement
-from modelplane_operator.scheduling.placement import Replica, ReplicaOwner, charges, held_nodes
+from modelplane_operator.scheduling.placement import Replica, ReplicaOwner, charges, reserved_nodes
 
 Manifest = dict[str, Any]
 
@@ -300,7 +300,7 @@ def written(
         namespace=namespace,
         uid=deployment.metadata.uid,
         ready=ready,
-        held=held_nodes(before.charges, charges(placement.engines)) if before else "",
+        held=reserved_nodes(before.charges, charges(placement.engines)) if before else "",
     )
 
 

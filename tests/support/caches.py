@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.objects import Manifest
-from kubeloop.ownership import marked
+from kubeloop.ownership import add_content_hash
 from kubeloop.plan import Apply, Delete, Plan
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
@@ -45,7 +45,7 @@ def rest(of: ModelCache) -> tuple[Manifest, ...]:
 
 
 def live(manifest: Manifest) -> Manifest:
-    stored = marked(manifest)
+    stored = add_content_hash(manifest)
     return {**stored, "metadata": {**stored["metadata"], "uid": stored["metadata"]["name"]}}
 
 

@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 from kubeloop.errors import ApiError, NotFound
 from modelplane_operator.api.clusters.provisioning import CloudResource
 from modelplane_operator.clouds.calls import Journal
-from modelplane_operator.clouds.decide import CloudDecision, Situation, decide, may_let_go
-from modelplane_operator.clouds.resources import Account, Inventory, Kind, Owner, Wanted
+from modelplane_operator.clouds.decide import CloudDecision, Situation, decide, may_release
+from modelplane_operator.clouds.resources import Account, DesiredResource, Inventory, Kind, Owner
 from modelplane_operator.clouds.steps import CloudStep, DeleteResource
 
 OWNER = Owner("uid-of-berlin", "berlin")
@@ -47,7 +47,7 @@ class Killed(Exception):  # noqa: N818 - what happened
 @dataclass
 class Life(Generic[W]):
     cloud: W
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[DesiredResource, ...]
     records: tuple[CloudResource, ...] = ()
     terminating: bool = False
     gone_since: datetime | None = None
@@ -90,12 +90,12 @@ class Life(Generic[W]):
         if decision.steps:
             decision = self._decide(seen)
         self._pass()
-        gone_since = (self.gone_since or self.cloud.now) if self.terminating and decision.gone else None
+        gone_since = (self.gone_since or self.cloud.now) if self.terminating and decision.is_deleted else None
         if (decision.records, gone_since) != (self.records, self.gone_since):
             self.writes += 1
         self.records, self.gone_since = decision.records, gone_since
         self._pass()
-        if self.terminating and decision.gone and may_let_go(gone_since, self.cloud.seen()):
+        if self.terminating and decision.is_deleted and may_release(gone_since, self.cloud.seen()):
             self.over = True
         return decision
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from modelplane_operator.clouds.calls import carry_out
 from modelplane_operator.clouds.cloud import Cloud
-from modelplane_operator.clouds.decide import unsettled
-from modelplane_operator.clouds.resources import Inventory, Kind, Wanted
+from modelplane_operator.clouds.decide import find_unsettled_kinds
+from modelplane_operator.clouds.resources import DesiredResource, Inventory, Kind
 from modelplane_operator.clouds.steps import CloudStep
 from modelplane_operator.clouds.view import View
 from tests.support.cloud_life import OWNER, Life
@@ -58,7 +58,7 @@ class CloudWorld(Generic[ServerT, CloudT]):
     def now(self, now: datetime) -> None:
         self.server.now = now
 
-    def live(self, wanted: tuple[Wanted, ...], **given: Any) -> Life[Self]:
+    def live(self, wanted: tuple[DesiredResource, ...], **given: Any) -> Life[Self]:
         """A life that looks as the operator does: for what is under way, and for all when it begins anew or ends."""
         life = Life(self, wanted, **given)
         self._life, self._process = life, ""
@@ -69,15 +69,15 @@ class CloudWorld(Generic[ServerT, CloudT]):
             return self.listed()
         if self._process != self._life.process:
             self._view, self._process = View(), self._life.process
-        due = unsettled(self._life.records)
-        return self.runner.run(self._view.look(self.cloud, OWNER, self.stays, due, self.now))
+        due = find_unsettled_kinds(self._life.records)
+        return self.runner.run(self._view.refresh(self.cloud, OWNER, self.stays, due, self.now))
 
     def listed(self) -> Inventory:
         """All that there is of the cluster."""
         return self.runner.run(self.cloud.observe(OWNER, self.goes, self.now))
 
     def id_of(self, key: str) -> str:
-        return next(one.id for one in self.listed().found if one.key == key)
+        return next(one.id for one in self.listed().existing if one.key == key)
 
     def call(self, step: CloudStep) -> str:
         return self.runner.run(carry_out(self.cloud, step))
@@ -86,7 +86,7 @@ class CloudWorld(Generic[ServerT, CloudT]):
 def one_of_each(life: Life[Any]) -> None:
     """All that is wanted is there, once."""
     world: CloudWorld[Any, Any] = life.cloud
-    found = Counter(one.key for one in world.listed().found if not one.swept)
+    found = Counter(one.key for one in world.listed().existing if not one.swept)
     assert found == {one.key: 1 for one in life.wanted if one.kind in world.goes}
 
 

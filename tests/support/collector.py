@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from kubeloop.probes import answering
+from kubeloop.probes import serve_app
 from localfleet.apiserver import free_ports
 
 
@@ -77,5 +77,5 @@ async def collecting() -> AsyncGenerator[Collector]:
     (port,) = free_ports(1)
     collector, app = Collector(port), web.Application(client_max_size=1 << 26)
     app.router.add_post("/v1/traces", collector.take)
-    async with answering(app, ("127.0.0.1", port), grace=1.0):
+    async with serve_app(app, ("127.0.0.1", port), grace=1.0):
         yield collector

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from kubeloop.errors import AlreadyExists, InUse, Invalid, NotFound, ServerFault, TooMany
-from modelplane_operator.clouds.resources import Found, Inventory, Kind
+from modelplane_operator.clouds.resources import ExistingResource, Inventory, Kind
 from modelplane_operator.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 
 Told = Literal["token", "name", "nothing"]
@@ -25,7 +25,7 @@ Fault = Literal["refused", "lost", "failed", "throttled"]
 class Thing:
     """A resource that is there."""
 
-    found: Found
+    found: ExistingResource
     parameters: Mapping[str, Any]
     token: str
     made: datetime
@@ -78,14 +78,14 @@ class FakeCloud:
             tuple(self._state(one) for one in shown if one.gone is None or self.now < one.gone + self.lag), self.now
         )
 
-    def add(self, found: Found) -> None:
+    def add(self, found: ExistingResource) -> None:
         """Something that others have made."""
         self.things.append(Thing(found, {}, "", self.now, self.now))
 
     def _is_gone(self, thing: Thing) -> bool:
         return thing.gone is not None and thing.gone <= self.now
 
-    def _state(self, thing: Thing) -> Found:
+    def _state(self, thing: Thing) -> ExistingResource:
         if thing.gone is not None:
             return replace(thing.found, state="Deleting")
         if thing.ready > self.now:
@@ -96,15 +96,15 @@ class FakeCloud:
         match step:
             case CreateResource():
                 return self._create(step, fails=fails)
-            case UpdateResource(wanted=wanted, found=found, changed=changed):
+            case UpdateResource(desired=wanted, existing=found, changed=changed):
                 thing = self._there(found.id)
                 thing.parameters = {**thing.parameters, **{name: wanted.parameters[name] for name in changed}}
-            case DeleteResource(found=found):
+            case DeleteResource(existing=found):
                 self._delete(self._there(found.id))
         return ""
 
     def _create(self, step: CreateResource, *, fails: bool) -> str:
-        wanted, told = step.wanted, self.told[step.wanted.kind]
+        wanted, told = step.desired, self.told[step.desired.kind]
         for one in self.present(wanted.key):
             if told == "token" and one.token == step.token and one.found.owner == step.owner.uid:
                 return one.found.id
@@ -115,7 +115,7 @@ class FakeCloud:
             if user is None or self._state(user).state not in ("Ready", "Updating"):
                 raise Invalid(f"{name} is not there")
         number = f"{wanted.kind}-{next(self._numbers)}"
-        found = Found(wanted.key, wanted.kind, number, "Creating", step.owner.uid)
+        found = ExistingResource(wanted.key, wanted.kind, number, "Creating", step.owner.uid)
         self.made.append(wanted.key)
         self.things.append(
             Thing(found, dict(wanted.parameters), step.token, self.now, self.now + self.takes, fails=fails)

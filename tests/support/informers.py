@@ -20,5 +20,5 @@ def stored(kind: ResourceType, name: str, namespace: str = "", **metadata: Any) 
 def holding(kind: ResourceType, found: Iterable[Manifest], **indexes: Any) -> Informer:
     informer = Informer(kind, now=lambda: 0.0, indexes=indexes)
     for one in found:
-        informer.seen(Event("ADDED", one))
+        informer.on_event(Event("ADDED", one))
     return informer

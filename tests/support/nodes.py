@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelplane_operator.api import labels
-from modelplane_operator.clusters.cluster.plan.hardware import cut_node, cut_slice
+from modelplane_operator.clusters.cluster.plan.hardware import prune_node, prune_slice
 from tests.support.builders import GPU
 from tests.support.manifests import Manifest
 
@@ -37,7 +37,7 @@ def node(
     }
     offered = {"allocatable": dict(offers)} if offers else {}
     status = {"conditions": conditions, "images": [{}], **offered}
-    return cut_node({"metadata": metadata, "spec": spec, "status": status}, found)
+    return prune_node({"metadata": metadata, "spec": spec, "status": status}, found)
 
 
 def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
@@ -52,4 +52,4 @@ def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int =
             for index, size in enumerate(sizes)
         ],
     }
-    return cut_slice({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec})
+    return prune_slice({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec})

@@ -42,12 +42,12 @@ class Page:
             metadata["resourceVersion"] = str(next(_versions))
             informer = self.live.connection.find(of(type(one)))
             assert informer is not None
-            informer.written(manifest)
+            informer.on_write(manifest)
 
     def drop(self, one: Any) -> None:
         informer = self.live.connection.find(of(type(one)))
         assert informer is not None
-        informer.gone(one.key, one.metadata.uid or f"uid-of-{one.key}")
+        informer.on_delete(one.key, one.metadata.uid or f"uid-of-{one.key}")
 
 
 @asynccontextmanager
@@ -58,7 +58,7 @@ async def page(objects: Iterable[Any] = (), *, namespace: str = "") -> AsyncGene
         informer.synced = True
     runner = web.AppRunner(Server(live, TOKEN).application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    looking = asyncio.create_task(live._look())
+    looking = asyncio.create_task(live._refresh())
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         found = Page(live, f"http://127.0.0.1:{runner.addresses[0][1]}")

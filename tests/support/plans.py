@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kubeloop.objects import key_of
-from kubeloop.ownership import marked
+from kubeloop.ownership import add_content_hash
 from kubeloop.plan import Apply, Create, Delete, Plan, SetFinalizer
 from kubeloop.types import type_of
 
@@ -38,7 +38,11 @@ def carried_out(plan: Plan, children: Iterable[Manifest]) -> tuple[Manifest, ...
 def _stored(manifest: Manifest, before: Manifest | None) -> Manifest:
     known = before["metadata"] if before else {"uid": f"uid-of-{manifest['metadata']['name']}", "generation": 0}
     same = before is not None and before.get("spec") == manifest.get("spec")
-    metadata = {**marked(manifest)["metadata"], "uid": known["uid"], "generation": known["generation"] + (not same)}
+    metadata = {
+        **add_content_hash(manifest)["metadata"],
+        "uid": known["uid"],
+        "generation": known["generation"] + (not same),
+    }
     status = {"status": before["status"]} if before and "status" in before else {}
     return {**manifest, "metadata": metadata, **status}
 

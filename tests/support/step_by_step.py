@@ -46,8 +46,8 @@ async def watching(
     """One API server as the hub, and under a name as a workload cluster, once all is seen; and what it is asked."""
     store, calls = Store(asyncio.get_running_loop().time), list[Call]()
     pace = ConnectionPace(watch=WatchPace(unserved=Backoff(first=0.2, longest=0.2)))
-    hub = Connection(HUB, access, near, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
-    remote = Connection(name, access, there, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
+    hub = Connection(HUB, access, near, store, jitter=lambda: 0.5, pace=pace, on_call=calls.append)
+    remote = Connection(name, access, there, store, jitter=lambda: 0.5, pace=pace, on_call=calls.append)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run()) for one in (hub, remote)]
         await until(lambda: all(one.synced and one.health.answers for one in (hub, remote)), "the first lists")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kubeloop.model import Model, Rule, must, needed
+from kubeloop.model import Model, Rule, must, require
 from modelplane_operator.api.bounds import CloudName, DiskSize, String63
 from modelplane_operator.api.node_pool import PoolName as AnyPoolName
 
@@ -27,17 +27,17 @@ AtLeastOneNode = Annotated[int, Field(ge=1, le=1000)]
 Zones = Annotated[tuple[CloudName, ...], Field(min_length=1, max_length=8)]
 PoolRole = Literal["System", "GPU"]
 
-GPU_NEEDS_BLOCK = needed(
+GPU_NEEDS_BLOCK = require(
     "gpu",
     "self.role != 'GPU'",
     "A pool with role GPU needs its accelerators: add `gpu: {acceleratorType: ...}`.",
 )
-GPU_NEEDS_ZONES = needed(
+GPU_NEEDS_ZONES = require(
     "zones",
     "self.role != 'GPU'",
     "A pool with role GPU must say where there are GPUs: add `zones`.",
 )
-MIN_NEEDS_MAX = needed(
+MIN_NEEDS_MAX = require(
     "maxNodeCount",
     "!has(self.minNodeCount)",
     "minNodeCount means something only for an autoscaled pool: add maxNodeCount, or remove it.",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kubeloop.condition_types import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from kubeloop.condition_types import NORMAL, STEP, WARNING, ConditionType, Ready, Synced
 from kubeloop.model import Model, list_map
 from kubeloop.resource import SummarizedStatus
 from modelplane_operator.api.shared import CacheStatus
@@ -129,7 +129,7 @@ class NodePoolsReady(ConditionType):
 class Stalled(ConditionType):
     """Whether something takes far longer than it usually does, or cannot go on without somebody's help."""
 
-    PROGRESSING = "Progressing", "False", "Everything in progress is within its usual time.", NEWS
+    PROGRESSING = "Progressing", "False", "Everything in progress is within its usual time.", NORMAL
     STALLED = "Stalled", "True", "The message names what blocks it, in the cloud's words.", WARNING
 
 

@@ -24,7 +24,7 @@ from modelplane_operator.ask.answers.questions import (
     QuestionAnswer,
     QuestionError,
     answer,
-    asked,
+    parse_question,
 )
 from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.models.deployment.fleet_view import FleetView
@@ -32,14 +32,14 @@ from modelplane_operator.scheduling.fleet import FleetModel
 
 WAITING: Final = 16
 """Number of Questions that may wait; further ones are rejected as busy."""
-WAITING_OF_ONE: Final = 4  # so that one namespace cannot use all places
+MAX_PER_NAMESPACE: Final = 4  # so that one namespace cannot use all places
 """Number of Questions of one namespace that may wait."""
-REST: Final = 2.0  # see Questions
+MIN_INTERVAL: Final = 2.0  # see Questions
 """Longest pause after an answer, in seconds."""
 SECONDS: Final = 8.0  # the API server's timeout is ten
 """Seconds that a Question may take."""
 
-Named = frozenset[str] | None
+AllowedNamespaces = frozenset[str] | None
 """Namespaces whose deployments an answer may name; None for all."""
 _User = Mapping[str, object]
 """A user in the form that a SubjectAccessReview has."""
@@ -60,13 +60,13 @@ class Questions:
     async def __call__(self, request: Manifest, clients: Clients) -> QuestionAnswer:
         """Return the answer to an AdmissionReview's request. Raise QuestionError or ClientError."""
         namespace = str(request.get("namespace") or "")
-        is_full = self._waiting.total() >= WAITING or self._waiting[namespace] >= WAITING_OF_ONE
+        is_full = self._waiting.total() >= WAITING or self._waiting[namespace] >= MAX_PER_NAMESPACE
         if is_full or not clients.hub.synced:
             raise QuestionError("the operator has others to answer first, or has just begun: ask again", BUSY)
         self._waiting[namespace] += 1
         try:
             async with asyncio.timeout(SECONDS):
-                question = await asyncio.to_thread(asked, dict(section(request, "object")))
+                question = await asyncio.to_thread(parse_question, dict(section(request, "object")))
                 if question.namespace != namespace:
                     raise QuestionError("a question is asked in the namespace that it is about")
                 allowed_namespaces = await _check_permissions(question, _build_user(request), clients)
@@ -78,21 +78,23 @@ class Questions:
         finally:
             self._waiting -= Counter((namespace,))
 
-    async def _look_up(self, question: Question, clients: Clients, allowed_namespaces: Named) -> QuestionAnswer:
+    async def _look_up(
+        self, question: Question, clients: Clients, allowed_namespaces: AllowedNamespaces
+    ) -> QuestionAnswer:
         """Compute the answer.
 
         The slot stays taken until the thread ends, which cannot be cancelled, and during the pause.
         """
         started_at = time.monotonic()
         try:
-            stored_state = stored(question, self._fleet, clients, allowed_namespaces)
-            return await asyncio.to_thread(looked_up, question, stored_state, allowed_namespaces)
+            stored_state = read_stored(question, self._fleet, clients, allowed_namespaces)
+            return await asyncio.to_thread(answer_from_store, question, stored_state, allowed_namespaces)
         finally:
-            pause = min(time.monotonic() - started_at, REST)
+            pause = min(time.monotonic() - started_at, MIN_INTERVAL)
             asyncio.get_running_loop().call_later(pause, self._slot.release)
 
 
-async def _check_permissions(question: Question, user: _User, clients: Clients) -> Named:
+async def _check_permissions(question: Question, user: _User, clients: Clients) -> AllowedNamespaces:
     """Return the namespaces whose deployments an answer may name; None for all if the user may list them all.
 
     Raise QuestionError if the user lacks a permission that the Question needs.
@@ -138,18 +140,22 @@ class Stored:
     """ModelServices of the Question's namespace."""
 
 
-def stored(question: Question, fleet: FleetView, clients: Clients, named: Named) -> Stored:
+def read_stored(
+    question: Question, fleet: FleetView, clients: Clients, allowed_namespaces: AllowedNamespaces
+) -> Stored:
     """Return the stored objects for a Question: its deployments and, for a plan, those that wait for capacity.
 
     A plan for a cluster includes all deployments with replicas there, also those that the answer may not name.
     """
     affected = {*question.keys, *(fleet.model.owners(question.cluster) if question.cluster else ())}
-    all_namespaces, is_plan = named is None or bool(question.cluster), question.spec.ask == "Plan"
+    all_namespaces, is_plan = allowed_namespaces is None or bool(question.cluster), question.spec.ask == "Plan"
     deployments = [
         item
         for key, item in _iterate_kind(ModelDeployment, clients)
         if key in affected
-        or (is_plan and (all_namespaces or key.namespace in (named or ())) and _needs_capacity(item, fleet))
+        or (
+            is_plan and (all_namespaces or key.namespace in (allowed_namespaces or ())) and _needs_capacity(item, fleet)
+        )
     ]
     replicas, namespaces = clients.hub.find(of(ModelReplica)), {key_of(item).namespace for item in deployments}
     namespaces |= {question.namespace, *(key.namespace for key in question.keys)}
@@ -160,7 +166,7 @@ def stored(question: Question, fleet: FleetView, clients: Clients, named: Named)
         [
             item
             for deployment in deployments
-            for item in (replicas.owned_by(deployment["metadata"]["uid"]) if replicas else ())
+            for item in (replicas.children_of(deployment["metadata"]["uid"]) if replicas else ())
         ],
         deployments,
         [item for key, item in _iterate_kind(ModelCache, clients) if key.namespace in namespaces],
@@ -179,17 +185,17 @@ def _needs_capacity(deployment: Manifest, fleet: FleetView) -> bool:
     return not isinstance(desired, int) or len(fleet.model.replicas(key.namespace, key.name)) < desired
 
 
-def looked_up(question: Question, found: Stored, named: Named) -> QuestionAnswer:
+def answer_from_store(question: Question, stored: Stored, allowed_namespaces: AllowedNamespaces) -> QuestionAnswer:
     """Return the answer from objects of one moment."""
     snapshot = Snapshot(
-        found.clusters,
-        _parse_all(ModelReplica, found.replicas),
-        _parse_all(ModelDeployment, found.deployments),
-        _parse_all(ModelCache, found.caches),
-        found.now,
-        found.model,
+        stored.clusters,
+        _parse_all(ModelReplica, stored.replicas),
+        _parse_all(ModelDeployment, stored.deployments),
+        _parse_all(ModelCache, stored.caches),
+        stored.now,
+        stored.model,
     )
-    return answer(question, _parse_all(ModelService, found.services), snapshot, named)
+    return answer(question, _parse_all(ModelService, stored.services), snapshot, allowed_namespaces)
 
 
 def _parse_all(kind: Any, manifests: Iterable[Manifest]) -> tuple[Any, ...]:

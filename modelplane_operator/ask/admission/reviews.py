@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from kubeloop.loop import Clients, Controller
-from kubeloop.reading import children
+from kubeloop.reading import list_children
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from kubeloop.verdict import NOTHING, Verdict
@@ -26,13 +26,13 @@ from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.llm_inference.model_memory import memory_need
 from modelplane_operator.models.llm_inference.render import render_in_fleet
 from modelplane_operator.routing.endpoint.backend_url import Reach
-from modelplane_operator.routing.service.controller import is_made, neighbours, selected
+from modelplane_operator.routing.service.controller import is_made, neighbours, select_endpoints
 from modelplane_operator.scheduling import budget
 
 Review = Callable[[Any, Any, Clients], Awaitable[Verdict]]
 """A function of the new object, the old object or None, and the clients."""
 
-SEEN: Final = 0.3
+PROPAGATION: Final = 0.3
 """Seconds after which the informers usually have an object that was just written; less than the API server's
 timeout."""
 WAITING: Final = 4  # of 16 concurrent reviews; others warn without waiting
@@ -74,7 +74,7 @@ def of_kinds(
             return admission.llm_inference.judge(new, need, NOTHING)
         rendered, *_service = render_in_fleet(new, need.per_gpu)
         uid, namespaces = new.metadata.uid or "", (new.key.namespace,)
-        existing = next(children(clients.hub, (of(ModelDeployment),), uid, namespaces), None)
+        existing = next(list_children(clients.hub, (of(ModelDeployment),), uid, namespaces), None)
         old = ModelDeployment.parse(existing) if existing else None
         proposed = ModelDeployment.parse({**existing, "spec": rendered["spec"]} if existing else rendered)
         return admission.llm_inference.judge(new, need, await of_deployment(proposed, old, clients))
@@ -101,12 +101,12 @@ def services() -> Review:
         nonlocal waiting
 
         def has_endpoints() -> bool:
-            return any(selected(new, clients.hub)) or is_made(new, clients.hub)
+            return any(select_endpoints(new, clients.hub)) or is_made(new, clients.hub)
 
         if waiting < WAITING and not has_endpoints():
             waiting += 1
             try:
-                await asyncio.sleep(SEEN)
+                await asyncio.sleep(PROPAGATION)
             finally:
                 waiting -= 1
         return admission.model_service.judge(new, old, None if has_endpoints() else neighbours(new, clients.hub))
@@ -130,6 +130,6 @@ def deployments(controller: Controller[Any, Any], fleet: FleetView) -> Review:
                 return BUSY
             evaluation = asyncio.create_task(asyncio.to_thread(budget.prepare, selectors, devices))
             await asyncio.shield(evaluation)
-        return admission.model_deployment.judge(await controller.observe(new, clients), old)
+        return admission.model_deployment.check(await controller.observe(new, clients), old)
 
     return review

@@ -15,8 +15,8 @@ from kopf._core.engines.admission import WebhookError
 from kopf._core.reactor.inventory import ResourceMemories
 
 from kubeloop.loop import Controller
-from kubeloop.own_thread import answering_apart, run_in
-from modelplane_operator.ask.admission.webhook import PATIENCE, Webhook, is_asked_at, is_question
+from kubeloop.own_thread import run_in, serve_in_thread
+from modelplane_operator.ask.admission.webhook import PATIENCE, Webhook, is_question, is_webhook_path
 
 LARGEST: Final = 8 << 20  # it has the new and the old object, of at most 3 MiB each
 """Largest request, in bytes."""
@@ -59,7 +59,7 @@ def _create_handler(webhook: Webhook, controller: Controller[Any, Any]) -> Calla
 
     async def review(*, new: Any, old: Any, dryrun: bool, warnings: list[str], **_: object) -> None:
         verdict = await webhook.judge(controller, {**(new or {})}, {**old} if old else None)
-        warnings.extend(verdict.told(dry_run=dryrun))
+        warnings.extend(verdict.messages(dry_run=dryrun))
         if verdict.refusals:
             raise kopf.AdmissionError("; ".join(verdict.refusals), code=UNPROCESSABLE)
 
@@ -75,7 +75,7 @@ def _create_server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[Web
         async def answer(request: web.Request) -> web.Response:
             if (paths := webhook.paths) is None:
                 paths = await run_in(loop, webhook.read_paths())
-            if request.method != "POST" or not is_asked_at(request.path, paths):
+            if request.method != "POST" or not is_webhook_path(request.path, paths):
                 # Rejected before the body is read. Closing the connection makes each further attempt cost a handshake.
                 raise web.HTTPNotFound(headers={"Connection": "close"})
             try:
@@ -87,7 +87,7 @@ def _create_server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[Web
 
         app = web.Application(client_max_size=LARGEST)
         app.router.add_route("*", "/{any:.*}", answer)
-        async with answering_apart(app, webhook.listen, grace=PATIENCE, tls=webhook.tls) as server:
+        async with serve_in_thread(app, webhook.listen, grace=PATIENCE, tls=webhook.tls) as server:
             yield WebhookClientConfig()
             while True:
                 if (certificate := webhook.to_show()) is not None:

@@ -28,8 +28,14 @@ from kubeloop.repeats import Repeats
 from kubeloop.types import SECRET, VALIDATING_WEBHOOK
 from kubeloop.verdict import NOTHING, Verdict
 from modelplane_operator.api import labels, names
-from modelplane_operator.ask.admission.rules.certificates import Shown, asking, in_use, known, rotation
-from modelplane_operator.ask.admission.rules.configuration import altered
+from modelplane_operator.ask.admission.rules.certificates import (
+    ServingCertificate,
+    in_use,
+    read_certificates,
+    read_client_authorities,
+    rotation,
+)
+from modelplane_operator.ask.admission.rules.configuration import find_differences
 from modelplane_operator.ask.answers.documents import QUESTION
 from modelplane_operator.ask.answers.questions import BUSY, QuestionAnswer, QuestionError
 
@@ -63,20 +69,20 @@ class Webhook:
     """TLS context of the server, which always has the current certificate."""
     altered: tuple[str, ...] = field(default=(), init=False)
     """Foreign changes to its configuration, as the leader last read it."""
-    _shown: int | None = field(default=None, init=False)
+    _certificate_in_use: int | None = field(default=None, init=False)
     """Number of the certificate in use."""
     _running: int = field(default=0, init=False)
     """Number of running reviews."""
     paths: tuple[bytes, ...] | None = field(default=None, init=False)
     """URL paths of all certificates; None until they are read again."""
-    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _secret_changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when a Secret changes."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     """Limits repeated log lines."""
 
     async def read_paths(self) -> tuple[bytes, ...]:
         """Return the URL paths that API servers use, from the informer."""
-        self.paths = tuple(certificate.path.encode() for certificate in known(self._secrets()))
+        self.paths = tuple(certificate.path.encode() for certificate in read_certificates(self._secrets()))
         return self.paths
 
     async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
@@ -133,12 +139,12 @@ class Webhook:
                 return await controller.answers(request, self.clients)
         raise QuestionError("nobody here answers questions", BUSY)
 
-    def to_show(self) -> Shown | None:
+    def to_show(self) -> ServingCertificate | None:
         """Return the certificate to present now, if it is not in use yet."""
-        certificate = in_use(known(self._secrets()), self.clients.now())
-        return certificate if certificate is not None and certificate.number != self._shown else None
+        certificate = in_use(read_certificates(self._secrets()), self.clients.now())
+        return certificate if certificate is not None and certificate.number != self._certificate_in_use else None
 
-    def show(self, certificate: Shown) -> None:
+    def show(self, certificate: ServingCertificate) -> None:
         """Present a certificate on new connections. Must run on the event loop that does the handshakes."""
         with tempfile.NamedTemporaryFile() as file:  # readable only by the operator
             Path(file.name).write_text(certificate.certificate + certificate.key, encoding="ascii")
@@ -147,7 +153,7 @@ class Webhook:
             except ssl.SSLError as error:
                 log.warning("certificate not usable", secret=str(certificate.secret), error=error.reason)
                 return
-        self._shown = certificate.number
+        self._certificate_in_use = certificate.number
         log.info("admission certificate shown", secret=str(certificate.secret))
 
     def _secrets(self) -> tuple[Manifest, ...]:
@@ -155,10 +161,10 @@ class Webhook:
         informer = self.clients.hub.find(SECRET)
         return tuple(informer) if informer else ()
 
-    def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
+    def on_secret_event(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
         """Note that a Secret has changed."""
         self.paths = None
-        self._news.set()
+        self._secret_changed.set()
 
     # Leading ---------------------------------------------------------------------------------------------------------
 
@@ -173,10 +179,10 @@ class Webhook:
             except ClientError as error:
                 if so_far := self._repeats.worth(("trust", type(error))):
                     log.warning("admission webhook not kept", so_far=so_far, error=str(error))
-            self._news.clear()
+            self._secret_changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TRUST_SECONDS):
-                    await self._news.wait()
+                    await self._secret_changed.wait()
 
     async def _rotate(self) -> None:
         """Create and delete certificates, and update the configuration's trust bundle and path."""
@@ -195,7 +201,7 @@ class Webhook:
                 self._remember(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
             except AlreadyExists:
                 return  # the watch will deliver it
-        if changed := asking(configuration, known(self._secrets()), self.clients.now()):
+        if changed := read_client_authorities(configuration, read_certificates(self._secrets()), self.clients.now()):
             self.clients.may_write()
             await kube.replace(changed)
         for certificate in changes.drop:
@@ -208,17 +214,17 @@ class Webhook:
         The operator may only write its trust bundle and path.
         """
         groups = {QUESTION.group, *(controller.type.group for controller in self.controllers)}
-        old, self.altered = self.altered, altered(configuration, groups, self.name)
+        old, self.altered = self.altered, find_differences(configuration, groups, self.name)
         if self.altered and self.altered != old:
             log.error("webhook configuration altered", found="; ".join(self.altered))
 
     def _remember(self, secret: Manifest) -> None:
         """Add a Secret that was just written to the informer."""
         if (informer := self.clients.hub.find(SECRET)) is not None:
-            informer.written(secret)
+            informer.on_write(secret)
 
 
-def is_asked_at(path: str, paths: Iterable[bytes]) -> bool:
+def is_webhook_path(path: str, paths: Iterable[bytes]) -> bool:
     """True if a path is one of the secret ones, which only API servers know."""
     return any(hmac.compare_digest(path.encode(errors="replace"), secret_path) for secret_path in paths)
 
@@ -250,5 +256,5 @@ def webhook(
         created.tls.load_verify_locations(authorities)
         created.tls.verify_mode = ssl.CERT_REQUIRED
     if (secrets := clients.hub.find(SECRET)) is not None:
-        secrets.subscribe(created.heard)
+        secrets.subscribe(created.on_secret_event)
     return created

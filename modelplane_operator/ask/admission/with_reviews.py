@@ -15,7 +15,7 @@ from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.routing.endpoint.backend_url import Reach
 
 
-def reviewed(controllers: Controllers, fleet: FleetView, reach: Reach) -> Controllers:
+def add_reviews(controllers: Controllers, fleet: FleetView, reach: Reach) -> Controllers:
     """Return the controllers with their reviews; that of ModelDeployments also answers Questions."""
     reviews = of_kinds(fleet, reach, {controller.type: controller for controller in controllers})
 

@@ -16,16 +16,16 @@ from modelplane_operator.scheduling.survey import Fit, answer
 
 
 def every_cluster(
-    asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
+    request: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot
 ) -> tuple[ClusterAnswer, ...]:
     """Return each cluster's answer to one more replica of the deployment."""
     infos = {name: info for name in sorted(snapshot.cluster) if (info := fleet.info(name)) is not None}
     for placement in decision.new:
-        infos[placement.cluster] = infos[placement.cluster].charged(charges(placement.engines))
+        infos[placement.cluster] = infos[placement.cluster].charge(charges(placement.engines))
     now = Counter(placement.cluster for placement in decision.placements)
     answers = list[ClusterAnswer]()
     for name, info in infos.items():
-        result = answer(asked.requirement, info)
+        result = answer(request.requirement, info)
         cause = Spare() if isinstance(result, Fit) else result
         answers.append(ClusterAnswer(name, now[name], isinstance(result, Fit), reason(cause), remedy(cause)))
     return tuple(answers)

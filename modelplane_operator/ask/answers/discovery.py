@@ -53,7 +53,7 @@ class Pool:
         return {"name": self.name, "className": self.class_name, "nodeCount": len(self.nodes)}
 
 
-def discovered(nodes: Iterable[Manifest], slices: Iterable[Manifest], classes: Iterable[str]) -> tuple[Pool, ...]:
+def discover_pools(nodes: Iterable[Manifest], slices: Iterable[Manifest], classes: Iterable[str]) -> tuple[Pool, ...]:
     """Return the pools of a cluster.
 
     `classes` are its DeviceClasses. Nodes with a pool's label stay in that pool.
@@ -71,7 +71,9 @@ def discovered(nodes: Iterable[Manifest], slices: Iterable[Manifest], classes: I
             nodes_by_devices.setdefault((labels_of(node).get(labels.POOL, ""), counts), []).append(node)
     pools, used_names = list[Pool](), set[str]()
     for (label, counts), members in sorted(nodes_by_devices.items(), key=lambda item: item[0]):
-        pools.append(_create_pool(label, counts, members, devices_by_node, known=device_classes, taken=used_names))
+        pools.append(
+            _create_pool(label, counts, members, devices_by_node, device_classes=device_classes, taken=used_names)
+        )
     return tuple(pools)
 
 
@@ -110,7 +112,7 @@ def _create_pool(
     members: Sequence[Manifest],
     published_devices: Mapping[str, Mapping[_Kind, Sequence[Section]]],
     *,
-    known: frozenset[str],
+    device_classes: frozenset[str],
     taken: set[str],
 ) -> Pool:
     """Return the pool of nodes with equal devices."""
@@ -130,7 +132,7 @@ def _create_pool(
                 kind,
                 count,
                 [device for name in names for device in published_devices[name][kind]],
-                known,
+                device_classes,
                 number=drivers[:index].count(kind[0]),
             )
             for index, (kind, count) in enumerate(counts)
@@ -139,12 +141,12 @@ def _create_pool(
 
 
 def _render_device(
-    kind: _Kind, count: int, devices: Sequence[Section], known: frozenset[str], *, number: int
+    kind: _Kind, count: int, devices: Sequence[Section], device_classes: frozenset[str], *, number: int
 ) -> Section:
     """Render a device of an InferenceClass, with the attributes that all devices of the pool share."""
     driver, _, capacity = kind
     name = driver.partition(".")[0]
-    is_claimed = driver in known
+    is_claimed = driver in device_classes
     return {
         "name": f"{name}-{number}" if number else name,
         **({"deviceClassName": driver} if is_claimed else {"claim": "Synthetic"}),

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from kubeloop.types import ResourceType
-from kubeloop.words import counted
+from kubeloop.words import count_of
 
 QUESTION: Final = ResourceType("modelplane.ai/v1alpha1", "Question", "questions")
 """Type of a Question. It is never stored: the webhook answers it with a rejection."""
@@ -75,7 +75,7 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Explanation:
     """The answer of `why`."""
 
     namespace: str
@@ -163,9 +163,9 @@ class Others:
 
     def __str__(self) -> str:
         """Return the numbers as a phrase."""
-        whose = counted(self.deployments, "deployment")
+        whose = count_of(self.deployments, "deployment")
         return (
-            f"{whose} of namespaces that you may not list: {counted(self.added, 'new replica')}, {self.removed} gone, "
+            f"{whose} of namespaces that you may not list: {count_of(self.added, 'new replica')}, {self.removed} gone, "
             f"{self.stuck} that should go and find no other place, {self.waiting} without a place"
         )
 

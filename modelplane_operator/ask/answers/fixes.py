@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api import InferenceCluster
 from modelplane_operator.ask.answers.snapshot import Snapshot, observe
 from modelplane_operator.scheduling.decision import Decision
@@ -41,12 +41,12 @@ class Fix:
         return f"{self.change} ({self.places} of the {self.missing} that wait)"
 
 
-def fixes(asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[Fix, ...]:
+def fixes(request: PlacementRequest, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[Fix, ...]:
     """Return changes that help; none if no replica waits, or if the decision has problems."""
     if not decision.missing or decision.problems:
         return ()
     helpful: list[Fix] = []
-    for change, after_change in [*_try_changes(asked, decision, fleet, snapshot)][:TRIED]:
+    for change, after_change in [*_try_changes(request, decision, fleet, snapshot)][:TRIED]:
         if (places := decision.missing - after_change.missing) > 0:
             helpful.append(Fix(change, places, decision.missing))
     helpful.sort(key=lambda fix: -fix.places)  # the sort is stable, so equal ones stay in the order of the tries
@@ -56,7 +56,7 @@ def fixes(asked: PlacementRequest, decision: Decision, fleet: FleetModel, snapsh
 def _suggest_fewer(decision: Decision) -> Iterator[Fix]:
     """Yield the suggestion to request only as many replicas as fit."""
     if (fitting := decision.desired - decision.missing) > 0:
-        copies = counted(fitting, "replica")
+        copies = count_of(fitting, "replica")
         yield Fix(f"ask for {copies} and not {decision.desired}", decision.missing, decision.missing)
 
 

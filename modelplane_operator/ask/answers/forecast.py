@@ -14,12 +14,12 @@ from modelplane_operator.api.placement import Placement
 from modelplane_operator.ask.answers.documents import DeploymentOutcome, LeavingReplica
 from modelplane_operator.ask.answers.fixes import fixes
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.models.deployment.plan.course import Course, decide
+from modelplane_operator.models.deployment.plan.course import RolloutPlan, decide
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.render import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import charges, read
-from modelplane_operator.scheduling.prose import leaving, reason_to_move, summary
+from modelplane_operator.scheduling.prose import describe_leaving, reason_to_move, summary
 from modelplane_operator.scheduling.requirement import NoCache
 
 DRAINED = Taint(key="modelplane.ai/drain", effect="NoExecute")
@@ -27,14 +27,14 @@ DRAINED = Taint(key="modelplane.ai/drain", effect="NoExecute")
 
 
 def forecast(
-    before: Snapshot, after: Snapshot, asked: Iterable[Key] = (), clusters: frozenset[str] = frozenset()
+    before: Snapshot, after: Snapshot, changed: Iterable[Key] = (), clusters: frozenset[str] = frozenset()
 ) -> tuple[DeploymentOutcome, ...]:
     """Return the outcomes for the requested deployments and for those that the change affects.
 
     Affected are deployments with replicas on `clusters`, and those without a cluster before.
     """
     fleet = after.fleet()
-    requested = {*asked}
+    requested = {*changed}
     affected = {key for key, owned in before.owned.items() if any(item.spec.cluster_name in clusters for item in owned)}
     existing = set(after.deployment)
     first = sorted((requested | affected) & existing)
@@ -51,7 +51,7 @@ def without(snapshot: Snapshot, cluster: str) -> Snapshot:
     return snapshot.with_clusters(item for item in snapshot.clusters if item.metadata.name != cluster)
 
 
-def drained(snapshot: Snapshot, cluster: str) -> Snapshot:
+def with_drained(snapshot: Snapshot, cluster: str) -> Snapshot:
     """Return the hub with a drained cluster."""
 
     def drain(item: InferenceCluster) -> InferenceCluster:
@@ -62,7 +62,9 @@ def drained(snapshot: Snapshot, cluster: str) -> Snapshot:
     return snapshot.with_clusters(map(drain, snapshot.clusters))
 
 
-def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: Iterable[ModelCache] = ()) -> Snapshot:
+def apply_edits(
+    snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: Iterable[ModelCache] = ()
+) -> Snapshot:
     """Return the hub with these objects applied. Existing objects keep their uid and their status."""
     deployments_by_key = dict(snapshot.deployment)
     for item in deployments:
@@ -83,7 +85,7 @@ def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: I
     return replace(snapshot, deployments=tuple(deployments_by_key.values()), caches=tuple(caches_by_key.values()))
 
 
-def scaled(deployment: ModelDeployment, replicas: int) -> ModelDeployment:
+def scale(deployment: ModelDeployment, replicas: int) -> ModelDeployment:
     """Return the deployment with another number of replicas."""
     return deployment.model_copy(update={"spec": deployment.spec.model_copy(update={"replicas": replicas})})
 
@@ -105,20 +107,21 @@ def _forecast_deployment(deployment: ModelDeployment, snapshot: Snapshot, fleet:
     outcome = DeploymentOutcome(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
-        settled=decision.settled,
+        settled=decision.is_complete,
         decision=sentence(summary(decision)),
         added=tuple(map(_describe_placement, decision.new)),
         removed=tuple(
-            LeavingReplica(item.replica.key.name, item.replica.cluster, leaving(item.why)) for item in decision.removed
+            LeavingReplica(item.replica.key.name, item.replica.cluster, describe_leaving(item.reason))
+            for item in decision.removed
         ),
         restarted=tuple(key.name for key in rollout_plan.changed),
         stuck=tuple(
-            LeavingReplica(item.replica.key.name, item.replica.cluster, reason_to_move(item.why))
-            for item in decision.stuck
+            LeavingReplica(item.replica.key.name, item.replica.cluster, reason_to_move(item.reason))
+            for item in decision.blocked
         ),
         waiting=decision.missing,
         help=tuple(sentence(str(fix)) for fix in suggestions),
-        weights=snapshot.awaited(deployment, decision),
+        weights=snapshot.describe_awaited_weights(deployment, decision),
     )
     _apply_decision(rollout_plan, deployment, snapshot, fleet)
     return outcome
@@ -149,7 +152,9 @@ def _describe_placement(placement: Placement) -> str:
     return f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}"
 
 
-def _apply_decision(rollout_plan: Course, deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> None:
+def _apply_decision(
+    rollout_plan: RolloutPlan, deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel
+) -> None:
     """Apply a decision to the fleet model, so that the next decision takes it into account."""
     for removal in rollout_plan.decision.removed:
         fleet.forget_replica(removal.replica.key)

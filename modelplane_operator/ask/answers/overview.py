@@ -133,11 +133,11 @@ class ClusterDetail:
     replicas: tuple[PlacedReplica, ...]
 
 
-def clusters(seen: Snapshot) -> tuple[ClusterSummary, ...]:
+def clusters(snapshot: Snapshot) -> tuple[ClusterSummary, ...]:
     """Return a summary of each cluster, by name."""
-    model, counts = seen.fleet(), Counter(item.spec.cluster_name for item in seen.replicas)
+    model, counts = snapshot.fleet(), Counter(item.spec.cluster_name for item in snapshot.replicas)
     summaries: list[ClusterSummary] = []
-    for name, cluster in sorted(seen.cluster.items()):
+    for name, cluster in sorted(snapshot.cluster.items()):
         info, state = model.info(name), ready(cluster.conditions)
         pools_info = info.cluster.pools if info else None
         pools = (
@@ -167,17 +167,17 @@ def clusters(seen: Snapshot) -> tuple[ClusterSummary, ...]:
     return tuple(summaries)
 
 
-def cluster(name: str, seen: Snapshot) -> ClusterDetail | None:
+def cluster(name: str, snapshot: Snapshot) -> ClusterDetail | None:
     """Return the details of a cluster; None if it does not exist."""
-    summary = next((item for item in clusters(seen) if item.name == name), None)
+    summary = next((item for item in clusters(snapshot) if item.name == name), None)
     if summary is None:
         return None
     conditions = (
         Aspect(item.type, item.status, item.reason, item.message or "", remedy_of("InferenceCluster", item), since)
-        for item in seen.cluster[name].conditions
+        for item in snapshot.cluster[name].conditions
         if (since := item.last_transition_time)
     )
-    owned = sorted((item for item in seen.replicas if item.spec.cluster_name == name), key=lambda item: item.key)
+    owned = sorted((item for item in snapshot.replicas if item.spec.cluster_name == name), key=lambda item: item.key)
     return ClusterDetail(summary, tuple(conditions), tuple(map(_summarize_replica, owned)))
 
 
@@ -189,11 +189,11 @@ def _summarize_replica(replica: ModelReplica) -> PlacedReplica:
     return PlacedReplica(namespace, name, parsed.owner.name, pools, nodes, is_good(ready(replica.conditions)))
 
 
-def models(seen: Snapshot) -> tuple[ModelSummary, ...]:
+def models(snapshot: Snapshot) -> tuple[ModelSummary, ...]:
     """Return a summary of each ModelDeployment, by key."""
     summaries: list[ModelSummary] = []
-    for key, deployment in sorted(seen.deployment.items()):
-        owned, state = seen.owned.get(key, ()), ready(deployment.conditions)
+    for key, deployment in sorted(snapshot.deployment.items()):
+        owned, state = snapshot.owned.get(key, ()), ready(deployment.conditions)
         progress = next((item for item in deployment.conditions if item.type == Progressing.__name__), None)
         summaries.append(
             ModelSummary(
@@ -221,10 +221,10 @@ def _describe_progress(progressing: Condition | None) -> str:
     return f"{progressing.reason}: {progressing.message}" if progressing.message else progressing.reason
 
 
-def in_transit(seen: Snapshot) -> tuple[Transit, ...]:
+def in_transit(snapshot: Snapshot) -> tuple[Transit, ...]:
     """Return the replicas that end, drain, or do not answer yet."""
     return tuple(
-        sorted(_find_transit(seen.replicas), key=lambda transit: (transit.namespace, transit.model, transit.name))
+        sorted(_find_transit(snapshot.replicas), key=lambda transit: (transit.namespace, transit.model, transit.name))
     )
 
 

@@ -21,11 +21,11 @@ from kubeloop.words import sentence
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelService
 from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS, OurName
 from modelplane_operator.ask.answers.documents import DeploymentOutcome, Others, Outcomes
-from modelplane_operator.ask.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
 from modelplane_operator.ask.answers.hardware import hardware
 from modelplane_operator.ask.answers.schema import document
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.ask.answers.why import why
+from modelplane_operator.ask.answers.why import explain
 from modelplane_operator.scheduling import budget
 
 OF_SPEC: Final = 256 * 1024
@@ -122,7 +122,7 @@ class QuestionAnswer:
     """The answer as text."""
 
 
-def asked(manifest: Manifest) -> Question:
+def parse_question(manifest: Manifest) -> Question:
     """Return the Question in a manifest. Raise QuestionError if it is invalid."""
     namespace = str(section(manifest, "metadata").get("namespace") or "")
     try:
@@ -181,24 +181,27 @@ def _parse_object(data: dict[str, Any], namespace: str, *kinds: Any) -> ModelDep
     """Return a parsed object in the given namespace."""
     kinds_by_name = {kind.definition.kind: kind for kind in kinds or (ModelDeployment, ModelCache)}
     metadata: dict[str, Any] = {**(data.get("metadata") or {}), "namespace": namespace, "uid": None}
-    return cast("Any", kinds_by_name[data["kind"]]).admitted({**data, "metadata": metadata})
+    return cast("Any", kinds_by_name[data["kind"]]).parse_bounded({**data, "metadata": metadata})
 
 
 def answer(
-    question: Question, services: tuple[ModelService, ...], seen: Snapshot, named: Collection[str] | None = None
+    question: Question,
+    services: tuple[ModelService, ...],
+    snapshot: Snapshot,
+    allowed_namespaces: Collection[str] | None = None,
 ) -> QuestionAnswer:
     """Return the answer to a Question. Raise QuestionError.
 
-    `seen` is the fleet, with the deployments and caches that the Question is about. `named` are the namespaces
+    `snapshot` is the fleet, with the deployments and caches that the Question is about. `allowed_namespaces` are those
     whose deployments may be named; None for all.
     """
     if question.spec.ask == "Hardware":
-        devices = hardware(seen)
+        devices = hardware(snapshot)
         return QuestionAnswer(document("Hardware", devices), f"{len(devices)} kinds of devices may be asked for")
     if question.spec.ask == "Why":
-        explanation = why(_find_deployment(question, seen), services, seen)
+        explanation = explain(_find_deployment(question, snapshot), services, snapshot)
         return QuestionAnswer(document("Why", explanation), sentence(explanation.cause, *explanation.help))
-    outcomes = _hide_others(_plan(question, seen), question.keys, named)
+    outcomes = _hide_others(_plan(question, snapshot), question.keys, allowed_namespaces)
     messages = [f"{outcome.namespace}/{outcome.name}: {outcome.decision}" for outcome in outcomes.items]
     messages += [str(outcomes.others)] if outcomes.others else []
     return QuestionAnswer(document("Plan", outcomes), sentence(*messages) if messages else "Nothing would change.")
@@ -217,16 +220,16 @@ def _plan(question: Question, snapshot: Snapshot) -> Iterable[DeploymentOutcome]
     if cluster := question.cluster:
         if cluster not in snapshot.cluster:
             raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(snapshot.cluster)}")
-        after = without(snapshot, cluster) if question.spec.without else drained(snapshot, cluster)
+        after = without(snapshot, cluster) if question.spec.without else with_drained(snapshot, cluster)
         return forecast(snapshot, after, clusters=frozenset((cluster,)))
-    proposed = question.deployments or (scaled(_find_deployment(question, snapshot), question.spec.replicas or 0),)
+    proposed = question.deployments or (scale(_find_deployment(question, snapshot), question.spec.replicas or 0),)
     if len(proposed) > 1:
         texts = tuple(dict.fromkeys(text for deployment in proposed for text in budget.texts(deployment.replica)))
         if budget.overdrawn(texts, snapshot.fleet().devices):
             limits = f"{SELECTORS} different selectors with {SELECTOR_TEXT} characters"
             raise QuestionError(f"their selectors take too long together: ask for {limits} at once, and no more")
     return forecast(
-        snapshot, edited(snapshot, proposed, question.caches), asked=[deployment.key for deployment in proposed]
+        snapshot, apply_edits(snapshot, proposed, question.caches), changed=[deployment.key for deployment in proposed]
     )
 
 

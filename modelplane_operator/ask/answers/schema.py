@@ -19,9 +19,9 @@ def document(kind: str, value: Any) -> dict[str, Any]:
     return {"apiVersion": SCHEMA, "kind": kind, **plain(value if is_dataclass(value) else {"items": value})}
 
 
-def read(kind: type[T], said: Any) -> T:
+def read(kind: type[T], document: Any) -> T:
     """Return the dataclass of a document. Unknown fields are ignored."""
-    return cast(T, _parse(kind, said))
+    return cast(T, _parse(kind, document))
 
 
 def plain(value: Any) -> Any:

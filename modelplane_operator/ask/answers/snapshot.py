@@ -12,7 +12,7 @@ from kubeloop.condition_types import Condition, Ready
 from kubeloop.objects import Key
 from kubeloop.words import sentence
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.models.cache.cache_status import awaited
+from modelplane_operator.models.cache.cache_status import describe_awaited
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import Replica, read
@@ -52,7 +52,7 @@ class Snapshot:
         return {cache.key: cache for cache in self.caches if cache.metadata.deletion_timestamp is None}
 
     @cached_property
-    def placed(self) -> Sequence[Replica]:
+    def placements(self) -> Sequence[Replica]:
         """Return the replicas in the scheduler's form."""
         return tuple(map(read, self.replicas))
 
@@ -60,7 +60,7 @@ class Snapshot:
     def owned(self) -> Mapping[Key, Sequence[ModelReplica]]:
         """Return the replicas by the deployment that owns them."""
         by_owner: defaultdict[Key, list[ModelReplica]] = defaultdict(list)
-        for replica, parsed in zip(self.replicas, self.placed, strict=True):
+        for replica, parsed in zip(self.replicas, self.placements, strict=True):
             by_owner[Key(parsed.owner.namespace, parsed.owner.name)].append(replica)
         return by_owner
 
@@ -69,8 +69,8 @@ class Snapshot:
         if self.model is not None:
             return self.model.copy()
         fleet = FleetModel()
-        for replica in self.placed:  # replicas first, so that each cluster is computed only once
-            fleet.observe_placed(replica)
+        for replica in self.placements:  # replicas first, so that each cluster is computed only once
+            fleet.observe_replicas(replica)
         for cluster in self.clusters:
             observe(fleet, cluster)
         return fleet
@@ -102,14 +102,16 @@ class Snapshot:
         """Return the operator's decision: the same function with the same values."""
         return schedule(self.placement_request(deployment, fleet), fleet, now=self.now)
 
-    def awaited(self, deployment: ModelDeployment, decision: Decision) -> tuple[str, ...]:
+    def describe_awaited_weights(self, deployment: ModelDeployment, decision: Decision) -> tuple[str, ...]:
         """Return messages about weights that new replicas would wait for on their clusters."""
         reference = deployment.replica.model_cache_ref
         cache = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
         if cache is None:
             return ()
         chosen = {placement.cluster for placement in decision.new}
-        messages = (awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
+        messages = (
+            describe_awaited(cache, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys())
+        )
         return tuple(sentence(message) for message in messages if message)
 
 

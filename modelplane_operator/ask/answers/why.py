@@ -9,7 +9,7 @@ from kubeloop.words import sentence
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, ModelService, labels
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.ask.answers.clusters import every_cluster
-from modelplane_operator.ask.answers.documents import Miss, ReplicaState, Route, Why
+from modelplane_operator.ask.answers.documents import Explanation, Miss, ReplicaState, Route
 from modelplane_operator.ask.answers.fixes import MOST, Fix, fixes
 from modelplane_operator.ask.answers.snapshot import Snapshot, ready
 from modelplane_operator.scheduling.decision import Decision, Refusal
@@ -18,13 +18,13 @@ from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, 
 from modelplane_operator.scheduling.prose import reason as told
 
 
-def why(
+def explain(
     deployment: ModelDeployment,
     services: Iterable[ModelService],
     snapshot: Snapshot,
     *,
     with_clusters: bool = False,
-) -> Why:
+) -> Explanation:
     """Return the explanation. `with_clusters` adds each cluster's answer to one more replica."""
     fleet = snapshot.fleet()
     request = snapshot.placement_request(deployment, fleet)
@@ -35,10 +35,10 @@ def why(
     )
     state = ready(deployment.conditions)
     suggestions = fixes(request, decision, fleet, snapshot)
-    return Why(
+    return Explanation(
         namespace=deployment.key.namespace,
         name=deployment.key.name,
-        ready=_is_ready(deployment.conditions) and decision.settled,
+        ready=_is_ready(deployment.conditions) and decision.is_complete,
         reason=state.reason if state else "NotReconciled",
         since=state.last_transition_time if state else None,
         cause=sentence(_find_cause(decision, state), _pause_hint(deployment.conditions)),
@@ -47,16 +47,16 @@ def why(
         replicas=tuple(_replica_state(replica, snapshot.cluster.get(replica.spec.cluster_name)) for replica in owned),
         waiting=decision.missing,
         decision=sentence(summary(decision)),
-        misses=tuple(map(_describe_miss, decision.refusals)) if not decision.settled else (),
+        misses=tuple(map(_describe_miss, decision.refusals)) if not decision.is_complete else (),
         routes=tuple(_find_routes(deployment, owned, services)),
-        weights=snapshot.awaited(deployment, decision),
+        weights=snapshot.describe_awaited_weights(deployment, decision),
         clusters=every_cluster(request, decision, fleet, snapshot) if with_clusters else (),
     )
 
 
 def _find_cause(decision: Decision, state: Condition | None) -> str:
     """Return the most important obstacle, or the deployment's own message."""
-    if not decision.settled:
+    if not decision.is_complete:
         return sentence(summary(decision))
     if state is None:
         return "The operator has not looked at it yet: see whether it runs in modelplane-system"
@@ -77,8 +77,8 @@ def _advise(
     """Return advice: changes that were tried, or else remedies for the scheduler's reasons, or for replicas."""
     if tried:
         return tuple(sentence(str(fix)) for fix in tried)
-    if not decision.settled:
-        moving = (f"for replica {item.replica.key.name}: {reason_to_move(item.why)}" for item in decision.stuck)
+    if not decision.is_complete:
+        moving = (f"for replica {item.replica.key.name}: {reason_to_move(item.reason)}" for item in decision.blocked)
         advice = (
             f"on cluster {item.nearest}: {remedy_text}"
             for item in decision.refusals

@@ -58,11 +58,11 @@ class Live:
     rows: Rows = field(default_factory=dict[str, dict[str, Any]], init=False)
     """Current rows. They are replaced, never changed."""
     connection: Connection = field(init=False)
-    _known: dict[Kind, _Parsed] = field(default_factory=dict[Kind, _Parsed], init=False)
+    _parsed: dict[Kind, _Parsed] = field(default_factory=dict[Kind, _Parsed], init=False)
     """Parsed objects by kind, with the manifests that they were parsed from."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Event for changes of watched objects."""
-    _news: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
+    _rows_changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
     """Condition that is notified when the rows were replaced."""
     _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Event for rejected credentials."""
@@ -74,7 +74,7 @@ class Live:
             self.target.access,
             watched,
             Store(time.monotonic),
-            chance=random.random,
+            jitter=random.random,
             limits=OF_HUB,
             on_health=lambda _, __: self._changed.set(),
             on_unauthorized=lambda _: self._stale.set(),
@@ -91,33 +91,33 @@ class Live:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.connection.run())
             group.create_task(self._renew())
-            group.create_task(self._look())
+            group.create_task(self._refresh())
 
-    async def changed(self, seen: Rows, seconds: float) -> Rows:
+    async def wait_for_change(self, previous: Rows, seconds: float) -> Rows:
         """Return the rows as soon as they differ from these, or after so many seconds."""
         try:
-            async with asyncio.timeout(seconds), self._news:
-                await self._news.wait_for(lambda: self.rows is not seen)
+            async with asyncio.timeout(seconds), self._rows_changed:
+                await self._rows_changed.wait_for(lambda: self.rows is not previous)
         except TimeoutError:
             pass
         return self.rows
 
-    def kept(self) -> Mapping[Kind, Sequence[Manifest]]:
+    def cached_objects(self) -> Mapping[Kind, Sequence[Manifest]]:
         """Return the objects of the watches, to be parsed in another thread."""
         informers = {kind: self.connection.find(of(kind)) for kind in self.kinds}
         return {kind: tuple(informer or ()) for kind, informer in informers.items()}
 
-    def snapshot(self, kept: Mapping[Kind, Sequence[Manifest]]) -> Snapshot:
+    def snapshot(self, objects: Mapping[Kind, Sequence[Manifest]]) -> Snapshot:
         """Parse the objects into a snapshot of the fleet."""
         fleet, replicas, deployments, caches = (
-            self.parsed(kind, kept) for kind in (InferenceCluster, ModelReplica, ModelDeployment, ModelCache)
+            self.parse_kind(kind, objects) for kind in (InferenceCluster, ModelReplica, ModelDeployment, ModelCache)
         )
         return Snapshot(fleet, replicas, deployments, caches, datetime.now(UTC))
 
-    def parsed(self, kind: Kind, kept: Mapping[Kind, Sequence[Manifest]]) -> tuple[Any, ...]:
+    def parse_kind(self, kind: Kind, objects: Mapping[Kind, Sequence[Manifest]]) -> tuple[Any, ...]:
         """Parse the objects of a kind. Unchanged objects are not parsed again, and invalid ones are skipped."""
-        old, new = self._known.get(kind, {}), _Parsed()
-        for manifest in kept.get(kind, ()):
+        old, new = self._parsed.get(kind, {}), _Parsed()
+        for manifest in objects.get(kind, ()):
             key = key_of(manifest)
             cached = old.get(key)
             if cached is None or cached[0] is not manifest:
@@ -126,33 +126,33 @@ class Live:
                 except ValidationError:
                     continue
             new[key] = cached
-        self._known[kind] = new
+        self._parsed[kind] = new
         return tuple(parsed_object for _, parsed_object in new.values())
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         """Recompute the rows after changes, at a limited rate."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             started, state = time.monotonic(), self._connection_state()
-            rows = await asyncio.to_thread(self._rows, self.kept())
-            async with self._news:
+            rows = await asyncio.to_thread(self._rows, self.cached_objects())
+            async with self._rows_changed:
                 self.rows = {"page": {"state": state}, **rows}
-                self._news.notify_all()
+                self._rows_changed.notify_all()
             await asyncio.sleep(max(SHORTEST, (SHARE - 1) * (time.monotonic() - started)))
 
     def _rows(self, manifests: Mapping[Kind, Sequence[Manifest]]) -> Rows:
         """Compute all rows."""
         fleet = self.snapshot(manifests)
         return {
-            "clusters": {item.name: shown(item) for item in clusters(fleet)},
-            "models": {f"{item.namespace}/{item.name}": shown(item) for item in models(fleet)},
-            "moves": {f"{item.namespace}/{item.name}": shown(item) for item in in_transit(fleet)},
+            "clusters": {item.name: to_json(item) for item in clusters(fleet)},
+            "models": {f"{item.namespace}/{item.name}": to_json(item) for item in models(fleet)},
+            "moves": {f"{item.namespace}/{item.name}": to_json(item) for item in in_transit(fleet)},
         }
 
     def _connection_state(self) -> Mapping[str, Any]:
         """Return the state of the connection."""
-        failing = (self.connection.failing(of(kind)) for kind in self.kinds)
+        failing = (self.connection.find_failing(of(kind)) for kind in self.kinds)
         error = self.connection.health.error or next(filter(None, failing), None)
         return {
             "context": legible(self.target.context),
@@ -172,7 +172,7 @@ class Live:
                 continue  # the connection retries by itself and reports its error
 
 
-def shown(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Return a value as JSON, without characters that change the direction of text: names and messages come from
     others.
     """

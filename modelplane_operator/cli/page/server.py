@@ -20,10 +20,10 @@ from kubeloop.errors import ClientError
 from modelplane_operator.api import ModelDeployment, ModelService
 from modelplane_operator.ask.answers.hardware import hardware
 from modelplane_operator.ask.answers.overview import cluster
-from modelplane_operator.ask.answers.why import why
-from modelplane_operator.cli.hub import told
+from modelplane_operator.ask.answers.why import explain
+from modelplane_operator.cli.hub import query_operator
 from modelplane_operator.cli.output import No
-from modelplane_operator.cli.page.live import Live, Rows, changes, shown
+from modelplane_operator.cli.page.live import Live, Rows, changes, to_json
 
 FILES: Final = {
     "/": ("index.html", "text/html"),
@@ -114,7 +114,7 @@ class Server:
             await response.prepare(request)
             sent: Rows = {}
             while True:
-                now = await self._live.changed(sent, HEARTBEAT)
+                now = await self._live.wait_for_change(sent, HEARTBEAT)
                 message = orjson.dumps(changes(sent, now)) if now is not sent else b""
                 await response.write(b"event: rows\ndata: " + message + b"\n\n" if message else b":\n\n")
                 sent = now
@@ -135,7 +135,7 @@ class Server:
                     return _error_response(502, str(error))
             if detail is None:
                 return _error_response(404, "there is none of that name any more")
-            return web.Response(body=orjson.dumps(shown(detail)), content_type="application/json")
+            return web.Response(body=orjson.dumps(to_json(detail)), content_type="application/json")
 
         return handle
 
@@ -143,25 +143,25 @@ class Server:
         """Return the explanation of a model, from the operator if the user only has a namespace."""
         namespace, name = query.get("namespace", ""), query.get("name", "")
         if self._live.namespace:
-            return await told(self._live.connection.kube, namespace, ask="Why", modelDeployment=name)
-        return await asyncio.to_thread(self._explain, namespace, name, self._live.kept())
+            return await query_operator(self._live.connection.kube, namespace, ask="Why", modelDeployment=name)
+        return await asyncio.to_thread(self._explain, namespace, name, self._live.cached_objects())
 
     def _explain(self, namespace: str, name: str, manifests: Any) -> Any:
         fleet = self._live.snapshot(manifests)
         deployment = next((candidate for candidate in fleet.deployments if candidate.key == (namespace, name)), None)
-        services = self._live.parsed(ModelService, manifests)
-        return why(deployment, services, fleet) if isinstance(deployment, ModelDeployment) else None
+        services = self._live.parse_kind(ModelService, manifests)
+        return explain(deployment, services, fleet) if isinstance(deployment, ModelDeployment) else None
 
     async def _cluster(self, query: Mapping[str, str]) -> Any:
-        manifests = self._live.kept()
+        manifests = self._live.cached_objects()
         return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(manifests)))
 
     async def _hardware(self, _: Mapping[str, str]) -> Any:
         if self._live.namespace:
-            return await told(self._live.connection.kube, self._live.namespace, ask="Hardware")
-        manifests = self._live.kept()
+            return await query_operator(self._live.connection.kube, self._live.namespace, ask="Hardware")
+        manifests = self._live.cached_objects()
         return {"items": await asyncio.to_thread(lambda: hardware(self._live.snapshot(manifests)))}
 
 
 def _error_response(status: int, message: str) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(shown({"error": message})), content_type="application/json")
+    return web.Response(status=status, body=orjson.dumps(to_json({"error": message})), content_type="application/json")

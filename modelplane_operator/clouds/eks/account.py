@@ -78,7 +78,7 @@ async def cards(session: Session, types: Collection[str]) -> Mapping[str, int]:
     }
 
 
-async def offered(session: Session, types: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+async def fetch_zones_by_type(session: Session, types: Collection[str]) -> Mapping[str, tuple[str, ...]]:
     """Return the zones that offer each instance type."""
     query = {
         "LocationType": "availability-zone",
@@ -91,7 +91,9 @@ async def offered(session: Session, types: Collection[str]) -> Mapping[str, tupl
     return {item: tuple(location for instance_type, location in pairs if instance_type == item) for item in types}
 
 
-async def told(session: Session, types: Collection[str]) -> AccountFacts:
+async def fetch_account_facts(session: Session, types: Collection[str]) -> AccountFacts:
     """Query all of these in parallel. An instance type that the region does not offer is left out of `cards`."""
-    answers = await asyncio.gather(zones(session), principal(session), cards(session, types), offered(session, types))
+    answers = await asyncio.gather(
+        zones(session), principal(session), cards(session, types), fetch_zones_by_type(session, types)
+    )
     return AccountFacts(*answers)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from modelplane_operator.api import labels
 from modelplane_operator.clouds.eks.render import kinds as k
-from modelplane_operator.clouds.resources import Found, Owner, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Owner
 
 MANAGED_BY: Final = f"{labels.PREFIX}managed-by"
 CLUSTER: Final = f"{labels.PREFIX}cluster"
@@ -60,11 +60,11 @@ class Row:
     """Parameter of the deletion that takes the id."""
 
 
-def tags(owner: Owner, wanted: Wanted) -> dict[str, str]:
+def tags(owner: Owner, desired: DesiredResource) -> dict[str, str]:
     """Return the tags of a resource: the owner's, its key, and the ones from its parameters."""
-    own = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: wanted.key}
-    others: Mapping[str, str] = wanted.parameters.get("Tags", {})
-    return {"Name": f"{owner.cluster}/{wanted.key}", **others, **own}
+    own = {MANAGED_BY: "modelplane", CLUSTER: owner.cluster, UID: owner.uid, RESOURCE: desired.key}
+    others: Mapping[str, str] = desired.parameters.get("Tags", {})
+    return {"Name": f"{owner.cluster}/{desired.key}", **others, **own}
 
 
 def _ec2_row(create: str, delete: str, by: str, tagged_as: str, *answer: str, token: str = "", later: str = "") -> Row:
@@ -138,7 +138,7 @@ ROWS: Final[Mapping[str, Row]] = {
     k.MOUNT_TARGET: Row("create_mount_target", "delete_mount_target", ("MountTargetId",), by="MountTargetId"),
     k.LOAD_BALANCER: Row("", ""),
     k.INTERFACE: Row("", "delete_network_interface", by="NetworkInterfaceId"),
-    k.LEFT_GROUP: Row("", "delete_security_group", by="GroupId"),
+    k.LEFTOVER_GROUP: Row("", "delete_security_group", by="GroupId"),
     k.VOLUME: Row("", "delete_volume", by="VolumeId"),
     k.ACCESS_POINT: Row("", "delete_access_point", by="AccessPointId"),
 }
@@ -162,73 +162,73 @@ def service_of(kind: str) -> str:
     return kind.partition(".")[0]
 
 
-def creation(owner: Owner, wanted: Wanted, token: str) -> Request:
+def creation(owner: Owner, desired: DesiredResource, token: str) -> Request:
     """Return the call that creates a resource."""
-    row = ROWS[wanted.kind]
+    row = ROWS[desired.kind]
     excluded = {*row.later, "Tags"}
     parameters: Parameters = {
         name: json.dumps(value) if name in JSON else value
-        for name, value in wanted.parameters.items()
+        for name, value in desired.parameters.items()
         if name not in excluded
     }
     operation = row.create
-    if wanted.kind == k.RULE:
+    if desired.kind == k.RULE:
         operation = f"authorize_security_group_{parameters.pop('Direction')}"
-    if wanted.kind == k.NODEGROUP:
+    if desired.kind == k.NODEGROUP:
         bounds: Mapping[str, int] = parameters.pop("scaling")
         parameters["scalingConfig"] = {**bounds, "desiredSize": parameters.pop("desiredSize")}
         parameters = {name: value for name, value in parameters.items() if value != []}
     if row.token:
         parameters[row.token] = token
-    return Request(service_of(wanted.kind), operation, {**parameters, **_tag_parameters(row, tags(owner, wanted))})
+    return Request(service_of(desired.kind), operation, {**parameters, **_tag_parameters(row, tags(owner, desired))})
 
 
-def made(wanted: Wanted, answer: Mapping[str, Any]) -> str:
+def id_of_created(desired: DesiredResource, answer: Mapping[str, Any]) -> str:
     """Return the id of a created resource from the response."""
-    if parts := PARTS.get(wanted.kind):
+    if parts := PARTS.get(desired.kind):
         associated: Mapping[str, Any] = answer.get("association", {})
-        values = {**wanted.parameters, **associated}
+        values = {**desired.parameters, **associated}
         return SEPARATOR.join(str(values.get(field, "")) for field in parts)
-    if wanted.kind == k.RULE:
+    if desired.kind == k.RULE:
         identifier: str = answer["SecurityGroupRules"][0]["SecurityGroupRuleId"]
-        return SEPARATOR.join((wanted.parameters["Direction"], wanted.parameters["GroupId"], identifier))
+        return SEPARATOR.join((desired.parameters["Direction"], desired.parameters["GroupId"], identifier))
     value: Any = answer
-    for field in ROWS[wanted.kind].answer:
+    for field in ROWS[desired.kind].answer:
         value = value[field]
     return str(value)
 
 
-def deletion(found: Found) -> Request:
+def deletion(existing: ExistingResource) -> Request:
     """Return the call that deletes a resource."""
-    row, service = ROWS[found.kind], service_of(found.kind)
-    if found.kind == k.RULE:
-        direction, group, identifier = found.id.split(SEPARATOR)
+    row, service = ROWS[existing.kind], service_of(existing.kind)
+    if existing.kind == k.RULE:
+        direction, group, identifier = existing.id.split(SEPARATOR)
         parameters: Parameters = {"GroupId": group, "SecurityGroupRuleIds": [identifier]}
         return Request(service, f"revoke_security_group_{direction}", parameters)
-    if found.kind == k.LOAD_BALANCER:
-        if found.id.startswith("arn:"):
-            return Request("elbv2", "delete_load_balancer", {"LoadBalancerArn": found.id})
-        return Request("elb", "delete_load_balancer", {"LoadBalancerName": found.id})
-    if parts := PARTS.get(found.kind):
-        return Request(service, row.delete, dict(zip(parts, found.id.split(SEPARATOR), strict=True)))
-    return Request(service, row.delete, {row.by: found.id})
+    if existing.kind == k.LOAD_BALANCER:
+        if existing.id.startswith("arn:"):
+            return Request("elbv2", "delete_load_balancer", {"LoadBalancerArn": existing.id})
+        return Request("elb", "delete_load_balancer", {"LoadBalancerName": existing.id})
+    if parts := PARTS.get(existing.kind):
+        return Request(service, row.delete, dict(zip(parts, existing.id.split(SEPARATOR), strict=True)))
+    return Request(service, row.delete, {row.by: existing.id})
 
 
 # Updates: one call at a time ----------------------------------------------------------------------------------------
 
 
-def update(wanted: Wanted, found: Found, changed: Collection[str], token: str) -> Request:
+def update(desired: DesiredResource, existing: ExistingResource, changed: Collection[str], token: str) -> Request:
     """Return the call that updates one of the changed parameters, with others that the same call sets."""
     name = min(changed, key=lambda candidate: (_ORDER.get(candidate, 0), candidate))
-    return _UPDATES[wanted.kind, name](wanted, found, changed, token)
+    return _UPDATES[desired.kind, name](desired, existing, changed, token)
 
 
 _ORDER = {"version": 1}  # labels and taints come first; a new version replaces the nodes, so it comes last
-Update = Callable[[Wanted, Found, Collection[str], str], Request]
+Update = Callable[[DesiredResource, ExistingResource, Collection[str], str], Request]
 
 
 def _update_vpc(name: str) -> Update:
-    def request(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+    def request(desired: DesiredResource, existing: ExistingResource, _: Collection[str], __: str) -> Request:
         """Return the call that sets one DNS attribute of a VPC."""
         parameters = {"VpcId": existing.id, name: {"Value": desired.parameters[name]}}
         return Request("ec2", "modify_vpc_attribute", parameters)
@@ -236,51 +236,55 @@ def _update_vpc(name: str) -> Update:
     return request
 
 
-def _update_subnet(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+def _update_subnet(desired: DesiredResource, existing: ExistingResource, _: Collection[str], __: str) -> Request:
     parameters = {"SubnetId": existing.id, "MapPublicIpOnLaunch": {"Value": desired.parameters["MapPublicIpOnLaunch"]}}
     return Request("ec2", "modify_subnet_attribute", parameters)
 
 
-def _replace_route(desired: Wanted, _: Found, __: Collection[str], ___: str) -> Request:
+def _replace_route(desired: DesiredResource, _: ExistingResource, __: Collection[str], ___: str) -> Request:
     return Request("ec2", "replace_route", {**desired.parameters})
 
 
-def _update_trust_policy(desired: Wanted, existing: Found, _: Collection[str], __: str) -> Request:
+def _update_trust_policy(desired: DesiredResource, existing: ExistingResource, _: Collection[str], __: str) -> Request:
     document = json.dumps(desired.parameters["AssumeRolePolicyDocument"])
     return Request("iam", "update_assume_role_policy", {"RoleName": existing.id, "PolicyDocument": document})
 
 
-def _update_inline_policy(desired: Wanted, _: Found, __: Collection[str], ___: str) -> Request:
+def _update_inline_policy(desired: DesiredResource, _: ExistingResource, __: Collection[str], ___: str) -> Request:
     parameters = {**desired.parameters, "PolicyDocument": json.dumps(desired.parameters["PolicyDocument"])}
     return Request("iam", "put_role_policy", parameters)
 
 
-def _update_cluster_version(desired: Wanted, existing: Found, _: Collection[str], token: str) -> Request:
+def _update_cluster_version(
+    desired: DesiredResource, existing: ExistingResource, _: Collection[str], token: str
+) -> Request:
     version = next_version(str(existing.live["version"]), str(desired.parameters["version"]))
     parameters = {"name": existing.id, "version": version, _REQUEST: token}
     return Request("eks", "update_cluster_version", parameters)
 
 
-def next_version(live: str, wanted: str) -> str:
-    """Return the next minor version towards `wanted`, since EKS upgrades by one.
+def next_version(live: str, desired: str) -> str:
+    """Return the next minor version towards `desired`, since EKS upgrades by one.
 
     An impossible change, such as a downgrade, is requested as it is, so that EKS explains why not.
     """
     try:
-        (major, minor), (to_major, to_minor) = (map(int, text.split(".")[:2]) for text in (live, wanted))
+        (major, minor), (to_major, to_minor) = (map(int, text.split(".")[:2]) for text in (live, desired))
     except ValueError:
-        return wanted
-    return f"{major}.{minor + 1}" if major == to_major and to_minor > minor + 1 else wanted
+        return desired
+    return f"{major}.{minor + 1}" if major == to_major and to_minor > minor + 1 else desired
 
 
-def _update_addon(desired: Wanted, _: Found, __: Collection[str], token: str) -> Request:
+def _update_addon(desired: DesiredResource, _: ExistingResource, __: Collection[str], token: str) -> Request:
     names = ("clusterName", "addonName", "configurationValues")
     parameters = {name: desired.parameters[name] for name in names}
     # PRESERVE keeps settings that were changed by hand on the addon's pods.
     return Request("eks", "update_addon", {**parameters, "resolveConflicts": "PRESERVE", _REQUEST: token})
 
 
-def _update_group_config(desired: Wanted, existing: Found, changed: Collection[str], token: str) -> Request:
+def _update_group_config(
+    desired: DesiredResource, existing: ExistingResource, changed: Collection[str], token: str
+) -> Request:
     """Return the call that updates the scaling, labels and taints of a node group."""
     request = {**_group_id(desired), _REQUEST: token}
     parameters, live = desired.parameters, existing.live
@@ -304,12 +308,12 @@ def _update_group_config(desired: Wanted, existing: Found, changed: Collection[s
     return Request("eks", "update_nodegroup_config", request)
 
 
-def _update_group_version(desired: Wanted, _: Found, __: Collection[str], token: str) -> Request:
+def _update_group_version(desired: DesiredResource, _: ExistingResource, __: Collection[str], token: str) -> Request:
     parameters = {**_group_id(desired), "version": desired.parameters["version"], _REQUEST: token}
     return Request("eks", "update_nodegroup_version", parameters)
 
 
-def _group_id(desired: Wanted) -> Parameters:
+def _group_id(desired: DesiredResource) -> Parameters:
     return {name: desired.parameters[name] for name in ("clusterName", "nodegroupName")}
 
 

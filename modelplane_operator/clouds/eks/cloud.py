@@ -7,12 +7,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubeloop.errors import ClientError, NotSettled
-from modelplane_operator.clouds.eks.changes import creation, deletion, made, update
-from modelplane_operator.clouds.eks.lists import Lister, Look, listers
-from modelplane_operator.clouds.eks.preflight import offered
+from kubeloop.errors import ClientError, NotPropagated
+from modelplane_operator.clouds.eks.changes import creation, deletion, id_of_created, update
+from modelplane_operator.clouds.eks.lists import ListContext, Lister, listers
+from modelplane_operator.clouds.eks.preflight import fetch_offer
 from modelplane_operator.clouds.eks.session import Session
-from modelplane_operator.clouds.resources import Endpoint, Found, Inventory, Offer, Owner, Wanted, token
+from modelplane_operator.clouds.resources import (
+    DesiredResource,
+    Endpoint,
+    ExistingResource,
+    Inventory,
+    Offer,
+    Owner,
+    idempotency_token,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +31,11 @@ class Aws:
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         """List the kinds in parallel. A list that fails makes its kinds unseen."""
-        context = Look(self.session, owner, kinds)
+        context = ListContext(self.session, owner, kinds)
 
         async def run_list(
             kinds_of_list: tuple[str, ...], lister: Lister
-        ) -> tuple[tuple[str, ...], list[Found] | ClientError]:
+        ) -> tuple[tuple[str, ...], list[ExistingResource] | ClientError]:
             """Run one list and return its kinds with the result or the error."""
             try:
                 return kinds_of_list, await lister(context)
@@ -41,29 +49,33 @@ class Aws:
         }
         return Inventory(tuple(item for item in resources if item.kind in kinds), now, unlisted)
 
-    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, desired: DesiredResource, token: str) -> str:
         """Make the call that creates a resource, and return its id."""
-        request = creation(owner, wanted, token)
-        return made(wanted, await self.session.call(request.service, request.operation, request.parameters))
+        request = creation(owner, desired, token)
+        return id_of_created(desired, await self.session.call(request.service, request.operation, request.parameters))
 
-    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+    async def update(
+        self, owner: Owner, desired: DesiredResource, existing: ExistingResource, changed: Collection[str]
+    ) -> None:
         """Make the call that updates one of the changed parameters."""
-        request = update(wanted, found, changed, token(owner, wanted, repr(sorted(found.live.items()))))
+        request = update(
+            desired, existing, changed, idempotency_token(owner, desired, repr(sorted(existing.live.items())))
+        )
         await self.session.call(request.service, request.operation, request.parameters)
 
-    async def delete(self, found: Found) -> None:
+    async def delete(self, existing: ExistingResource) -> None:
         """Make the call that deletes a resource."""
-        request = deletion(found)
+        request = deletion(existing)
         await self.session.call(request.service, request.operation, request.parameters)
 
-    async def offered(self, machines: Collection[str], reservations: Collection[str]) -> Offer:
+    async def fetch_offer(self, machines: Collection[str], reservations: Collection[str]) -> Offer:
         """Return the versions, quotas and machine types that are available."""
-        return await offered(self.session, machines, reservations)
+        return await fetch_offer(self.session, machines, reservations)
 
     async def endpoint(self, cluster: str) -> Endpoint:
         """Return the endpoint of a cluster of any owner. Raise ApiError."""
         item = (await self.session.call("eks", "describe_cluster", {"name": cluster}))["cluster"]
         server, authority = item.get("endpoint"), item.get("certificateAuthority", {}).get("data")
         if not server or not authority:
-            raise NotSettled(f"cluster {cluster} has no address yet")
+            raise NotPropagated(f"cluster {cluster} has no address yet")
         return Endpoint(server, authority)

@@ -11,7 +11,7 @@ from modelplane_operator.clouds.cluster import owner_of
 from modelplane_operator.clouds.eks import account
 from modelplane_operator.clouds.eks.plan import AwsFacts, Observed, account_of, plan, unbegun, unknown_machines
 from modelplane_operator.clouds.eks.render import kinds
-from modelplane_operator.clouds.work import CloudWork, holder, looked
+from modelplane_operator.clouds.work import CloudWork, holder, refresh_inventory
 
 LIVELY = frozenset({kinds.CLUSTER, kinds.NODEGROUP, kinds.ADDON})
 ALL = frozenset(kinds.KINDS)
@@ -42,29 +42,29 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
         try:
             principal = await account.principal(cloud.session)
             if (facts is None or unknown_types) and not terminating:
-                account_facts = await account.told(cloud.session, unknown_types)
+                account_facts = await account.fetch_account_facts(cloud.session, unknown_types)
                 discovered = AwsFacts(
                     account_facts.zones, account_facts.principal, account_facts.cards, account_facts.offered
                 )
             else:
-                inventory = await looked(view, cloud, cluster, now, own=OWN, left=ALL)
+                inventory = await refresh_inventory(view, cloud, cluster, now, own=OWN, deleted_with_cluster=ALL)
                 if not terminating and (pools := unbegun(cluster)):
                     machines = {pool.instance_type for pool in pools}
                     blocks = {pool.capacity_block.capacity_reservation_id for pool in pools if pool.capacity_block}
-                    offer = await work.offer(cluster, partial(cloud.offered, machines, blocks))
+                    offer = await work.offer(cluster, partial(cloud.fetch_offer, machines, blocks))
         except ClientError as failure:
             error = failure
         return Observed(
             cluster,
-            seen=inventory,
+            inventory=inventory,
             error=error,
             offer=offer,
             journal=work.journal.of(owner_of(cluster).uid),
             process=work.process,
             now=now,
-            held=holder(cluster, clients.hub),
+            used_by=holder(cluster, clients.hub),
             lag=work.lag,
-            told=discovered,
+            facts=discovered,
             principal=principal,
         )
 

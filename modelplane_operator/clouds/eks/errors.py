@@ -14,7 +14,7 @@ from kubeloop.errors import (
     InUse,
     Invalid,
     NotFound,
-    NotSettled,
+    NotPropagated,
     ServerFault,
     TooMany,
     Unauthorized,
@@ -84,7 +84,7 @@ _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
         "ThroughputLimitExceeded",
     ),
     # Also for a subnet or group created seconds ago; wrong parameters are reported by other codes.
-    NotSettled: ("ResourcePropagationDelayException", "SecurityGroupNotFound", "SubnetNotFound"),
+    NotPropagated: ("ResourcePropagationDelayException", "SecurityGroupNotFound", "SubnetNotFound"),
     Unauthorized: (
         "AuthFailure",
         "ExpiredToken",
@@ -132,8 +132,8 @@ _NOT_PROPAGATED = (
 )
 
 
-def translated(error: Mapping[str, Any], asked: str) -> ApiError:
-    """Return the operator's error for an error response of AWS. `asked` describes the request, for the message."""
+def translate_error(error: Mapping[str, Any], request: str) -> ApiError:
+    """Return the operator's error for an error response of AWS. `request` describes the request, for the message."""
     details, status = error.get("Error", {}), error.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = str(details.get("Code", ""))
     message = str(details.get("Message", "")).partition(_SIGNED_REQUEST)[0].strip()[:_MAX_MESSAGE]
@@ -141,7 +141,7 @@ def translated(error: Mapping[str, Any], asked: str) -> ApiError:
     if kind is None and code.startswith("Invalid") and code.endswith(("NotFound", "NotFoundException")):
         kind = NotFound
     if kind is None and any(phrase in message for phrase in _NOT_PROPAGATED):
-        kind = NotSettled
+        kind = NotPropagated
     if kind is None and any(phrase in message for phrase in _BUSY):
         kind = Conflict
     if kind is None and "already exists" in message:
@@ -152,4 +152,4 @@ def translated(error: Mapping[str, Any], asked: str) -> ApiError:
         kind = AlreadyExists
     if kind is Conflict and ("nodegroups" in message or "in use by" in message):
         kind = InUse
-    return kind(f"{asked}: {message or code} ({code})")
+    return kind(f"{request}: {message or code} ({code})")

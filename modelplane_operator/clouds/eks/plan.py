@@ -11,16 +11,16 @@ from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, E
 from modelplane_operator.api.clusters.provisioning import CredentialsValid, Stalled
 from modelplane_operator.clouds import cluster as clusters
 from modelplane_operator.clouds import preflight
-from modelplane_operator.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
+from modelplane_operator.clouds.cluster import Clouds, keep, report_rejected, towards, without_the_cloud
 from modelplane_operator.clouds.conditions import Parts
 from modelplane_operator.clouds.decide import REQUEUE_SOON
 from modelplane_operator.clouds.eks.render import kinds, quotas, resources
 from modelplane_operator.clouds.eks.render.nodes import CNI, first_nodes, group_key, with_system
 from modelplane_operator.clouds.eks.render.plan import Facts, zones_for
 from modelplane_operator.clouds.eks.render.storage import FILE_SYSTEM, NAME
-from modelplane_operator.clouds.preflight import PreflightResult, QuotaRequirement, judge
+from modelplane_operator.clouds.preflight import PreflightResult, QuotaRequirement, check
 from modelplane_operator.clouds.problem import CannotMake
-from modelplane_operator.clouds.resources import Account, Found, Offer
+from modelplane_operator.clouds.resources import Account, ExistingResource, Offer
 
 EKS: Final = Clouds(
     EKSClusterStatus,
@@ -51,31 +51,31 @@ class Observed(clusters.Observed[EKSCluster]):
     """A cluster, and the resources observed on AWS."""
 
     _: KW_ONLY
-    told: AwsFacts | None = None
+    facts: AwsFacts | None = None
     """Properties of the account and the region; queried only while some are unknown."""
     principal: str = ""
     """ARN of the operator's identity now; empty while unknown."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the next calls to AWS and the status of the cluster."""
-    if (early_plan := without_the_cloud(EKS, seen)) is not None:
+    if (early_plan := without_the_cloud(EKS, observed)) is not None:
         return early_plan
-    last = seen.cluster.status
-    if message := _account_mismatch(seen):
-        return refused(EKS, seen, CredentialsValid.ANOTHER_ACCOUNT, message)
-    account, stored_facts = account_of(seen.cluster), last.facts if last else None
-    if seen.terminating:
-        return towards(EKS, seen, account, (), facts=stored_facts)
+    last = observed.cluster.status
+    if message := _account_mismatch(observed):
+        return report_rejected(EKS, observed, CredentialsValid.ANOTHER_ACCOUNT, message)
+    account, stored_facts = account_of(observed.cluster), last.facts if last else None
+    if observed.terminating:
+        return towards(EKS, observed, account, (), facts=stored_facts)
     try:
-        facts = _merge_facts(seen, stored_facts)
+        facts = _merge_facts(observed, stored_facts)
         if facts is None:
             return Plan(requeue_after=REQUEUE_SOON)
         if facts != stored_facts:
-            return keep(EKS, seen, facts=facts)
+            return keep(EKS, observed, facts=facts)
         cards = {entry.instance_type: entry.efa for entry in facts.machines}
         offered = {entry.instance_type: entry.zones for entry in facts.machines}
-        resources_found = seen.seen.found if seen.seen else ()
+        resources_found = observed.inventory.existing if observed.inventory else ()
         nodes = {
             entry.key: int(entry.live["desiredSize"]) for entry in resources_found if entry.live.get("desiredSize")
         }
@@ -83,19 +83,21 @@ def plan(seen: Observed) -> Plan:
             (str(entry.live["configurationValues"]) for entry in resources_found if entry.key == CNI and entry.live), ""
         )
         templates = template_keys(resources_found)
-        desired = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes, templates, cni))
-        return towards(EKS, seen, account, desired, _preflight(seen), facts=facts)
+        desired = resources(
+            observed.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes, templates, cni)
+        )
+        return towards(EKS, observed, account, desired, _preflight(observed), facts=facts)
     except CannotMake as error:
-        return refused(EKS, seen, Stalled.STALLED, str(error))
+        return report_rejected(EKS, observed, Stalled.STALLED, str(error))
 
 
-def template_keys(found: Sequence[Found]) -> Mapping[str, str]:
+def template_keys(inventory: Sequence[ExistingResource]) -> Mapping[str, str]:
     """Return the key of each node group's launch template; empty for a group without one.
 
     A group is left out if its template belongs to another owner or was deleted.
     """
-    keys = {item.id: item.key for item in found if item.kind == kinds.LAUNCH_TEMPLATE}
-    groups = [item for item in found if item.kind == kinds.NODEGROUP]
+    keys = {item.id: item.key for item in inventory if item.kind == kinds.LAUNCH_TEMPLATE}
+    groups = [item for item in inventory if item.kind == kinds.NODEGROUP]
     templates = {item.key: item.live.get("launchTemplate") for item in groups}
     return {
         group: keys[template["id"]] if template else ""
@@ -129,7 +131,9 @@ def _preflight(observed: Observed) -> PreflightResult | None:
         return None
     cluster, offer, pools = observed.cluster, observed.offer, unbegun(observed.cluster)
     single = [
-        QuotaRequirement(code, 1, 1) for key, code in _SINGLE_RESOURCES.items() if key not in preflight.begun(cluster)
+        QuotaRequirement(code, 1, 1)
+        for key, code in _SINGLE_RESOURCES.items()
+        if key not in preflight.has_resources(cluster)
     ]
     of_pools = [
         QuotaRequirement(quotas.quota_of(pool.instance_type), cores * first_nodes(pool), cores * pool.max_node_count)
@@ -137,7 +141,7 @@ def _preflight(observed: Observed) -> PreflightResult | None:
         if pool.capacity_block is None and (cores := offer.cores.get(pool.instance_type))
     ]
     reservation_problems = [problem for pool in pools if (problem := _reservation_problem(pool, offer))]
-    return judge(
+    return check(
         replace(offer, absent=(*offer.absent, *reservation_problems)),
         (*single, *of_pools),
         cluster.spec.kubernetes_version,
@@ -204,13 +208,13 @@ def _merge_facts(observed: Observed, stored: EKSFacts | None) -> EKSFacts | None
     if stored is not None and not unknown_types:
         # New credentials may have another principal, which has an access entry of its own.
         return stored.model_copy(update={"principal": observed.principal}) if observed.principal else stored
-    if observed.told is None:
+    if observed.facts is None:
         return None
-    if absent := [item for item in unknown_types if item not in observed.told.cards]:
+    if absent := [item for item in unknown_types if item not in observed.facts.cards]:
         raise CannotMake(
             f"region {observed.cluster.spec.region} has no instance type {', '.join(absent)}: correct the pool's class"
         )
-    discovered = observed.told
+    discovered = observed.facts
     added = (
         Machine(instance_type=item, efa=discovered.cards[item], zones=discovered.offered.get(item, ()))
         for item in unknown_types

@@ -20,7 +20,7 @@ UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
 _RUNNING: Final = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 
-async def offered(session: Session, machines: Collection[str], reservations: Collection[str]) -> Offer:
+async def fetch_offer(session: Session, machines: Collection[str], reservations: Collection[str]) -> Offer:
     """Return the offer.
 
     `machines` are instance types, `reservations` ids. A rejected query is reported and has no effect.

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from kubeloop.errors import Invalid, KubeconfigError, TooMany, Unauthorized, Unreachable
 from kubeloop.tracing import Span, call
-from modelplane_operator.clouds.eks.errors import translated
+from modelplane_operator.clouds.eks.errors import translate_error
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ AT_ONCE, EACH = 32, 8
 """Parallel calls of all accounts together, and of one account in one region, which may not respond for hours."""
 CONNECT, READ = 5, 25  # seconds
 QUEUED = 20.0  # maximum seconds to wait for a thread; an announced call must not be made much later
-LACKING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
+SDK_MISSING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
 _WORKERS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aws")
 
 
@@ -207,7 +207,7 @@ class Session:
         """Translate an exception of the SDK. Unknown exceptions are returned unchanged."""
         kinds = sdk("botocore.exceptions")
         if isinstance(error, kinds.ClientError):
-            return translated(cast(Any, error).response, description)
+            return translate_error(cast(Any, error).response, description)
         if isinstance(error, kinds.NoCredentialsError | kinds.PartialCredentialsError | kinds.CredentialRetrievalError):
             remedy = "put them into the Secret that its credentials name, or give the operator's pod an identity on AWS"
             return Unauthorized(f"{description}: there are no credentials ({error}): {remedy}")
@@ -247,4 +247,4 @@ def sdk(part: str) -> Any:
     try:
         return import_module(part)
     except ImportError:
-        raise KubeconfigError(LACKING) from None
+        raise KubeconfigError(SDK_MISSING) from None

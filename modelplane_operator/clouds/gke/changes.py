@@ -14,7 +14,7 @@ from kubeloop.errors import Invalid
 from modelplane_operator.api import labels
 from modelplane_operator.clouds.gke.render import kinds as k
 from modelplane_operator.clouds.gke.render import numbers
-from modelplane_operator.clouds.resources import Found, Owner, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Owner
 
 CLUSTER: Final = "modelplane-cluster"
 MANAGED_BY: Final = "modelplane-managed-by"
@@ -76,12 +76,12 @@ def tags(owner: Owner, key: str) -> dict[str, str]:
     return {name: re.sub("[^-_a-z0-9]", "-", value.lower())[:63] for name, value in values.items()}
 
 
-def described(owner: Owner, key: str) -> str:
+def format_description(owner: Owner, key: str) -> str:
     """Return the tags as a description, for resources without labels."""
     return " ".join(f"{name}={value}" for name, value in tags(owner, key).items())
 
 
-def described_as(description: str) -> Mapping[str, str]:
+def parse_description(description: str) -> Mapping[str, str]:
     """Parse the tags from a description."""
     return dict(part.split("=", 1) for part in description.split() if "=" in part)
 
@@ -100,9 +100,9 @@ class Where:
     def cluster(self, name: str) -> str:
         return f"{self.parent}/clusters/{name}"
 
-    def pool(self, found: str) -> str:
-        """Return the path of a node pool. Its id (`found`) begins with its cluster's name."""
-        cluster, _, name = found.partition("/")
+    def pool(self, pool_id: str) -> str:
+        """Return the path of a node pool. Its id (`pool_id`) begins with its cluster's name."""
+        cluster, _, name = pool_id.partition("/")
         return f"{self.cluster(cluster)}/nodePools/{name}"
 
     def collection(self, kind: str) -> str:
@@ -110,23 +110,23 @@ class Where:
         return {k.NETWORK: "global/networks", k.SUBNETWORK: f"regions/{self.region}/subnetworks"}[kind]
 
 
-def creation(where: Where, owner: Owner, wanted: Wanted, cluster: str) -> Request:
+def creation(where: Where, owner: Owner, desired: DesiredResource, cluster: str) -> Request:
     """Return the call that creates a resource. `cluster` is the cluster's name on GKE, for resources within it."""
-    parameters = {name: value for name, value in wanted.parameters.items() if name != _VERSION}
-    match wanted.kind:
+    parameters = {name: value for name, value in desired.parameters.items() if name != _VERSION}
+    match desired.kind:
         case k.SERVICE:
             return Http("POST", "serviceusage", f"services/{parameters['name']}:enable", {})
         case k.NETWORK | k.SUBNETWORK:
-            body = {**parameters, "description": described(owner, wanted.key)}
-            return Http("POST", "compute", where.collection(wanted.kind), body)
+            body = {**parameters, "description": format_description(owner, desired.key)}
+            return Http("POST", "compute", where.collection(desired.kind), body)
         case k.CLUSTER:
             pools = [_pool(owner, pool) for pool in parameters["node_pools"]]
-            cluster_body = {**parameters, "node_pools": pools, "resource_labels": tags(owner, wanted.key)}
+            cluster_body = {**parameters, "node_pools": pools, "resource_labels": tags(owner, desired.key)}
             return Gke("create_cluster", {"parent": where.parent, "cluster": cluster_body})
         case k.NODE_POOL:
             return Gke("create_node_pool", {"parent": where.cluster(cluster), "node_pool": _pool(owner, parameters)})
         case _:
-            raise Invalid(f"nobody makes a {wanted.kind}")
+            raise Invalid(f"nobody makes a {desired.kind}")
 
 
 def _pool(owner: Owner, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,21 +159,21 @@ def _pool(owner: Owner, parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def update(where: Where, wanted: Wanted, found: Found, changed: Collection[str]) -> Request:
+def update(where: Where, desired: DesiredResource, existing: ExistingResource, changed: Collection[str]) -> Request:
     """Return a call for one of the changed parameters. The others follow in later calls."""
-    parameters = wanted.parameters
-    if wanted.kind == k.CLUSTER and _VERSION in changed:
-        version = _next_version(found.live[_VERSION], parameters[_VERSION])
-        return Gke("update_master", {"name": where.cluster(found.id), "master_version": version})
-    if wanted.kind == k.NODE_POOL and "autoscaling" in changed:
-        request = {"name": where.pool(found.id), "autoscaling": {"enabled": True, **parameters["autoscaling"]}}
+    parameters = desired.parameters
+    if desired.kind == k.CLUSTER and _VERSION in changed:
+        version = _next_version(existing.live[_VERSION], parameters[_VERSION])
+        return Gke("update_master", {"name": where.cluster(existing.id), "master_version": version})
+    if desired.kind == k.NODE_POOL and "autoscaling" in changed:
+        request = {"name": where.pool(existing.id), "autoscaling": {"enabled": True, **parameters["autoscaling"]}}
         return Gke("set_node_pool_autoscaling", request)
-    if wanted.kind == k.NODE_POOL and "locations" in changed:
-        return Gke("update_node_pool", {"name": where.pool(found.id), "locations": parameters["locations"]})
-    if wanted.kind == k.NODE_POOL and _VERSION in changed:
-        request = {"name": where.pool(found.id), "node_version": OF_MASTER, "image_type": IMAGE}
+    if desired.kind == k.NODE_POOL and "locations" in changed:
+        return Gke("update_node_pool", {"name": where.pool(existing.id), "locations": parameters["locations"]})
+    if desired.kind == k.NODE_POOL and _VERSION in changed:
+        request = {"name": where.pool(existing.id), "node_version": OF_MASTER, "image_type": IMAGE}
         return Gke("update_node_pool", request)
-    raise Invalid(f"{', '.join(sorted(changed))} of a {wanted.kind} cannot be changed")
+    raise Invalid(f"{', '.join(sorted(changed))} of a {desired.kind} cannot be changed")
 
 
 def _next_version(current: str, target: str) -> str:
@@ -182,21 +182,21 @@ def _next_version(current: str, target: str) -> str:
     return min(f"{major}.{minor + 1}", target, key=numbers)
 
 
-def deletion(where: Where, found: Found) -> Request:
+def deletion(where: Where, existing: ExistingResource) -> Request:
     """Return the call that deletes a resource."""
-    match found.kind:
+    match existing.kind:
         case k.CLUSTER:
-            return Gke("delete_cluster", {"name": where.cluster(found.id)})
+            return Gke("delete_cluster", {"name": where.cluster(existing.id)})
         case k.NODE_POOL:
-            return Gke("delete_node_pool", {"name": where.pool(found.id)})
+            return Gke("delete_node_pool", {"name": where.pool(existing.id)})
         case k.NETWORK | k.SUBNETWORK:
-            return Http("DELETE", "compute", f"{where.collection(found.kind)}/{found.id}")
+            return Http("DELETE", "compute", f"{where.collection(existing.kind)}/{existing.id}")
         case k.FILES:
-            return Http("DELETE", "file", found.id)
+            return Http("DELETE", "file", existing.id)
         case k.PEERING:
-            network, _, name = found.id.partition(PEERINGS)
+            network, _, name = existing.id.partition(PEERINGS)
             return Http("POST", "compute", f"{network}/removePeering", {"name": name})
-        case _ if found.kind in k.SWEPT:
-            return Http("DELETE", "compute", found.id)
+        case _ if existing.kind in k.SWEPT:
+            return Http("DELETE", "compute", existing.id)
         case _:
-            raise Invalid(f"a {found.kind} is never deleted")
+            raise Invalid(f"a {existing.kind} is never deleted")

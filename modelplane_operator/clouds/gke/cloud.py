@@ -7,14 +7,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubeloop.errors import ClientError, NotSettled
+from kubeloop.errors import ClientError, NotPropagated
 from modelplane_operator.clouds.gke.changes import Gke, Request, Where, creation, deletion, update
-from modelplane_operator.clouds.gke.lists import Lister, Look, listers
-from modelplane_operator.clouds.gke.preflight import offered
+from modelplane_operator.clouds.gke.lists import ListContext, Lister, listers
+from modelplane_operator.clouds.gke.preflight import fetch_offer
 from modelplane_operator.clouds.gke.render import cluster_name
 from modelplane_operator.clouds.gke.render import kinds as k
 from modelplane_operator.clouds.gke.session import Session
-from modelplane_operator.clouds.resources import Endpoint, Found, Inventory, Offer, Owner, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Endpoint, ExistingResource, Inventory, Offer, Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Gcp:
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         """List the kinds in parallel. A list that fails makes its kinds unseen."""
-        context = Look(self.session, await self._location(), owner, now)
+        context = ListContext(self.session, await self._location(), owner, now)
 
         async def run_list(
             kinds_of_list: tuple[str, ...], lister: Lister
-        ) -> tuple[tuple[str, ...], list[Found] | ClientError]:
+        ) -> tuple[tuple[str, ...], list[ExistingResource] | ClientError]:
             """Run one list and return its kinds with the result or the error."""
             try:
                 return kinds_of_list, await lister(context)
@@ -43,36 +43,40 @@ class Gcp:
         }
         return Inventory(tuple(resource for resource in resources if resource.kind in kinds), now, unlisted)
 
-    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
+    async def create(self, owner: Owner, desired: DesiredResource, token: str) -> str:
         """Create a resource.
 
         Names are unique, so a repeated call is rejected, and the existing resource is observed.
         """
         cluster = cluster_name(owner.cluster, owner.uid)
-        await self._send(creation(await self._location(), owner, wanted, cluster))
-        name = str(wanted.parameters["name"])
-        return f"{cluster}/{name}" if wanted.kind == k.NODE_POOL else name
+        await self._send(creation(await self._location(), owner, desired, cluster))
+        name = str(desired.parameters["name"])
+        return f"{cluster}/{name}" if desired.kind == k.NODE_POOL else name
 
-    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
-        await self._send(update(await self._location(), wanted, found, changed))
+    async def update(
+        self, owner: Owner, desired: DesiredResource, existing: ExistingResource, changed: Collection[str]
+    ) -> None:
+        await self._send(update(await self._location(), desired, existing, changed))
 
-    async def delete(self, found: Found) -> None:
-        await self._send(deletion(await self._location(), found))
+    async def delete(self, existing: ExistingResource) -> None:
+        await self._send(deletion(await self._location(), existing))
 
     async def endpoint(self, cluster: str) -> Endpoint:
         """Return the endpoint of a cluster of any owner. Raise ApiError."""
         item = await self.session.gke("get_cluster", name=(await self._location()).cluster(cluster))
         if not item.endpoint or not item.master_auth.cluster_ca_certificate:
-            raise NotSettled(f"cluster {cluster} has no address yet")
+            raise NotPropagated(f"cluster {cluster} has no address yet")
         return Endpoint(f"https://{item.endpoint}", item.master_auth.cluster_ca_certificate)
 
-    async def offered(self, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]) -> Offer:
+    async def fetch_offer(
+        self, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]
+    ) -> Offer:
         """Return the versions, quotas and machine types that are available."""
-        return await offered(self.session, await self._location(), machines, accelerators)
+        return await fetch_offer(self.session, await self._location(), machines, accelerators)
 
     async def _location(self) -> Where:
         """Return the project and the region. The project may have to be queried first."""
-        return Where(await self.session.found_project(), self.session.region)
+        return Where(await self.session.find_project(), self.session.region)
 
     async def _send(self, request: Request) -> None:
         if isinstance(request, Gke):

@@ -11,7 +11,7 @@ from modelplane_operator.api.clusters.gke import GKECluster, GKEPool
 from modelplane_operator.clouds.cluster import owner_of
 from modelplane_operator.clouds.gke.plan import Observed, account_of, plan, unbegun
 from modelplane_operator.clouds.gke.render import kinds
-from modelplane_operator.clouds.work import CloudWork, holder, looked
+from modelplane_operator.clouds.work import CloudWork, holder, refresh_inventory
 
 LIVELY = frozenset({kinds.CLUSTER, kinds.NODE_POOL})
 OWN = frozenset(kinds.KINDS) - {*kinds.SWEPT}
@@ -37,22 +37,24 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
             )
         try:
             if cluster.metadata.deletion_timestamp is None and (cluster.status is None or cluster.status.facts is None):
-                project = await cloud.session.found_project()
+                project = await cloud.session.find_project()
             else:
-                inventory = await looked(view, cloud, cluster, now, own=OWN, left=kinds.LEFT)
+                inventory = await refresh_inventory(
+                    view, cloud, cluster, now, own=OWN, deleted_with_cluster=kinds.DELETED_WITH_CLUSTER
+                )
                 if cluster.metadata.deletion_timestamp is None and (pools := unbegun(cluster)):
-                    offer = await work.offer(cluster, partial(cloud.offered, *_types_by_zone(pools)))
+                    offer = await work.offer(cluster, partial(cloud.fetch_offer, *_types_by_zone(pools)))
         except ClientError as failure:
             error = failure
         return Observed(
             cluster,
-            seen=inventory,
+            inventory=inventory,
             error=error,
             offer=offer,
             journal=work.journal.of(owner_of(cluster).uid),
             process=work.process,
             now=now,
-            held=holder(cluster, clients.hub),
+            used_by=holder(cluster, clients.hub),
             lag=work.lag,
             project=project,
         )

@@ -15,7 +15,7 @@ from kubeloop.errors import (
     InUse,
     Invalid,
     NotFound,
-    NotSettled,
+    NotPropagated,
     ServerFault,
     TooMany,
     Unauthorized,
@@ -35,10 +35,10 @@ _REASONS: Final[Mapping[str, type[ApiError]]] = {
     "ZONE_RESOURCE_POOL_EXHAUSTED": Exhausted,
     "resourceInUseByAnotherResource": InUse,
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE": InUse,
-    "resourceNotReady": NotSettled,
-    "RESOURCE_NOT_READY": NotSettled,
-    "SERVICE_DISABLED": NotSettled,  # the operator enables the service, or did so a moment ago
-    "accessNotConfigured": NotSettled,
+    "resourceNotReady": NotPropagated,
+    "RESOURCE_NOT_READY": NotPropagated,
+    "SERVICE_DISABLED": NotPropagated,  # the operator enables the service, or did so a moment ago
+    "accessNotConfigured": NotPropagated,
     "alreadyExists": AlreadyExists,
     "RESOURCE_ALREADY_EXISTS": AlreadyExists,
 }
@@ -72,9 +72,11 @@ _NO_CAPACITY = re.compile(r"insufficient [a-z ]*(quota|capacity)|stockout|does n
 """Matches messages about missing machines or quota, which GKE reports with several statuses."""
 
 
-def translated(asked: str, message: str, *, status: str = "", code: int = 0, reasons: Collection[str] = ()) -> ApiError:
-    """Return the operator's error for an error response of Google. `asked` describes the request, for the message."""
-    text = f"{asked}: {message[:_MAX_MESSAGE] or status or code}"
+def translate_error(
+    request: str, message: str, *, status: str = "", code: int = 0, reasons: Collection[str] = ()
+) -> ApiError:
+    """Return the operator's error for an error response of Google. `request` describes the request, for the message."""
+    text = f"{request}: {message[:_MAX_MESSAGE] or status or code}"
     kind = next((_REASONS[reason] for reason in reasons if reason in _REASONS), None)
     lower = message.lower()
     if kind is None and _NO_CAPACITY.search(lower) and "per minute" not in lower:
@@ -86,16 +88,16 @@ def translated(asked: str, message: str, *, status: str = "", code: int = 0, rea
     return kind(text)
 
 
-def of_http(asked: str, code: int, body: Mapping[str, Any]) -> ApiError:
+def of_http(request: str, code: int, body: Mapping[str, Any]) -> ApiError:
     """Return the error of an HTTP response, from its body if it has one."""
     error = section(body, "error") if isinstance(body.get("error"), dict) else cast(Mapping[str, Any], {})
     details = [*entries(error, "errors"), *entries(error, "details")]
     reasons = [str(detail["reason"]) for detail in details if detail.get("reason")]
-    return translated(asked, str(error.get("message", "")), code=code, reasons=reasons)
+    return translate_error(request, str(error.get("message", "")), code=code, reasons=reasons)
 
 
-def of_operation(asked: str, error: Mapping[str, Any]) -> ApiError:
+def of_operation(request: str, error: Mapping[str, Any]) -> ApiError:
     """Return the error that an operation of Compute Engine failed with."""
     errors: Sequence[Mapping[str, Any]] = error.get("errors") or [{}]
     first = errors[0]
-    return translated(asked, str(first.get("message", "")), code=400, reasons=[str(first.get("code", ""))])
+    return translate_error(request, str(first.get("message", "")), code=400, reasons=[str(first.get("code", ""))])

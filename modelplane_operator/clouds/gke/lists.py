@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from kubeloop.errors import NotFound, NotSettled
+from kubeloop.errors import NotFound, NotPropagated
 from kubeloop.objects import entries
 from modelplane_operator.api import labels, names
-from modelplane_operator.clouds.gke.changes import PEERINGS, RESOURCE, UID, Where, described_as
+from modelplane_operator.clouds.gke.changes import PEERINGS, RESOURCE, UID, Where, parse_description
 from modelplane_operator.clouds.gke.errors import of_operation
 from modelplane_operator.clouds.gke.render import DATAPATH, SERVICES, cluster_name, minor, pool_key
 from modelplane_operator.clouds.gke.render import kinds as k
-from modelplane_operator.clouds.resources import Found, Owner, State
+from modelplane_operator.clouds.resources import ExistingResource, Owner, State
 
-TOLD: Final = timedelta(seconds=150)
+FAILURE_SHOWN_FOR: Final = timedelta(seconds=150)
 """Time for which the failure of a creation is reported, a little longer than the planner keeps it for inspection."""
 
 Item = Mapping[str, Any]
@@ -45,7 +45,7 @@ class Session(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ListContext:
     """The owner whose resources are listed, and the session."""
 
     session: Session
@@ -67,7 +67,7 @@ class Look:
         """True if a link refers to the cluster's network or subnet."""
         return link.rpartition("/")[2] == self.network
 
-    async def one(self, service: str, path: str) -> Item | None:
+    async def get(self, service: str, path: str) -> Item | None:
         """Get an item; None if it does not exist."""
         try:
             return await self.session.http("GET", service, path)
@@ -75,27 +75,27 @@ class Look:
             return None
 
 
-Lister = Callable[[Look], Awaitable[list[Found]]]
+Lister = Callable[[ListContext], Awaitable[list[ExistingResource]]]
 
 
-async def services(look: Look) -> list[Found]:
+async def services(context: ListContext) -> list[ExistingResource]:
     """List enabled services. They belong to the whole project and are never disabled."""
-    enabled: list[Found] = []
+    enabled: list[ExistingResource] = []
     for service in SERVICES:
         name = f"{service}.googleapis.com"
-        item = await look.one("serviceusage", f"services/{name}")
+        item = await context.get("serviceusage", f"services/{name}")
         if item is not None and item.get("state") == "ENABLED":
-            enabled.append(Found(f"service-{service}", k.SERVICE, name, "Ready", look.owner.uid))
+            enabled.append(ExistingResource(f"service-{service}", k.SERVICE, name, "Ready", context.owner.uid))
     return enabled
 
 
 def _list_compute(kind: str, key: str) -> Lister:
     """Return a lister of a kind of Compute Engine that a cluster has one of."""
 
-    async def list_resource(context: Look) -> list[Found]:
+    async def list_resource(context: ListContext) -> list[ExistingResource]:
         """Find the resource by its unique name, and its state by its operations: an accepted call can fail later."""
         path = context.where.collection(kind)
-        item = await context.one("compute", f"{path}/{context.network}")
+        item = await context.get("compute", f"{path}/{context.network}")
         scope = path.rpartition("/")[0]
         query = {"filter": f"targetLink eq .*/{path}/{context.network}"}
         operations = await context.session.pages("compute", f"{scope}/operations", "items", query)
@@ -107,11 +107,11 @@ def _list_compute(kind: str, key: str) -> Lister:
         last = max(own, key=lambda operation: str(operation.get("insertTime", "")), default=None)
         if item is None:
             return _find_pending(context, kind, key, last)
-        tags = described_as(item.get("description", ""))
+        tags = parse_description(item.get("description", ""))
         state, message = _state_of(last)
         outputs = {"selfLink": str(item.get("selfLink", ""))}
         name, owner = tags.get(RESOURCE, key), tags.get(UID, "")
-        return [Found(name, kind, context.network, state, owner, outputs, message=message)]
+        return [ExistingResource(name, kind, context.network, state, owner, outputs, message=message)]
 
     return list_resource
 
@@ -126,15 +126,15 @@ def _state_of(operation: Item | None) -> tuple[State, str]:
     return "Ready", str(of_operation("", operation["error"])).removeprefix(": ") if operation.get("error") else ""
 
 
-def _find_pending(context: Look, kind: str, key: str, operation: Item | None) -> list[Found]:
+def _find_pending(context: ListContext, kind: str, key: str, operation: Item | None) -> list[ExistingResource]:
     """Return a resource that does not exist yet: its creation is running, or has failed recently."""
     if operation is None or operation.get("operationType") != "insert":
         return []
     if operation.get("status") != "DONE":
-        return [Found(key, kind, context.network, "Creating", context.owner.uid)]
-    if not operation.get("error") or context.now - datetime.fromisoformat(operation["endTime"]) > TOLD:
+        return [ExistingResource(key, kind, context.network, "Creating", context.owner.uid)]
+    if not operation.get("error") or context.now - datetime.fromisoformat(operation["endTime"]) > FAILURE_SHOWN_FOR:
         return []
-    return [Found(key, kind, context.network, "Failed", context.owner.uid, message=_state_of(operation)[1])]
+    return [ExistingResource(key, kind, context.network, "Failed", context.owner.uid, message=_state_of(operation)[1])]
 
 
 _CLUSTER_STATES: Final[Mapping[str, State]] = {
@@ -148,27 +148,27 @@ _CLUSTER_STATES: Final[Mapping[str, State]] = {
 _POOL_STATES: Final[Mapping[str, State]] = {**_CLUSTER_STATES, "RUNNING_WITH_ERROR": "Ready"}
 
 
-async def clusters(look: Look) -> list[Found]:
+async def clusters(context: ListContext) -> list[ExistingResource]:
     """List the cluster and its node pools, which are part of the same response."""
     try:
-        item = await look.session.gke("get_cluster", name=look.where.cluster(look.cluster))
+        item = await context.session.gke("get_cluster", name=context.where.cluster(context.cluster))
     except NotFound:
         return []
-    answer = await look.session.gke("list_operations", parent=look.where.parent)
+    answer = await context.session.gke("list_operations", parent=context.where.parent)
     failures = _failures(answer.operations)
     outputs = {"endpoint": f"https://{item.endpoint}", "authority": item.master_auth.cluster_ca_certificate}
     owner = item.resource_labels.get(UID, "")
-    cluster = Found(
+    cluster = ExistingResource(
         item.resource_labels.get(RESOURCE, "cluster"),
         k.CLUSTER,
-        look.cluster,
+        context.cluster,
         _CLUSTER_STATES.get(_name(item.status), "Updating"),
         owner,
         outputs if item.endpoint and outputs["authority"] else {},
         {"version": minor(item.current_master_version)},
-        _problems(item) or failures.get(f"/clusters/{look.cluster}", "") or _policy_warning(item),
+        _problems(item) or failures.get(f"/clusters/{context.cluster}", "") or _policy_warning(item),
     )
-    return [cluster, *(_to_pool(look, node_pool, owner, failures) for node_pool in item.node_pools)]
+    return [cluster, *(_to_pool(context, node_pool, owner, failures) for node_pool in item.node_pools)]
 
 
 def _policy_warning(item: Any) -> str:
@@ -184,7 +184,7 @@ def _policy_warning(item: Any) -> str:
     )
 
 
-def _to_pool(context: Look, item: Any, owner: str, failures: Mapping[str, str]) -> Found:
+def _to_pool(context: ListContext, item: Any, owner: str, failures: Mapping[str, str]) -> ExistingResource:
     """Return a node pool with the properties that can be compared."""
     config, scaling = item.config, item.autoscaling
     pool = config.labels.get(labels.POOL, "")
@@ -205,7 +205,7 @@ def _to_pool(context: Look, item: Any, owner: str, failures: Mapping[str, str]) 
         "version": minor(item.version),
     }
     is_own = bool(pool) and config.resource_labels.get(UID) == owner
-    return Found(
+    return ExistingResource(
         pool_key(pool) if pool else pool_key(item.name),
         k.NODE_POOL,
         f"{context.cluster}/{item.name}",
@@ -247,16 +247,18 @@ def _failures(operations: Collection[Any]) -> Mapping[str, str]:
 # Leftovers of workloads ----------------------------------------------------------------------------------------------
 
 
-def _to_leftover(kind: str, item: Item, message: str = "") -> Found:
+def _to_leftover(kind: str, item: Item, message: str = "") -> ExistingResource:
     """Return a leftover resource. Its id is its path within the project, the end of its link."""
     path = str(item["selfLink"]).partition("/projects/")[2].partition("/")[2]
-    return Found(path, kind, path, "Ready", "", message=message or str(item.get("description", "")), swept=True)
+    return ExistingResource(
+        path, kind, path, "Ready", "", message=message or str(item.get("description", "")), swept=True
+    )
 
 
 _GKE_NAME = re.compile("(gke|k8s|k8s1|k8s2)-")
 
 
-async def _list_firewalls(context: Look) -> list[Item]:
+async def _list_firewalls(context: ListContext) -> list[Item]:
     """List the firewalls in the cluster's network that GKE has created."""
     items = await context.session.pages("compute", "global/firewalls", "items")
     return [
@@ -266,14 +268,14 @@ async def _list_firewalls(context: Look) -> list[Item]:
     ]
 
 
-async def firewalls(look: Look) -> list[Found]:
-    return [_to_leftover(k.FIREWALL, item) for item in await _list_firewalls(look)]
+async def firewalls(context: ListContext) -> list[ExistingResource]:
+    return [_to_leftover(k.FIREWALL, item) for item in await _list_firewalls(context)]
 
 
 def _list_balancers(kind: str, collection: str) -> Lister:
     """Return a lister of a kind that load balancers consist of."""
 
-    async def list_parts(context: Look) -> list[Found]:
+    async def list_parts(context: ListContext) -> list[ExistingResource]:
         """List parts of load balancers.
 
         Each has a firewall in the cluster's network with the same name, or with the name of its backend service.
@@ -297,54 +299,56 @@ def _list_balancers(kind: str, collection: str) -> Lister:
     return list_parts
 
 
-def _is_own_kubernetes_item(context: Look, item: Item) -> bool:
+def _is_own_kubernetes_item(context: ListContext, item: Item) -> bool:
     """True if Kubernetes created the item in the cluster's network."""
     return "kubernetes.io/" in str(item.get("description", "")) and context.is_within(str(item.get("network", "")))
 
 
-async def endpoint_groups(look: Look) -> list[Found]:
+async def endpoint_groups(context: ListContext) -> list[ExistingResource]:
     """List network endpoint groups in the cluster's network."""
-    items = await look.session.pages("compute", "aggregated/networkEndpointGroups", "items")
+    items = await context.session.pages("compute", "aggregated/networkEndpointGroups", "items")
     own = (
         group
         for group in items
-        if look.is_within(str(group.get("network", ""))) and _GKE_NAME.match(str(group["name"]))
+        if context.is_within(str(group.get("network", ""))) and _GKE_NAME.match(str(group["name"]))
     )
     return [_to_leftover(k.ENDPOINT_GROUP, group) for group in own]
 
 
-async def disks(look: Look) -> list[Found]:
+async def disks(context: ListContext) -> list[ExistingResource]:
     """List the disks of volumes that are not attached to a node."""
-    items = await look.session.pages("compute", "aggregated/disks", "items")
+    items = await context.session.pages("compute", "aggregated/disks", "items")
     return [
         _to_leftover(k.DISK, disk)
         for disk in items
-        if disk.get("labels", {}).get("goog-k8s-cluster-name") == look.cluster and not disk.get("users")
+        if disk.get("labels", {}).get("goog-k8s-cluster-name") == context.cluster and not disk.get("users")
     ]
 
 
-async def peerings(look: Look) -> list[Found]:
+async def peerings(context: ListContext) -> list[ExistingResource]:
     """List Filestore's peerings, which remain after the last instance was deleted. Other peerings are foreign."""
-    path = f"{look.where.collection(k.NETWORK)}/{look.network}"
-    peering_names = [str(peering["name"]) for peering in entries(await look.one("compute", path) or {}, "peerings")]
+    path = f"{context.where.collection(k.NETWORK)}/{context.network}"
+    peering_names = [str(peering["name"]) for peering in entries(await context.get("compute", path) or {}, "peerings")]
     paths = [f"{path}{PEERINGS}{name}" for name in peering_names if name.startswith("filestore-peer-")]
-    return [Found(peering, k.PEERING, peering, "Ready", "", swept=True) for peering in paths]
+    return [ExistingResource(peering, k.PEERING, peering, "Ready", "", swept=True) for peering in paths]
 
 
-async def files(look: Look) -> list[Found]:
+async def files(context: ListContext) -> list[ExistingResource]:
     """List Filestore instances in the cluster's network that the CSI driver created."""
     try:
-        items = await look.session.pages("file", "locations/-/instances", "instances")
-    except NotSettled:  # the service is not enabled in the project, so it has no instances
+        items = await context.session.pages("file", "locations/-/instances", "instances")
+    except NotPropagated:  # the service is not enabled in the project, so it has no instances
         return []
-    resources: list[Found] = []
+    resources: list[ExistingResource] = []
     for instance in items:
-        is_inside = any(look.is_within(str(network.get("network", ""))) for network in instance.get("networks", ()))
+        is_inside = any(context.is_within(str(network.get("network", ""))) for network in instance.get("networks", ()))
         if is_inside and "storage_gke_io_created-by" in instance.get("labels", {}):
             path = str(instance["name"]).partition("/")[2].partition("/")[2]
             state: State = "Deleting" if instance.get("state") == "DELETING" else "Ready"
             resources.append(
-                Found(path, k.FILES, path, state, "", message=str(instance.get("statusMessage", "")), swept=True)
+                ExistingResource(
+                    path, k.FILES, path, state, "", message=str(instance.get("statusMessage", "")), swept=True
+                )
             )
     return resources
 

@@ -11,7 +11,7 @@ from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, G
 from modelplane_operator.api.clusters.provisioning import Stalled
 from modelplane_operator.clouds import cluster as clusters
 from modelplane_operator.clouds import preflight
-from modelplane_operator.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
+from modelplane_operator.clouds.cluster import Clouds, keep, report_rejected, towards, without_the_cloud
 from modelplane_operator.clouds.conditions import Parts
 from modelplane_operator.clouds.decide import REQUEUE_SOON
 from modelplane_operator.clouds.gke.render import (
@@ -26,7 +26,7 @@ from modelplane_operator.clouds.gke.render import (
     with_system,
 )
 from modelplane_operator.clouds.gke.render.storage import NAME, NETWORK
-from modelplane_operator.clouds.preflight import PreflightResult, QuotaRequirement, judge
+from modelplane_operator.clouds.preflight import PreflightResult, QuotaRequirement, check
 from modelplane_operator.clouds.problem import CannotMake
 from modelplane_operator.clouds.resources import Account, Inventory
 
@@ -50,23 +50,23 @@ class Observed(clusters.Observed[GKECluster]):
     """Project of the credentials; queried only while it is unknown."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the next calls to Google Cloud and the status of the cluster."""
-    if (early_plan := without_the_cloud(GKE, seen)) is not None:
+    if (early_plan := without_the_cloud(GKE, observed)) is not None:
         return early_plan
-    last = seen.cluster.status
+    last = observed.cluster.status
     stored_facts = last.facts if last else None
-    account = account_of(seen.cluster)
-    if seen.terminating:
-        return towards(GKE, seen, account, (), facts=stored_facts)
+    account = account_of(observed.cluster)
+    if observed.terminating:
+        return towards(GKE, observed, account, (), facts=stored_facts)
     if stored_facts is None:
-        project = seen.cluster.spec.project or seen.project
-        return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=REQUEUE_SOON)
+        project = observed.cluster.spec.project or observed.project
+        return keep(GKE, observed, facts=GKEFacts(project=project)) if project else Plan(requeue_after=REQUEUE_SOON)
     try:
-        desired = resources(seen.cluster, _observed_facts(stored_facts.project, seen.seen))
+        desired = resources(observed.cluster, _observed_facts(stored_facts.project, observed.inventory))
     except CannotMake as error:
-        return refused(GKE, seen, Stalled.STALLED, str(error))
-    return towards(GKE, seen, account, desired, _preflight(seen), facts=stored_facts)
+        return report_rejected(GKE, observed, Stalled.STALLED, str(error))
+    return towards(GKE, observed, account, desired, _preflight(observed), facts=stored_facts)
 
 
 def unbegun(cluster: GKECluster) -> tuple[GKEPool, ...]:
@@ -79,12 +79,12 @@ def _preflight(observed: Observed) -> PreflightResult | None:
     cluster, offer = observed.cluster, observed.offer
     if offer is None:
         return None
-    network = [] if NETWORK in preflight.begun(cluster) else [QuotaRequirement(quotas.NETWORKS, 1, 1)]
+    network = [] if NETWORK in preflight.has_resources(cluster) else [QuotaRequirement(quotas.NETWORKS, 1, 1)]
     of_pools = (
         need for pool in unbegun(cluster) for need in _quota_requirements(pool, offer.cores.get(pool.machine_type, 0))
     )
     remedy = "ask for more in IAM & Admin, Quotas"
-    return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), remedy)
+    return check(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), remedy)
 
 
 def _quota_requirements(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]:
@@ -114,7 +114,7 @@ def account_of(cluster: GKECluster) -> Account:
 
 def _observed_facts(project: str, inventory: Inventory | None) -> Facts:
     """Return the versions and zones of what is running. GKE's release channel may be ahead of the spec."""
-    live = {item.key: item.live for item in inventory.found} if inventory else {}
+    live = {item.key: item.live for item in inventory.existing} if inventory else {}
     versions = {key: item["version"] for key, item in live.items() if item.get("version")}
     return Facts(
         project, versions, {key: tuple(item["locations"]) for key, item in live.items() if "locations" in item}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
-from kubeloop.errors import ApiError, NotFound, NotSettled
+from kubeloop.errors import ApiError, NotFound, NotPropagated
 from kubeloop.objects import entries
 from modelplane_operator.clouds.gke.changes import Where
 from modelplane_operator.clouds.gke.lists import Session
@@ -19,7 +19,7 @@ UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
 """Errors raised by a malformed response, which never blocks a cluster."""
 
 
-async def offered(
+async def fetch_offer(
     session: Session, where: Where, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]
 ) -> Offer:
     """Return the offer. `machines` and `accelerators` are pairs of a type and a zone.
@@ -32,7 +32,7 @@ async def offered(
         """Return the answer to a query; the default if it was rejected or cannot be parsed."""
         try:
             return await question
-        except NotSettled as error:  # a service is not enabled yet
+        except NotPropagated as error:  # a service is not enabled yet
             later.append(str(error))
         except ApiError as error:
             rejections.append(str(error))

@@ -21,7 +21,7 @@ from yarl import URL
 from kubeloop.client.limits import MIB
 from kubeloop.errors import ApiError, KubeconfigError, ServerFault, Unauthorized, Unreachable
 from kubeloop.tracing import by_http, call
-from modelplane_operator.clouds.gke.errors import of_http, translated
+from modelplane_operator.clouds.gke.errors import of_http, translate_error
 
 AT_ONCE = 16  # calls in parallel, of one account
 MOST = 16 * MIB  # maximum bytes of a response
@@ -29,11 +29,11 @@ PAGES = 200  # maximum pages of a list, with some hundred items each
 DEADLINE = 25.0  # seconds
 SIGNING_IN = ThreadPoolExecutor(16, thread_name_prefix="google")
 """Threads that fetch tokens. The source of a token may not respond for long, and a thread cannot be cancelled."""
-LEFT = 900.0  # seconds that a token should still be valid: the operator passes it on for ten minutes
+MIN_VALIDITY = 900.0  # seconds that a token should still be valid: the operator passes it on for ten minutes
 LAST = 60.0  # seconds that a token must still be valid
 RENEWAL_INTERVAL = 60.0  # seconds between attempts to get a token that is valid for longer
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-LACKING = "the operator was installed without the SDK of Google Cloud: install modelplane-operator[gke]"
+SDK_MISSING = "the operator was installed without the SDK of Google Cloud: install modelplane-operator[gke]"
 HOSTS: Final[Mapping[str, str]] = {
     "container": "https://container.googleapis.com",
     "compute": "https://compute.googleapis.com/compute/v1",
@@ -53,7 +53,7 @@ class Credentials:
     """Content of the file; empty for the pod's identity."""
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def content(self) -> Mapping[str, Any]:
         return json.loads(self.text) if self.text else {}
 
 
@@ -99,18 +99,18 @@ class Session:
         """Return the project if it is known, otherwise an empty string."""
         return self._project
 
-    async def found_project(self) -> str:
+    async def find_project(self) -> str:
         """Return the project, queried if necessary.
 
         Raise Unauthorized when neither the spec nor the credentials name one.
         """
         if not self._project:
-            await self.token()
+            await self.fetch_token()
         if not self._project:
             raise Unauthorized("the credentials are of no project: name one in `project`")
         return self._project
 
-    async def token(self) -> str:
+    async def fetch_token(self) -> str:
         """Return a token that is valid for a while. Raise ApiError."""
         async with self._lock:
             if self._is_due():
@@ -129,16 +129,18 @@ class Session:
         """
         if self._credentials is None or _seconds_valid(self._credentials) < LAST:
             return True
-        return _seconds_valid(self._credentials) < LEFT and time.monotonic() - self._renewed_at > RENEWAL_INTERVAL
+        return (
+            _seconds_valid(self._credentials) < MIN_VALIDITY and time.monotonic() - self._renewed_at > RENEWAL_INTERVAL
+        )
 
     async def cluster_token(self, cluster: str) -> str:
         """Return a token, which API servers of clusters accept, too."""
-        return await self.token()
+        return await self.fetch_token()
 
     async def gke(self, operation: str, **request: Any) -> Any:
         """Make a request to GKE with the SDK's client. Raise ApiError."""
         description = f"Google's container {operation}"
-        token, client = await self.token(), await self._client()
+        token, client = await self.fetch_token(), await self._client()
         exceptions = sdk("google.api_core.exceptions")
         method = f"google.container.v1.ClusterManager/{operation}"
         try:
@@ -165,8 +167,8 @@ class Session:
         `path` is within the project; empty for the project itself. Raise ApiError.
         """
         description = f"Google's {service} {method} {path}"
-        headers = {"Authorization": f"Bearer {await self.token()}"}
-        url = f"{self._hosts[service]}/projects/{await self.found_project()}/{path}".rstrip("/")
+        headers = {"Authorization": f"Bearer {await self.fetch_token()}"}
+        url = f"{self._hosts[service]}/projects/{await self.find_project()}/{path}".rstrip("/")
         try:
             with call(f"{method} {service}", lambda: by_http(method, URL(url))) as span:
                 async with (
@@ -241,9 +243,9 @@ class Session:
 
     def _sign_in(self) -> tuple[Any, str]:
         """Return the SDK's credentials, and their project."""
-        source, scopes = self._source_credentials.said, [SCOPE]
+        source, scopes = self._source_credentials.content, [SCOPE]
         if source:
-            return _loaded(source), str(source.get("project_id") or source.get("quota_project_id") or "")
+            return _load(source), str(source.get("project_id") or source.get("quota_project_id") or "")
         default, project = sdk("google.auth").default(scopes=scopes)
         return default, project or ""
 
@@ -257,7 +259,7 @@ def _open_channel(url: str) -> Any:
     return aio.secure_channel(host, sdk("grpc").ssl_channel_credentials())
 
 
-def _loaded(content: Mapping[str, Any]) -> Any:
+def _load(content: Mapping[str, Any]) -> Any:
     """Load credentials by their type. Raise ValueError for unusable ones."""
     info, scopes = dict(content), [SCOPE]
     match content["type"]:
@@ -275,7 +277,7 @@ def _loaded(content: Mapping[str, Any]) -> Any:
             source = content.get("source_credentials")
             if source is not None and source.get("type") not in _TYPES - {IMPERSONATED}:
                 raise ValueError("the credentials to impersonate with are of no type that is known")
-            source_identity = _loaded(source) if source else sdk("google.auth").default(scopes=scopes)[0]
+            source_identity = _load(source) if source else sdk("google.auth").default(scopes=scopes)[0]
             match = re.search(r"serviceAccounts/([^/:]+)", content.get("service_account_impersonation_url", ""))
             if match is None:
                 raise ValueError("it names no service account to impersonate")
@@ -285,7 +287,7 @@ def _loaded(content: Mapping[str, Any]) -> Any:
 def _seconds_valid(credentials: Any) -> float:
     """Return the seconds that a token is still valid. `expiry` is in UTC without saying so."""
     if not credentials.token or credentials.expiry is None:
-        return LEFT if credentials.token else 0.0
+        return MIN_VALIDITY if credentials.token else 0.0
     return (credentials.expiry.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
 
 
@@ -308,7 +310,7 @@ def _translate_grpc(description: str, error: Any) -> ApiError:
     """Translate an error of gRPC."""
     status = error.grpc_status_code.name if error.grpc_status_code is not None else ""
     reasons = [error.reason] if error.reason else []
-    return translated(description, str(error.message), status=status, code=int(error.code or 0), reasons=reasons)
+    return translate_error(description, str(error.message), status=status, code=int(error.code or 0), reasons=reasons)
 
 
 def _flatten(items: Any) -> list[Any]:
@@ -339,7 +341,7 @@ def _require_sdk() -> None:
     except ImportError:
         module = None
     if module is None:
-        raise KubeconfigError(LACKING)
+        raise KubeconfigError(SDK_MISSING)
 
 
 def sdk(part: str) -> Any:
@@ -347,4 +349,4 @@ def sdk(part: str) -> Any:
     try:
         return import_module(part)
     except ImportError:
-        raise KubeconfigError(LACKING) from None
+        raise KubeconfigError(SDK_MISSING) from None

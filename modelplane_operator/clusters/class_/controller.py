@@ -23,16 +23,16 @@ def class_names(cluster: Manifest) -> frozenset[str]:
 INDEXES: Indexes = {CLUSTERS: {"class": class_names}}
 
 
-async def observe(known: InferenceClass, clients: Clients) -> Observed:
+async def observe(inference_class: InferenceClass, clients: Clients) -> Observed:
     """Return the class with the node count of each cluster that references it."""
     clusters = clients.hub.find(CLUSTERS)
-    name = known.metadata.name
+    name = inference_class.metadata.name
     users = (
         {cluster["metadata"]["name"]: nodes(cluster, name) for cluster in clusters.by("class", name)}
         if clusters
         else {}
     )
-    return Observed(known, users, clients.now().replace(microsecond=0))
+    return Observed(inference_class, users, clients.now().replace(microsecond=0))
 
 
 def nodes(cluster: Manifest, name: str) -> int:

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from kubeloop.condition_types import Condition, Ready
 from kubeloop.plan import KEEP, LET_GO, Plan
-from kubeloop.words import listed
+from kubeloop.words import list_names
 from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clusters.cluster.plan.node_pools import problems, published
+from modelplane_operator.clusters.cluster.plan.node_pools import problems, publish_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Observed:
     now: datetime
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the plan of a class: the finalizer stays while clusters use it."""
-    terminating = seen.inference_class.metadata.deletion_timestamp is not None
+    terminating = observed.inference_class.metadata.deletion_timestamp is not None
     # Kubernetes rejects new finalizers on an object that is being deleted.
     add_finalizer = () if terminating else (KEEP,)
     # Unused classes lose the finalizer, which lets a deletion finish.
-    return Plan(add_finalizer if seen.users else (LET_GO,), _build_status(seen, terminating=terminating))
+    return Plan(add_finalizer if observed.users else (LET_GO,), _build_status(observed, terminating=terminating))
 
 
 def _build_status(observed: Observed, *, terminating: bool) -> InferenceClassStatus:
     """Return the status of a class: its users, nodes and conditions."""
-    malformed = problems(published(observed.inference_class))
+    malformed = problems(publish_devices(observed.inference_class))
     accepted = Accepted.INVALID_DEVICE if malformed else Accepted.AVAILABLE
     condition = accepted.condition(observed.now, message="; ".join(malformed))
     return InferenceClassStatus(
@@ -48,7 +48,7 @@ def _build_status(observed: Observed, *, terminating: bool) -> InferenceClassSta
 def _build_ready(observed: Observed, accepted: Condition, *, terminating: bool) -> Condition:
     """Return the Ready condition; while the class is being deleted, it names the clusters that block that."""
     if terminating:
-        message = f"clusters have pools of the class: {listed(sorted(observed.users))}" if observed.users else ""
+        message = f"clusters have pools of the class: {list_names(sorted(observed.users))}" if observed.users else ""
         return Ready.DELETING.condition(observed.now, message=message)
     if accepted.status != "True":
         problem = f"what the class says of its devices cannot be read: {accepted.message}"

@@ -83,12 +83,12 @@ _HTTPS: Final[Manifest] = {
 }
 
 
-def secured(gateway: Manifest) -> bool:
+def is_secured(gateway: Manifest) -> bool:
     """True if the observed Gateway has the mutual TLS listener and the listener works."""
-    return _HTTPS["name"] in working(gateway)
+    return _HTTPS["name"] in programmed_listeners(gateway)
 
 
-def working(gateway: Manifest) -> Set[str]:
+def programmed_listeners(gateway: Manifest) -> Set[str]:
     """Return the names of the Gateway's listeners that are programmed."""
     listeners = entries(gateway, "status", "listeners")
     return {listener["name"] for listener in listeners if condition(gateway, "Programmed", listener).is_true}

@@ -95,7 +95,7 @@ class Connections:
     fleet: Fleet
     changed: Callable[[str], None]
     plain_http: bool = field(default=False, kw_only=True)
-    _named: list[Informer] = field(default_factory=list[Informer], init=False)
+    _informers: list[Informer] = field(default_factory=list[Informer], init=False)
     """Informers of the types that reference kubeconfigs."""
     _secrets: Informer | None = field(default=None, init=False)
     """The informer of the hub's Secrets."""
@@ -105,16 +105,16 @@ class Connections:
     """The error in the kubeconfig by cluster."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to an informer of the hub if its type holds or references kubeconfigs."""
         if way_of := WAYS.get(informer.type):
-            self._named.append(informer)
-            informer.subscribe(partial(self._named_seen, way_of))
+            self._informers.append(informer)
+            informer.subscribe(partial(self._on_reference, way_of))
         elif informer.type == SECRET:
             self._secrets = informer
             informer.subscribe(self._on_secret)
 
-    def why(self, cluster: str) -> ClientError | None:
+    def error_of(self, cluster: str) -> ClientError | None:
         """Return the error in a cluster's kubeconfig. The cluster may be connected nevertheless."""
         return self._wrong.get(cluster)
 
@@ -128,17 +128,17 @@ class Connections:
             self._wrong[cluster] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
             self._wrong[cluster] = self._log_defect(source, error)
-        self._notify(cluster, old_error, is_news=is_changed)
+        self._notify(cluster, old_error, is_changed=is_changed)
 
-    def failed(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
+    def on_failure(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
         """Record that no credentials could be created for a cluster. It may be connected nevertheless."""
         old_error = self._wrong.get(cluster)
         self._wrong[cluster] = error if isinstance(error, ClientError) else self._log_defect(source, error)
         self._notify(cluster, old_error)
 
-    def _notify(self, cluster: str, old_error: ClientError | None, *, is_news: bool = False) -> None:
+    def _notify(self, cluster: str, old_error: ClientError | None, *, is_changed: bool = False) -> None:
         """Call `changed` if the connection was replaced or its error has changed."""
-        if is_news or repr(old_error) != repr(self.why(cluster)):
+        if is_changed or repr(old_error) != repr(self.error_of(cluster)):
             self.changed(cluster)
 
     def _log_defect(self, source: KubeconfigSource, error: Exception) -> Defect:
@@ -155,12 +155,12 @@ class Connections:
         self.fleet.remove(cluster)
         self.changed(cluster)
 
-    def refused(self, cluster: str) -> None:
+    def on_unauthorized(self, cluster: str) -> None:
         """Notify the source that a cluster has rejected its credentials."""
         if source := self._sources.get(cluster):
-            source.refused()
+            source.on_unauthorized()
 
-    def _named_seen(self, way_of: WayOf, _: Key, old: Manifest | None, new: Manifest | None) -> None:
+    def _on_reference(self, way_of: WayOf, _: Key, old: Manifest | None, new: Manifest | None) -> None:
         """Update or remove the connection of an object that references a kubeconfig."""
         old_way, new_way = (way_of(manifest) if manifest else None for manifest in (old, new))
         if old_way == new_way:
@@ -176,7 +176,7 @@ class Connections:
         """Update the connections of all objects that reference a changed Secret."""
         if old and new and _get_secret_content(old) == _get_secret_content(new):
             return
-        for informer in self._named:
+        for informer in self._informers:
             for manifest in informer.by("kubeconfig", key.name):
                 if way := WAYS[informer.type](manifest):
                     self._update(way)

@@ -11,7 +11,7 @@ from kubeloop.client.resolver import Resolver
 from kubeloop.errors import Unreachable
 from kubeloop.loop import Change, Clients, Controller, Indexes
 from kubeloop.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
-from kubeloop.reading import Cluster, applied, find
+from kubeloop.reading import Cluster, find, list_applied
 from kubeloop.resource import of
 from kubeloop.tokens import Token
 from kubeloop.types import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET, type_of
@@ -46,7 +46,7 @@ from modelplane_operator.clusters.cluster.on_cluster import (
     APIS,
     OF_MODELS,
     SWEPT,
-    forbidden_on,
+    find_forbidden,
     is_synced,
     observe_state,
 )
@@ -60,8 +60,8 @@ from modelplane_operator.clusters.cluster.plan import (
     plan,
 )
 from modelplane_operator.clusters.cluster.registrations import Registrations, identity_of, on_another
-from modelplane_operator.lookups import placed_on
-from modelplane_operator.models.replica.orphans import GAUGE, Sweeps, staged_on
+from modelplane_operator.lookups import cluster_of_replica
+from modelplane_operator.models.replica.orphans import GAUGE, Sweeps, clusters_of_cache
 from modelplane_operator.routing.gateway.render import address_of
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
@@ -82,37 +82,37 @@ def _get_cluster_names(endpoint: Manifest) -> tuple[str, ...]:
 INDEXES: Indexes = {
     **connections.INDEXES,
     CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
-    REPLICAS: {"cluster": placed_on},
-    of(ModelCache): {"cluster": staged_on},
+    REPLICAS: {"cluster": cluster_of_replica},
+    of(ModelCache): {"cluster": clusters_of_cache},
     ENDPOINTS: {"cluster": _get_cluster_names},
     SECRET: {"finalizer": _has_finalizer},
 }
 
 
-def watched_remotely(fabrics: Fabrics) -> tuple[Watched, ...]:
+def remote_watches(fabrics: Fabrics) -> tuple[Watched, ...]:
     """Return the watches on workload clusters, other than those for objects with the operator's owner label."""
     return (
-        *(Watched(kind, ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
-        *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
-        *fabrics.watched(),
+        *(Watched(kind, only_ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
+        *(Watched(kind, only_ours=True, spare=True) for kind in POLICIES),
+        *fabrics.watches(),
     )
 
 
 def controller(
-    known: Connections,
+    connections: Connections,
     gateways: Gateways,
     resolver: Resolver,
     fabrics: Fabrics,
     *,
     helm: bool = False,
     settle: timedelta = timedelta(minutes=6),
-    beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (),
+    background: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (),
 ) -> Controller[InferenceCluster, Observed]:
     """Return the controller.
 
-    `known` has the errors of kubeconfigs, `resolver` the addresses of gateways' names, `fabrics` the watches of nodes.
-    `helm`: True if charts can be installed. `settle`: how long requests may still use http after the last endpoint has
-    switched. The tasks in `beside` create tokens for clusters while this process leads.
+    `connections` has the errors of kubeconfigs, `resolver` the addresses of gateways' names, `fabrics` the watches of
+    nodes. `helm`: True if charts can be installed. `settle`: how long requests may still use http after the last
+    endpoint has switched. The tasks in `background` create tokens for clusters while this process leads.
     """
     sweeps, registrations = Sweeps(SWEPT), Registrations()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
@@ -127,7 +127,7 @@ def controller(
             remote = clients.fleet(name)
         except Unreachable:
             remote = None
-        forbidden = forbidden_on(remote) if remote else None
+        forbidden = find_forbidden(remote) if remote else None
         token, token_seen = tokens.get(name, (None, now))
         if remote and remote.token != token:
             token, token_seen = tokens[name] = remote.token, now
@@ -151,12 +151,12 @@ def controller(
             # None also before the first probe has finished.
             unreachable=remote.health.error if remote else None,
             forbidden=forbidden,
-            kubeconfig=known.why(name),
+            kubeconfig=connections.error_of(name),
             connected=remote is not None,
             server=remote.server if remote else "",
             unverified=remote.unverified if remote else "",
             token=token,
-            token_seen=token_seen,
+            token_observed_at=token_seen,
             secrets=_observe_secrets(cluster, clients.hub),
             now=now,
             helm=helm,
@@ -165,7 +165,7 @@ def controller(
             infrastructure=infrastructure(cluster, clients.hub),
             hub=(gateway_state := hub_gateway(clients.hub, now)),
             answers=not gateway_state.ready or await _probe_gateway(cluster, stack, gateways),
-            relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", PLATFORM_NAMESPACES)),
+            relay=tuple(list_applied(clients.hub, ON_HUB, cluster.metadata.uid or "", PLATFORM_NAMESPACES)),
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
             hub_gateway=frozenset(
@@ -196,11 +196,11 @@ def controller(
         },
         on_connection=lambda name, _: (Key("", name),),
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
-        watched_remotely=watched_remotely(fabrics),
+        watched_remotely=remote_watches(fabrics),
         indexes=INDEXES,
-        listeners=(fabrics.listen, known.listen),
-        on_unauthorized=(known.refused,),
-        while_leading=beside,
+        listeners=(fabrics.add_event_handlers, connections.add_event_handlers),
+        on_unauthorized=(connections.on_unauthorized,),
+        while_leading=background,
         gauges=(GAUGE,),
     )
 
@@ -224,7 +224,7 @@ def _find_stack(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
     It is identified by its key, as users may write ServingStacks with the same labels.
     """
     key = Key(names.SYSTEM_NAMESPACE, names.serving_stack(cluster.metadata.name))
-    stacks = applied(hub, (STACKS,), cluster.metadata.uid or "", (key.namespace,))
+    stacks = list_applied(hub, (STACKS,), cluster.metadata.uid or "", (key.namespace,))
     return next((stack for stack in stacks if key_of(stack) == key), None)
 
 
@@ -240,9 +240,9 @@ def _observe_secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     keepable = secret is not None and (not is_terminating(secret) or True in _has_finalizer(secret))
     users, used = clusters.by("kubeconfig", reference.name), clusters.values("kubeconfig")
     return Secrets(
-        mine=key_of(secret) if secret and keepable else None,
+        own=key_of(secret) if secret and keepable else None,
         terminating=bool(secret and keepable and is_terminating(secret)),
-        theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
+        is_shared=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(sorted(key for key in secrets.keys_by("finalizer", value=True) if key.name not in used)),
     )
 
@@ -280,7 +280,7 @@ def plain_endpoints(name: str, hub: Cluster) -> int:
     plain = [endpoint for endpoint in endpoints.by("cluster", name) if is_plain(endpoint)]
     pairs = [(endpoint, replica) for endpoint in plain if (replica := replicas.get(key_of(endpoint)))]
     return sum(
-        name in placed_on(replica) and labels.owner_uid(endpoint) == labels.owner_uid(replica)
+        name in cluster_of_replica(replica) and labels.owner_uid(endpoint) == labels.owner_uid(replica)
         for endpoint, replica in pairs
     )
 
@@ -308,7 +308,7 @@ def _map_from_replica(change: Change, _: Cluster) -> Iterable[Key]:
         """Return the cluster and pools of a replica; the empty pool stands for the cluster itself."""
         if replica is None:
             return set()
-        return {(name, pool) for name in placed_on(replica) for pool in ("", *_list_pool_names(replica))}
+        return {(name, pool) for name in cluster_of_replica(replica) for pool in ("", *_list_pool_names(replica))}
 
     old, new = map(locations, change)
     return [Key("", name) for name in sorted({name for name, _ in old ^ new})]

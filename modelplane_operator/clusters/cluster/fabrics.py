@@ -10,7 +10,7 @@ from kubeloop.objects import Key, Manifest, entries, section
 from kubeloop.resource import of
 from kubeloop.types import NODE, RESOURCE_SLICE
 from modelplane_operator.api import InferenceCluster, labels
-from modelplane_operator.clusters.cluster.plan.hardware import cut_node, cut_slice
+from modelplane_operator.clusters.cluster.plan.hardware import prune_node, prune_slice
 
 
 @dataclass(slots=True)
@@ -20,23 +20,23 @@ class Fabrics:
     A new label is read from a node at the node's next event, within minutes.
     """
 
-    _named: dict[Key, frozenset[str]] = field(default_factory=dict[Key, frozenset[str]], init=False)
+    _labels: dict[Key, frozenset[str]] = field(default_factory=dict[Key, frozenset[str]], init=False)
     """Declared labels by InferenceCluster."""
     _all: frozenset[str] = field(default=frozenset(), init=False)
     """All declared labels."""
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informer of InferenceClusters."""
         if informer.type == of(InferenceCluster):
             informer.subscribe(self._on_cluster)
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watches(self) -> tuple[Watched, ...]:
         """Return the watches of pool nodes and ResourceSlices, for all controllers that read them."""
-        return Watched(NODE, labels.POOL, keeping=self.cut_node), Watched(RESOURCE_SLICE, None, keeping=cut_slice)
+        return Watched(NODE, labels.POOL, keeping=self.prune_node), Watched(RESOURCE_SLICE, None, keeping=prune_slice)
 
-    def cut_node(self, node: Manifest) -> Manifest:
+    def prune_node(self, node: Manifest) -> Manifest:
         """Return a node with only the fields in use, as the informer keeps it."""
-        return cut_node(node, self._all)
+        return prune_node(node, self._all)
 
     def _on_cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         """Update the declared labels by the pools of a cluster."""
@@ -44,10 +44,10 @@ class Fabrics:
         declared = frozenset(
             name for pool in pools if isinstance(name := section(pool, "fabric").get("topologyKey"), str)
         )
-        if declared == self._named.get(key, frozenset()):
+        if declared == self._labels.get(key, frozenset()):
             return
         if declared:
-            self._named[key] = declared
+            self._labels[key] = declared
         else:
-            del self._named[key]
-        self._all = frozenset[str]().union(*self._named.values())
+            del self._labels[key]
+        self._all = frozenset[str]().union(*self._labels.values())

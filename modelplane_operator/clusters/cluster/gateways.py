@@ -28,7 +28,7 @@ class Gateways:
     now: Callable[[], float]
     """The clock, in seconds."""
     lookup: Callable[..., Infos] = socket.getaddrinfo
-    _asked: dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]] = field(
+    _probes: dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]] = field(
         default_factory=dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]], init=False
     )
     """The start of each recent probe, and its task."""
@@ -39,11 +39,11 @@ class Gateways:
         """True if the address accepts connections; the result is shared for a few seconds."""
         self._expire()
         question = (cluster, address, port)
-        if question not in self._asked:
+        if question not in self._probes:
             task = asyncio.create_task(self._probe(cluster, address, port), name=f"gateway {address}")
-            self._asked[question] = (self.now(), task)
+            self._probes[question] = (self.now(), task)
         # Shielded, since callers share the probe and one of them may be cancelled.
-        return await asyncio.shield(self._asked[question][1])
+        return await asyncio.shield(self._probes[question][1])
 
     async def _probe(self, cluster: str, address: str, port: int) -> bool:
         """True if a connection opens within the attempts."""
@@ -79,6 +79,6 @@ class Gateways:
     def _expire(self) -> None:
         """Drop expired probes, and the resolvers of clusters without probes or lookups."""
         oldest = self.now() - REMEMBER_SECONDS
-        self._asked = {key: item for key, item in self._asked.items() if item[0] >= oldest or not item[1].done()}
-        active = {cluster for cluster, _, _ in self._asked}
+        self._probes = {key: item for key, item in self._probes.items() if item[0] >= oldest or not item[1].done()}
+        active = {cluster for cluster, _, _ in self._probes}
         self._names = {cluster: item for cluster, item in self._names.items() if cluster in active or item.busy}

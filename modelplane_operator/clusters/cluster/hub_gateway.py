@@ -34,10 +34,10 @@ def hub_gateway(hub: Cluster, now: datetime) -> Hub:
 def own_hosts(hub: Cluster, resolver: Resolver) -> frozenset[str]:
     """Return the hosts of the hub gateway's own URLs, and the known addresses of its load balancer."""
     manifest = find(hub, GATEWAYS, HUB_GATEWAY)
-    return known_hosts(InferenceGateway.parse(manifest), resolver) if manifest else frozenset[str]()
+    return allowed_hosts(InferenceGateway.parse(manifest), resolver) if manifest else frozenset[str]()
 
 
-def known_hosts(gateway: InferenceGateway, resolver: Resolver) -> frozenset[str]:
+def allowed_hosts(gateway: InferenceGateway, resolver: Resolver) -> frozenset[str]:
     """Return the same hosts and addresses for a parsed InferenceGateway.
 
     The names in its certificate are not resolved: they may belong to a shared network in front of it.

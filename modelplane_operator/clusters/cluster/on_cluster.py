@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from kubeloop.errors import ClientError, Forbidden
 from kubeloop.objects import Key, Manifest, is_terminating, key_of, labels_of
-from kubeloop.reading import Cluster, children
+from kubeloop.reading import Cluster, list_children
 from kubeloop.reads import Reads
 from kubeloop.types import (
     CLIENT_TRAFFIC_POLICY,
@@ -30,10 +30,10 @@ from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clusters.cluster.plan import CHILDREN, ClusterState, Registered
 from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
-from modelplane_operator.clusters.cluster.registrations import look_alike
+from modelplane_operator.clusters.cluster.registrations import find_same_cluster
 from modelplane_operator.clusters.stack.plan import CHILDREN as OF_STACKS
 from modelplane_operator.models.replica.controller import CHILDREN as OF_REPLICAS
-from modelplane_operator.models.replica.orphans import Sweeps, elsewhere, is_tenants, ours
+from modelplane_operator.models.replica.orphans import Sweeps, elsewhere, is_tenants, own_objects
 
 APIS: Mapping[str, ResourceType] = {
     "DRA": RESOURCE_SLICE,
@@ -66,11 +66,11 @@ async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
     now: datetime,
 ) -> ClusterState:
     """Return the state of a workload cluster."""
-    owned = tuple(children(remote, CHILDREN, cluster.metadata.uid or "", PLATFORM_NAMESPACES))
+    owned = tuple(list_children(remote, CHILDREN, cluster.metadata.uid or "", PLATFORM_NAMESPACES))
     terminating = cluster.metadata.deletion_timestamp is not None
     has_namespace = await _has_namespace(remote, owned, reads, now)
     home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in owned)
-    same_identity = [item["metadata"]["name"] for item in look_alike(remote.name, registered.identity, hub)]
+    same_identity = [item["metadata"]["name"] for item in find_same_cluster(remote.name, registered.identity, hub)]
     return ClusterState(
         version=await reads.of(remote, ("version",), lambda kube: kube.version(), now, lasts=VERSION_LASTS),
         latency=remote.health.latency,
@@ -98,10 +98,10 @@ def is_synced(remote: Cluster) -> bool:
 
 def _get_forbidden(remote: Cluster, kind: ResourceType) -> Forbidden | None:
     """Return the error if the operator may not read a type on the cluster."""
-    return error if isinstance(error := remote.failing(kind), Forbidden) else None
+    return error if isinstance(error := remote.find_failing(kind), Forbidden) else None
 
 
-def forbidden_on(remote: Cluster) -> ClientError | None:
+def find_forbidden(remote: Cluster) -> ClientError | None:
     """Return the error of the first required type that the operator may not read; None if it may read all."""
     return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _get_forbidden(remote, kind))), None)
 
@@ -120,7 +120,7 @@ def _observe_hardware(remote: Cluster) -> ObservedHardware | ClientError | None:
     nodes, slices = remote.find(NODE), remote.find(RESOURCE_SLICE)
     for informer in (nodes, slices):
         if informer is None or not informer.synced:
-            return informer and remote.failing(informer.type)
+            return informer and remote.find_failing(informer.type)
     return ObservedHardware(tuple(nodes or ()), tuple(slices or ()))
 
 
@@ -140,7 +140,7 @@ def of_models(remote: Cluster, hub: Cluster) -> Iterator[str]:
     expected namespaces count: users may set labels, and must not block the release of the cluster.
     """
     for kind in OF_MODELS:
-        for manifest in ours(remote.find(kind)):
+        for manifest in own_objects(remote.find(kind)):
             if _is_of_a_model(manifest) and not elsewhere(manifest, remote.name, hub):
                 yield f"{kind.kind} {key_of(manifest)}"
     for manifest in _list_tenant_namespaces(remote):
@@ -161,7 +161,7 @@ def _list_tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
     """Yield the namespaces that the operator created for tenants."""
     return (
         namespace
-        for namespace in ours(remote.find(NAMESPACE))
+        for namespace in own_objects(remote.find(NAMESPACE))
         if is_tenants(namespace) and _is_in_own_namespace(namespace, labels.OWNER_NAME)
     )
 

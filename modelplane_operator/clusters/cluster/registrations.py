@@ -30,7 +30,7 @@ from modelplane_operator.models.replica.plan.symptoms import condition
 
 CLUSTERS = of(InferenceCluster)
 IDENTITY_LASTS = timedelta(hours=1)  # a different cluster most likely has a different address, and is read at once
-LOOK_LASTS = timedelta(minutes=5)
+READ_LIFETIME = timedelta(minutes=5)
 PATIENCE = timedelta(seconds=30)  # how long to wait for the other one's mark: its reconciles may be paused or fail
 _SYSTEM, _ROOT = Key("", "kube-system"), Key("kube-system", "kube-root-ca.crt")  # on every cluster, created once
 _WITHOUT = frozenset({ClusterReady.IDENTIFYING.reason, ClusterReady.REGISTERED_TWICE.reason})
@@ -42,7 +42,7 @@ def identity_of(cluster: Manifest) -> tuple[str, ...]:
     return (identity,) if identity else ()
 
 
-def look_alike(cluster: str, identity: str, hub: Cluster) -> tuple[Manifest, ...]:
+def find_same_cluster(cluster: str, identity: str, hub: Cluster) -> tuple[Manifest, ...]:
     """Return the other InferenceClusters with this identity."""
     clusters = hub.find(CLUSTERS)
     same_identity = clusters.by("identity", identity) if clusters and identity else ()
@@ -62,10 +62,10 @@ class Registrations:
         """Return the other InferenceClusters that have, or may have, the cluster."""
         hub, reads = clients.hub, clients.reads
         identity = await reads.of(
-            remote, ("identity",), _read_identity, now, lasts=IDENTITY_LASTS, nothing_lasts=LOOK_LASTS
+            remote, ("identity",), _read_identity, now, lasts=IDENTITY_LASTS, nothing_lasts=READ_LIFETIME
         )
         name, uid = cluster.metadata.name, cluster.metadata.uid or ""
-        others = look_alike(name, identity, hub)
+        others = find_same_cluster(name, identity, hub)
         current = find(hub, CLUSTERS, Key("", name))
         if not others or current is None:
             return Registered(identity)
@@ -97,7 +97,7 @@ class Registrations:
                 return is_marked(await kube.find(SECRET, key), uid)
 
             with suppress(Forbidden):
-                is_present = await clients.reads.of(remote, ("mark", *pair), read_mark, now, lasts=LOOK_LASTS)
+                is_present = await clients.reads.of(remote, ("mark", *pair), read_mark, now, lasts=READ_LIFETIME)
                 (self._marked.add if is_present else self._marked.discard)(pair)
                 return is_present
         undecided_since = self._unsure.setdefault(pair, now)
@@ -156,4 +156,4 @@ def on_another(change: Change, hub: Cluster) -> Iterator[Key]:
     if old == new:
         return
     for identity in {identity for manifest in filter(None, change) for identity in identity_of(manifest)}:
-        yield from map(key_of, look_alike(change.latest["metadata"]["name"], identity, hub))
+        yield from map(key_of, find_same_cluster(change.latest["metadata"]["name"], identity, hub))

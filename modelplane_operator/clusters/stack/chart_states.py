@@ -22,7 +22,7 @@ from kubeloop.backoff import Backoff
 from kubeloop.helm.release import PENDING, UNDECIDED, Component, Release, Revision, RevisionContent, Run
 from kubeloop.objects import Key
 from kubeloop.plan import Install, MarkFailed, RollBack, Step, Uninstall
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api.serving_stack import ComponentState
 
 REQUEUE_AFTER = 5.0  # while Helm runs: its work before the first record triggers no event
@@ -41,7 +41,7 @@ class Workload:
     release: Key
     kind: str
     name: str
-    wanted: int
+    desired: int
     """The number of desired pods."""
     ready: int
     """The number of ready pods."""
@@ -49,10 +49,10 @@ class Workload:
     @property
     def down(self) -> bool:
         """True if none of its pods is ready. A lost node or a moving pod must not take a cluster out of service."""
-        return self.ready == 0 < self.wanted
+        return self.ready == 0 < self.desired
 
     def __str__(self) -> str:
-        return f"{self.ready} of {counted(self.wanted, 'pod')} of {self.kind} {self.name} ready"
+        return f"{self.ready} of {count_of(self.desired, 'pod')} of {self.kind} {self.name} ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ObservedCharts:
         """Return the newest revision; None if there is none."""
         return next(iter(self.history.get(release, ())), None)
 
-    def deployed(self, release: Key) -> Revision | None:
+    def find_deployed(self, release: Key) -> Revision | None:
         """Return the revision that is deployed; None if there is none."""
         return next((revision for revision in self.history.get(release, ()) if revision.status == "deployed"), None)
 
@@ -104,14 +104,14 @@ class ChartStatus:
     """True if a revision of it is deployed."""
 
 
-def judge(parts: Sequence[Component], seen: ObservedCharts) -> tuple[ChartStatus, ...]:
+def compute_chart_status(parts: Sequence[Component], observed: ObservedCharts) -> tuple[ChartStatus, ...]:
     """Return the state of each component.
 
     At most one of the steps is an upgrade, and none is while another component is being upgraded or rolled back.
     """
     # A component waits for its dependencies only until their first deployment.
-    deployed = {part.name for part in parts if seen.deployed(part.release.key)}
-    statuses = [_build_status(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
+    deployed = {part.name for part in parts if observed.find_deployed(part.release.key)}
+    statuses = [_build_status(part, observed, [name for name in part.after if name not in deployed]) for part in parts]
     current = {status.part.name for status in statuses if status.state in {"Deployed", "Starting"}}
     in_progress = (
         status for status in statuses if status.state in {"Upgrading", "RollingBack"} and not _starts_upgrade(status)
@@ -133,7 +133,7 @@ def _starts_upgrade(status: ChartStatus) -> bool:
     return status.runs and isinstance(status.step, Install)
 
 
-def lacking(statuses: Iterable[ChartStatus]) -> Iterator[str]:
+def describe_missing(statuses: Iterable[ChartStatus]) -> Iterator[str]:
     """Yield a message for each chart that is not installed or whose pods are down.
 
     A waiting or failed upgrade yields none.
@@ -145,24 +145,24 @@ def lacking(statuses: Iterable[ChartStatus]) -> Iterator[str]:
             yield f"chart {status.part.name}: {status.message}"
 
 
-def remove(release: Key, seen: ObservedCharts) -> tuple[str, Step | None]:
+def remove(release: Key, observed: ObservedCharts) -> tuple[str, Step | None]:
     """Return the message about uninstalling a release, and the step that does it, if it may start."""
-    run, newest = seen.runs.get(release), seen.newest(release)
+    run, newest = observed.runs.get(release), observed.newest(release)
     if run is not None and run.ended is None:
         return f"Helm is at work on {release}", None
-    if newest is not None and _is_foreign_helm_running(newest, run, seen):
+    if newest is not None and _is_foreign_helm_running(newest, run, observed):
         return f"Helm may still be at work on {release}", None
     if run is not None and run.verb == "uninstall" and run.error:
-        wait = _compute_retry_delay(run.ended, INSTALLS, run.failures, seen.now)
+        wait = _compute_retry_delay(run.ended, INSTALLS, run.failures, observed.now)
         message = f"Helm could not uninstall {release}: {run.error}"
-        return message, Uninstall(release, seen.cluster) if wait <= 0 else None
-    return f"release {release} is being uninstalled", Uninstall(release, seen.cluster)
+        return message, Uninstall(release, observed.cluster) if wait <= 0 else None
+    return f"release {release} is being uninstalled", Uninstall(release, observed.cluster)
 
 
 def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
     """Return the state and next step of a component; `missing`: dependencies that are not deployed."""
     key, cluster = part.release.key, observed.cluster
-    run, newest, deployed = observed.runs.get(key), observed.newest(key), observed.deployed(key)
+    run, newest, deployed = observed.runs.get(key), observed.newest(key), observed.find_deployed(key)
     runs = deployed is not None
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
@@ -197,7 +197,7 @@ def _build_status(part: Component, observed: ObservedCharts, missing: Sequence[s
         return ChartStatus(
             part,
             state,
-            failure.words,
+            failure.message,
             step=install if delay <= 0 else None,
             requeue_after=max(delay, REQUEUE_AFTER),
             runs=runs,
@@ -242,7 +242,7 @@ class _Failure:
     """The number of failed attempts."""
     when: datetime
     """The time of the last one."""
-    words: str
+    message: str
     """Helm's message."""
     recorded: bool
     """True if the attempt has left a revision of its own."""
@@ -266,7 +266,7 @@ def _find_latest_failure(release: Release, run: Run | None, observed: ObservedCh
     return _Failure(
         count=max(len(records), failed_run.failures if failed_run else 0),
         when=max(time for time in (recorded_at, finished_at) if time),
-        words=failed_run.error if failed_run else content.description if content else "Helm failed without a word",
+        message=failed_run.error if failed_run else content.description if content else "Helm failed without a word",
         recorded=bool(records),
     )
 
@@ -275,7 +275,7 @@ def _roll_back(
     part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, observed: ObservedCharts
 ) -> ChartStatus:
     """Return the state of a release that is being rolled back, with the step when it is due."""
-    message = failure.words if failure else "an earlier change failed"
+    message = failure.message if failure else "an earlier change failed"
     step, delay = RollBack(part.release.key, deployed.number, observed.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
         message = f"{message}; going back to revision {deployed.number} failed: {run.error}"

@@ -13,7 +13,7 @@ from kubeloop.helm import steps as releases
 from kubeloop.helm.driver import Helm
 from kubeloop.loop import Change, Clients, Controller, Indexes
 from kubeloop.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
-from kubeloop.reading import Cluster, applied, find
+from kubeloop.reading import Cluster, find, list_applied
 from kubeloop.reads import A_MOMENT
 from kubeloop.resource import of
 from kubeloop.types import (
@@ -38,9 +38,9 @@ from modelplane_operator.clusters.stack.beside import holder
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts
 from modelplane_operator.clusters.stack.charts import GPU_DRIVER, NAMESPACES, asks_ai_gateway, optional_charts
 from modelplane_operator.clusters.stack.plan import CHILDREN, ClusterState, Observed, homes, plan
-from modelplane_operator.clusters.stack.read_charts import look, ours
+from modelplane_operator.clusters.stack.read_charts import list_outdated_definitions, read_charts
 from modelplane_operator.clusters.stack.render import ClusterSoftware, parts, render_namespaces
-from modelplane_operator.lookups import placed_on
+from modelplane_operator.lookups import cluster_of_replica
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
@@ -52,19 +52,19 @@ _GATEWAY_SELECTOR = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_G
 INDEXES: Indexes = {
     **connections.INDEXES,
     STACKS: {**connections.INDEXES[STACKS], "cluster": lambda stack: (cluster_of(stack),)},
-    REPLICAS: {"cluster": placed_on},
+    REPLICAS: {"cluster": cluster_of_replica},
 }
 RECORDS = Watched(SECRET, bare=True)
 """The watch of Helm's records. Metadata are enough; the content of a record may be a megabyte."""
 
 
 def controller(
-    definitions: tuple[Manifest, ...], helm: Helm, fabrics: Fabrics, known: Connections | None = None
+    definitions: tuple[Manifest, ...], helm: Helm, fabrics: Fabrics, connections: Connections | None = None
 ) -> Controller[ServingStack, Observed]:
     """Return the controller.
 
     `definitions`: the CustomResourceDefinitions that the AI gateway needs and no chart installs. `fabrics` has the
-    watches of nodes, `known` the errors of kubeconfigs.
+    watches of nodes, `connections` the errors of kubeconfigs.
     """
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
@@ -76,7 +76,7 @@ def controller(
         except Connecting:
             remote, unreachable = None, None
         except Unreachable as error:
-            remote, unreachable = None, (known.why(name) if known else None) or error
+            remote, unreachable = None, (connections.error_of(name) if connections else None) or error
         state = None
         if remote is not None and remote.health.answers and remote.synced:
             state = await _observe_state(stack, remote, helm, clients, definitions)
@@ -102,10 +102,10 @@ def controller(
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
         on_connection=_find_stacks,
         concurrency_key=cluster_of,
-        watched_remotely=(RECORDS, *fabrics.watched()),
+        watched_remotely=(RECORDS, *fabrics.watches()),
         indexes=INDEXES,
-        listeners=(known.listen,) if known else (),
-        on_unauthorized=(known.refused,) if known else (),
+        listeners=(connections.add_event_handlers,) if connections else (),
+        on_unauthorized=(connections.on_unauthorized,) if connections else (),
         executors=releases.by(helm),
     )
 
@@ -116,14 +116,14 @@ async def _observe_state(
     """Return the state of the cluster: releases, own objects, foreign software and published devices."""
     uid = stack.metadata.uid or ""
     components = parts(stack)
-    children = tuple(applied(remote, CHILDREN, uid, (*PLATFORM_NAMESPACES, *NAMESPACES)))
-    charts = await look(remote, uid, components, helm, clients, homes=homes(stack))
+    children = tuple(list_applied(remote, CHILDREN, uid, (*PLATFORM_NAMESPACES, *NAMESPACES)))
+    charts = await read_charts(remote, uid, components, helm, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     needed = () if terminating or not asks_ai_gateway(stack.spec) else definitions
     others = dict[str, str]() if terminating else await _find_foreign_software(stack, remote, charts, clients)
     existing = ClusterSoftware(charts.releases, others)
     has_driver = GPU_DRIVER in others or any(
-        part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in components
+        part.name == GPU_DRIVER and charts.find_deployed(part.release.key) for part in components
     )
     without_devices, with_devices = _devices(remote, clients.hub) if has_driver and not terminating else ((), ())
     return ClusterState(
@@ -132,7 +132,7 @@ async def _observe_state(
         taken=frozenset()
         if terminating
         else await _find_foreign_namespaces(stack, remote, clients, children, existing),
-        definitions=await ours(remote, clients, needed),
+        definitions=await list_outdated_definitions(remote, clients, needed),
         balancers=await _find_balancers(remote, clients, children) if terminating else (),
         no_devices=without_devices,
         has_devices=bool(with_devices),

@@ -26,6 +26,6 @@ def chart_reference(repository: str, chart: str, version: str) -> str:
     return f"{repository.rstrip('/')}/{chart}:{version}"
 
 
-def tested_archive(release: Release) -> str | None:
+def find_tested_digest(release: Release) -> str | None:
     """Return the digest of the chart's archive; None if this version has none."""
     return DIGESTS.get(chart_reference(release.repository, release.chart, release.version))

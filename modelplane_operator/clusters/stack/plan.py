@@ -15,7 +15,7 @@ from kubeloop.errors import ClientError
 from kubeloop.objects import Key, Manifest, is_terminating, key_of
 from kubeloop.plan import LET_GO, Apply, Plan, Step, delete, prune
 from kubeloop.types import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, RESOURCE_QUOTA, SECRET, type_of
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api import labels
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.serving_stack import (
@@ -26,14 +26,14 @@ from modelplane_operator.api.serving_stack import (
     StackGatewayStatus,
 )
 from modelplane_operator.clusters.cluster.cluster_gateway import HTTPS_PORT, gateway_among
-from modelplane_operator.clusters.cluster.plan.connection import verified
-from modelplane_operator.clusters.cluster.plan.mutual_tls import Doors, Hub, doors, waits
+from modelplane_operator.clusters.cluster.plan.connection import server_verified
+from modelplane_operator.clusters.cluster.plan.mutual_tls import Hub, Listeners, choose_listeners, waits
 from modelplane_operator.clusters.stack.chart_states import (
     REQUEUE_AFTER,
     ChartStatus,
     ObservedCharts,
-    judge,
-    lacking,
+    compute_chart_status,
+    describe_missing,
     remove,
 )
 from modelplane_operator.clusters.stack.charts import ENVOY, NAMESPACES
@@ -52,8 +52,8 @@ CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLI
 
 REQUEUE_SOON = 0.5  # seconds; the caches of a new connection sync meanwhile
 UNREADY = 15.0  # seconds between polls of state without events: pods becoming ready, devices being published
-NAMED = 3  # the number of items in a message
-LISTED = 32  # the maximum number of components in a status
+MAX_NAMES = 3  # the number of items in a message
+MAX_COMPONENTS = 32  # the maximum number of components in a status
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +110,19 @@ class Observed:
     """True if no request can arrive at the cluster by http."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the plan of a stack: install and upgrade its software, or remove it."""
-    if seen.stack.metadata.deletion_timestamp is not None:
-        return _plan_teardown(seen)
-    if seen.unreachable is not None:
-        message = f"cluster {seen.cluster} does not answer: {seen.unreachable}"
+    if observed.stack.metadata.deletion_timestamp is not None:
+        return _plan_teardown(observed)
+    if observed.unreachable is not None:
+        message = f"cluster {observed.cluster} does not answer: {observed.unreachable}"
         return Plan(
-            status=_keep_status(seen, Ready.UNREACHABLE.condition(seen.now, message=message)), failure=seen.unreachable
+            status=_keep_status(observed, Ready.UNREACHABLE.condition(observed.now, message=message)),
+            failure=observed.unreachable,
         )
-    if seen.state is None:
+    if observed.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return _plan_in_service(seen, seen.state)
+    return _plan_in_service(observed, observed.state)
 
 
 # In service -----------------------------------------------------------------------------------------------------------
@@ -131,17 +132,17 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     """Return the plan of a stack whose cluster answers."""
     stack, charts = observed.stack, state.charts
     components = parts(stack, state.existing)
-    statuses = judge(components, charts)
+    statuses = compute_chart_status(components, charts)
     removals = {
         key: remove(key, charts)
         for key in sorted(charts.releases - {component.release.key for component in components})
     }
     listeners = _choose_doors(observed, state)
     fatal_problems = [
-        *lacking(chart_status for chart_status in statuses if chart_status.part.needed),
+        *describe_missing(chart_status for chart_status in statuses if chart_status.part.needed),
         *_find_gateway_problems(observed, statuses, state, listeners),
     ]
-    minor_problems = [*lacking(chart_status for chart_status in statuses if not chart_status.part.needed)]
+    minor_problems = [*describe_missing(chart_status for chart_status in statuses if not chart_status.part.needed)]
     # Without devices no model runs, unless another pool has some.
     (minor_problems if state.has_devices else fatal_problems).extend(_find_device_problems(state))
     problems = [*fatal_problems, *minor_problems]
@@ -171,7 +172,7 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
             *(_build_component_status(chart_status, charts) for chart_status in statuses),
             *_build_foreign_statuses(state),
             *_build_removal_statuses(removals),
-        )[:LISTED],
+        )[:MAX_COMPONENTS],
     )
     waits = [chart_status.requeue_after for chart_status in statuses if chart_status.requeue_after is not None]
     waits += [UNREADY] if problems else []
@@ -192,7 +193,7 @@ def _build_steps(observed: Observed, state: ClusterState, statuses: Iterable[Cha
         if chart_status.step is not None:
             yield chart_status.step
     if all(chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY):
-        yield from desired_doors.issued()
+        yield from desired_doors.steps()
         for manifest in gateway:
             yield Apply(manifest, cluster)
         # Namespaces stay until the stack is removed: users may have objects in them.
@@ -200,25 +201,27 @@ def _build_steps(observed: Observed, state: ClusterState, statuses: Iterable[Cha
         yield from prune(prunable, (*prerequisites, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
 
 
-def _choose_doors(observed: Observed, state: ClusterState) -> Doors:
+def _choose_doors(observed: Observed, state: ClusterState) -> Listeners:
     """Return the desired listeners of the gateway."""
     stack = observed.stack
     previous_name = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
     ports = {listener.port for listener in stack.spec.gateway.listeners} if stack.spec.gateway else set[int]()
     hub = Hub() if HTTPS_PORT in ports else observed.hub
-    desired = doors(stack, observed.cluster, hub, state.children, observed.now, previous_name, closed=observed.closed)
+    desired = choose_listeners(
+        stack, observed.cluster, hub, state.children, observed.now, previous_name, closed=observed.closed
+    )
     return replace(desired, http=desired.http or bool(ports))  # listeners in the spec are never removed
 
 
 def _find_gateway_problems(
-    observed: Observed, statuses: Iterable[ChartStatus], state: ClusterState, opened: Doors
+    observed: Observed, statuses: Iterable[ChartStatus], state: ClusterState, opened: Listeners
 ) -> Iterator[str]:
     """Yield the problem of a gateway without an address, once Envoy Gateway runs."""
     if all(
         chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY
     ) and not _get_gateway_address(state):
         message = f"the gateway of cluster {observed.cluster} has no address yet: {GIVE_ADDRESSES}"
-        yield waits(observed.hub.why) if opened.shut else message
+        yield waits(observed.hub.reason) if opened.shut else message
 
 
 def _find_device_problems(state: ClusterState) -> Iterator[str]:
@@ -255,7 +258,7 @@ def homes(stack: ServingStack) -> frozenset[str]:
 
 def _build_component_status(chart_status: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
     """Return the status of a component."""
-    deployed = charts.deployed(chart_status.part.release.key)
+    deployed = charts.find_deployed(chart_status.part.release.key)
     content = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
         name=chart_status.part.name,
@@ -302,7 +305,7 @@ def _keep_status(observed: Observed, ready: Condition) -> ServingStackStatus:
 def _build_verified(observed: Observed) -> Iterator[Condition]:
     """Yield the ServerVerified condition of a standalone stack."""
     if observed.unverified is not None:
-        yield verified(observed.unverified, observed.now)
+        yield server_verified(observed.unverified, observed.now)
 
 
 # Removal -------------------------------------------------------------------------------------------------------
@@ -313,9 +316,9 @@ def _plan_teardown(observed: Observed) -> Plan:
     if labels.FINALIZER not in observed.stack.metadata.finalizers:
         return Plan()  # nothing was created there, or all of it has been deleted
     if observed.replicas:
-        first_names = ", ".join(observed.replicas[:NAMED]) + (", ..." if len(observed.replicas) > NAMED else "")
+        first_names = ", ".join(observed.replicas[:MAX_NAMES]) + (", ..." if len(observed.replicas) > MAX_NAMES else "")
         return _build_deletion_plan(
-            observed, f"waiting for {counted(len(observed.replicas), 'replica')} on {observed.cluster}: {first_names}"
+            observed, f"waiting for {count_of(len(observed.replicas), 'replica')} on {observed.cluster}: {first_names}"
         )
     if observed.unreachable is not None:
         if observed.abandoned:

@@ -12,7 +12,7 @@ from kubeloop.helm.records import revisions
 from kubeloop.helm.release import Component, Revision
 from kubeloop.loop import Clients
 from kubeloop.objects import Key, Manifest, annotations_of, key_of, section
-from kubeloop.ownership import is_current, marked, owned_fields
+from kubeloop.ownership import add_content_hash, compute_owned_fields, is_current
 from kubeloop.reading import Cluster
 from kubeloop.reads import A_MOMENT
 from kubeloop.types import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, SECRET, STATEFUL_SET
@@ -26,7 +26,7 @@ _HELM_SELECTOR = "app.kubernetes.io/managed-by=Helm"  # Helm adds this label to 
 EVERYWHERE = ("",)
 
 
-async def look(
+async def read_charts(
     remote: Cluster,
     owner: str,
     parts: Iterable[Component],
@@ -65,7 +65,7 @@ async def _read_records(
     """Return Helm's Secrets: from the watch if there is one, else from a cached list."""
     informer = remote.find(SECRET)
     if informer is not None and informer.bare:
-        return informer.owned_by(owner)
+        return informer.children_of(owner)
     selector = f"{labels.OWNER_UID}={owner}"
 
     async def list_records(kube: Kube) -> Sequence[Manifest]:
@@ -125,7 +125,9 @@ def _parse_workload(manifest: Manifest, release: Key) -> Workload:
     return Workload(release, manifest["kind"], manifest["metadata"]["name"], desired, ready)
 
 
-async def ours(remote: Cluster, clients: Clients, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
+async def list_outdated_definitions(
+    remote: Cluster, clients: Clients, definitions: Collection[Manifest]
+) -> tuple[Manifest, ...]:
     """Return the definitions to apply: missing ones, and outdated ones that the operator created.
 
     Definitions of other owners stay: they may be newer, and some clouds install them.
@@ -149,4 +151,4 @@ def _is_outdated(live: Manifest | None, definition: Manifest) -> bool:
     if live is None:
         return True
     ours = APPLIED in annotations_of(live)
-    return ours and not is_current(live, owned_fields(live), marked(definition))
+    return ours and not is_current(live, compute_owned_fields(live), add_content_hash(definition))

@@ -20,7 +20,7 @@ from modelplane_operator.api.serving_stack import (
 from modelplane_operator.clusters.cluster.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.clusters.stack.charts import GPU_DRIVER, GPU_DRIVER_NAMESPACE, STACK, StackChart
 from modelplane_operator.owned import Owner, on_hub, owner_labels
-from modelplane_operator.routing.gateway.gateway_pods import keeping_balancer, service_annotations
+from modelplane_operator.routing.gateway.gateway_pods import keep_load_balancer, service_annotations
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
@@ -123,20 +123,20 @@ def _build_release(
 ) -> Release:
     """Return the release of a chart, with the overrides of the spec."""
     version = (override.version if override else None) or chart.version(spec.versions or Versions())
-    values = laid_over(chart.values(spec), override.values if override else {})
+    values = merge_values(chart.values(spec), override.values if override else {})
     digest = override.digest if override else None
     return Release(chart.release, chart.chart, chart.repository, version, values, own_labels, digest)
 
 
-def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
+def merge_values(values: Manifest, overrides: Manifest) -> Manifest:
     """Return values merged with overrides: objects are merged, everything else is replaced."""
     return {
-        **ours,
+        **values,
         **{
-            name: laid_over(cast(Manifest, ours[name]), cast(Manifest, value))
-            if isinstance(value, dict) and isinstance(ours.get(name), dict)
+            name: merge_values(cast(Manifest, values[name]), cast(Manifest, value))
+            if isinstance(value, dict) and isinstance(values.get(name), dict)
             else value
-            for name, value in theirs.items()
+            for name, value in overrides.items()
         },
     }
 
@@ -190,7 +190,7 @@ def render_gateway(
     stack: ServingStack, live: Iterable[Manifest] = (), *, https: bool = False, http: bool = True
 ) -> tuple[Manifest, ...]:
     """Return the objects of the cluster's gateway. `live`: the stack's objects on the cluster."""
-    gateway = keeping_balancer(stack.spec.gateway or StackGateway(), service_annotations(live))
+    gateway = keep_load_balancer(stack.spec.gateway or StackGateway(), service_annotations(live))
     return render_cluster_gateway(stack, gateway, https=https, http=http)
 
 

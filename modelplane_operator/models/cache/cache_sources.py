@@ -55,7 +55,7 @@ def source_of(cache: ModelCache) -> Remote | PersistentVolumeClaim:
     return block
 
 
-def fetched_by(cache: ModelCache) -> Remote:
+def remote_source(cache: ModelCache) -> Remote:
     """Return the source of a cache whose files are fetched.
 
     Raise ValueError for an existing PersistentVolumeClaim.
@@ -77,7 +77,7 @@ def content_of(cache: ModelCache) -> str:
 
     Another content gets another volume; the size does not count.
     """
-    source = fetched_by(cache)
+    source = remote_source(cache)
     fields = [cache.spec.source, *_identify_content(source), source.allow_patterns, source.ignore_patterns]
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:DIGITS]
 
@@ -121,7 +121,7 @@ def to_pin(source: Remote | PersistentVolumeClaim) -> str:
             return "put each content under a prefix of its own, and name that"
 
 
-def shown(source: Remote | PersistentVolumeClaim) -> str:
+def format_for_column(source: Remote | PersistentVolumeClaim) -> str:
     """Return the source for a column of `kubectl get`."""
     match source:
         case HuggingFace():
@@ -138,17 +138,17 @@ def shown(source: Remote | PersistentVolumeClaim) -> str:
             return f"pvc://{source.claim_name}"
 
 
-def named(source: Remote | PersistentVolumeClaim) -> str:
+def describe_source(source: Remote | PersistentVolumeClaim) -> str:
     """Return the source as a phrase for messages."""
     match source:
         case HuggingFace():
             return f"repository {source.repo}"
         case S3() | GoogleCloudStorage():
-            return f"bucket {shown(source)}"
+            return f"bucket {format_for_column(source)}"
         case OCI():
             return f"artifact {source.reference}"
         case HTTP():
-            return f"manifest {shown(source)}"
+            return f"manifest {format_for_column(source)}"
         case PersistentVolumeClaim():
             return f"PersistentVolumeClaim {source.claim_name}"
 

@@ -8,12 +8,19 @@ from typing import Final
 
 from kubeloop.condition_types import Condition
 from kubeloop.objects import Manifest, is_terminating, labels_of, section
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
-from modelplane_operator.models.cache.cache_sources import claim_of, credentials, named, pin_of, source_of, to_pin
-from modelplane_operator.models.cache.hydration import resolved
+from modelplane_operator.models.cache.cache_sources import (
+    claim_of,
+    credentials,
+    describe_source,
+    pin_of,
+    source_of,
+    to_pin,
+)
+from modelplane_operator.models.cache.hydration import validate_revision
 
-TOLD: Final = 3
+MAX_NAMES: Final = 3
 """Number of clusters or replicas that a message names."""
 CHANGED: Final = "had another content than was verified and came again"
 """Phrase for files whose content differed and that were fetched again."""
@@ -23,41 +30,52 @@ REMEDY: Final = "name a StorageClass in spec.cluster.existing.cache of the Infer
 """Advice for clusters without storage for caches."""
 
 
-def judged(
-    cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, left_out: Sequence[str], secret_missing: bool
+def compute_conditions(
+    cache: ModelCache,
+    selected: Sequence[CachedCluster],
+    now: datetime,
+    *,
+    without_storage: Sequence[str],
+    secret_missing: bool,
 ) -> tuple[Condition, Condition]:
     """Return the conditions ClustersMatched and ArtifactReady.
 
-    `meant` are the clusters that must hold the weights; `left_out` are selected clusters without storage for
+    `selected` are the clusters that must hold the weights; `without_storage` are selected clusters without storage for
     caches.
     """
     source = source_of(cache)
-    if not meant:
-        no_clusters = _explain_no_clusters(cache, left_out)
+    if not selected:
+        no_clusters = _explain_no_clusters(cache, without_storage)
         return (
             ClustersMatched.NO_CLUSTERS.condition(now, message=no_clusters),
             ArtifactReady.NO_CLUSTERS.condition(now, message=no_clusters),
         )
-    clusters, cluster_names = counted(len(meant), "cluster"), listed((row.name for row in meant), TOLD)
-    suffix = f". {_list_without_storage(left_out)}" if left_out else ""
+    clusters, cluster_names = count_of(len(selected), "cluster"), list_names((row.name for row in selected), MAX_NAMES)
+    suffix = f". {_list_without_storage(without_storage)}" if without_storage else ""
     matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {cluster_names}{suffix}")
-    ready = [row for row in meant if row.phase == "Ready"]
-    failed = [row for row in meant if row.phase == "Failed"]
+    ready = [row for row in selected if row.phase == "Ready"]
+    failed = [row for row in selected if row.phase == "Failed"]
     required = credentials(source)
     difference = _describe_differences(cache, ready)
-    if len(ready) == len(meant) and difference:
+    if len(ready) == len(selected) and difference:
         return matched, ArtifactReady.CONTENTS_DIFFER.condition(now, message=difference)
-    if len(ready) == len(meant):
-        message = f"{named(source)} is on {clusters}" if claim_of(cache) else f"{named(source)} is staged on {clusters}"
+    if len(ready) == len(selected):
+        message = (
+            f"{describe_source(source)} is on {clusters}"
+            if claim_of(cache)
+            else f"{describe_source(source)} is staged on {clusters}"
+        )
         return matched, ArtifactReady.STAGED.condition(now, message="; ".join([message, *_describe_alterations(ready)]))
     ready_of_all = f"{len(ready)} of {clusters} ready"
     if required and secret_missing:
-        keys = listed(required.variables.values())
+        keys = list_names(required.variables.values())
         problem = f"Secret {cache.key.namespace}/{required.secret} does not exist, or has no key {keys}"
         message = f"{problem}: write {'the token' if len(required.variables) == 1 else 'them'} there; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=message)
-    waiting = [f"{row.name}: {row.message}" for row in (failed or meant) if row.message and row.phase != "Ready"]
-    message = "; ".join([ready_of_all, *waiting[:TOLD], *filter(None, [difference]), *_describe_alterations(ready)])
+    waiting = [f"{row.name}: {row.message}" for row in (failed or selected) if row.message and row.phase != "Ready"]
+    message = "; ".join(
+        [ready_of_all, *waiting[:MAX_NAMES], *filter(None, [difference]), *_describe_alterations(ready)]
+    )
     if failed:
         return matched, ArtifactReady.FAILED.condition(now, message=message)
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=message)
@@ -69,12 +87,14 @@ def _describe_differences(cache: ModelCache, ready: Iterable[CachedCluster]) -> 
     if pin := pin_of(source):
         clusters_by_revision[pin] = ["the spec"]
     for row in ready:
-        if revision := resolved(row.revision):
+        if revision := validate_revision(row.revision):
             clusters_by_revision.setdefault(revision, []).append(row.name)
     if len(clusters_by_revision) < 2:
         return ""
-    contents = listed((f"{revision} ({listed(names, TOLD)})" for revision, names in clusters_by_revision.items()), TOLD)
-    return f"clusters hold different contents of {named(source)}: {contents}; {to_pin(source)}"
+    contents = list_names(
+        (f"{revision} ({list_names(names, MAX_NAMES)})" for revision, names in clusters_by_revision.items()), MAX_NAMES
+    )
+    return f"clusters hold different contents of {describe_source(source)}: {contents}; {to_pin(source)}"
 
 
 def _describe_alterations(ready: Iterable[CachedCluster]) -> Sequence[str]:
@@ -84,12 +104,12 @@ def _describe_alterations(ready: Iterable[CachedCluster]) -> Sequence[str]:
         for row in ready
         if (phrases := [*_count_files(row.changed_files, CHANGED), *_count_files(row.unlisted_files, UNLISTED)])
     ]
-    omitted = [f"{len(messages) - TOLD} more clusters like that"] if len(messages) > TOLD else []
-    return [*messages[:TOLD], *omitted, "see who can write there"] if messages else []
+    omitted = [f"{len(messages) - MAX_NAMES} more clusters like that"] if len(messages) > MAX_NAMES else []
+    return [*messages[:MAX_NAMES], *omitted, "see who can write there"] if messages else []
 
 
 def _count_files(count: int | None, phrase: str) -> Sequence[str]:
-    return [f"{counted(count, 'file')} {phrase}"] if count else []
+    return [f"{count_of(count, 'file')} {phrase}"] if count else []
 
 
 def _explain_no_clusters(cache: ModelCache, excluded: Sequence[str]) -> str:
@@ -102,22 +122,22 @@ def _explain_no_clusters(cache: ModelCache, excluded: Sequence[str]) -> str:
 
 def _list_without_storage(excluded: Sequence[str]) -> str:
     """Return a message with the selected clusters that have no storage for caches."""
-    return f"Clusters without storage for caches are left out: {listed(excluded, TOLD)}"
+    return f"Clusters without storage for caches are left out: {list_names(excluded, MAX_NAMES)}"
 
 
-def ready_of(meant: Sequence[CachedCluster]) -> str:
+def ready_of(selected: Sequence[CachedCluster]) -> str:
     """Return the number of ready clusters and of all, as `1/2`."""
-    return f"{sum(row.phase == 'Ready' for row in meant)}/{len(meant)}"
+    return f"{sum(row.phase == 'Ready' for row in selected)}/{len(selected)}"
 
 
-def progress_of(meant: Iterable[CachedCluster]) -> str | None:
+def progress_of(selected: Iterable[CachedCluster]) -> str | None:
     """Return the progress over all clusters in percent; None while no size is known."""
-    unfinished = [row.progress for row in meant if row.progress and row.phase != "Ready"]
+    unfinished = [row.progress for row in selected if row.progress and row.phase != "Ready"]
     total = sum(row.total_bytes or 0 for row in unfinished)
     return f"{100 * sum(row.bytes or 0 for row in unfinished) // total}%" if total else None
 
 
-def is_meant(cache: ModelCache, cluster: Manifest) -> bool:
+def must_hold(cache: ModelCache, cluster: Manifest) -> bool:
     """True if a cluster must hold the weights of a cache: it is selected and has storage, if the source needs any."""
     fetched = cache.spec.source != "PersistentVolumeClaim"
     storage = not fetched or section(cluster, "status", "cache").get("storageClassName")
@@ -130,12 +150,12 @@ def is_selected(match_labels: Mapping[str, str], cluster: Manifest) -> bool:
     return matches and not is_terminating(cluster)
 
 
-def awaited(cache: ModelCache, cluster: Manifest) -> str:
+def describe_awaited(cache: ModelCache, cluster: Manifest) -> str:
     """Return a message while weights are incomplete on a cluster; "" once they are complete or if none will come."""
     name, cluster_name = cache.key.name, cluster["metadata"]["name"]
     row = cache.on(cluster_name)
     if row is None:
-        is_excluded = not is_meant(cache, cluster)
+        is_excluded = not must_hold(cache, cluster)
         return "" if is_excluded else f"the weights of ModelCache {name} are to come to cluster {cluster_name}"
     if row.volume:
         return ""

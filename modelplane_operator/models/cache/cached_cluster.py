@@ -21,23 +21,23 @@ from kubeloop.errors import ClientError
 from kubeloop.objects import Manifest, annotations_of, is_terminating, key_of, section
 from kubeloop.ownership import was_applied
 from kubeloop.plan import Apply, Failure, Step, delete, prune
-from kubeloop.remote_messages import worded
+from kubeloop.remote_messages import sanitize
 from kubeloop.types import JOB, PERSISTENT_VOLUME_CLAIM, SECRET, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.cache_sources import HuggingFace
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_cache import MOST_USERS, CachedCluster, ModelCache, Phase
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.models.cache.cache_sources import claim_of, content_of, credentials, fetched_by, source_of
+from modelplane_operator.models.cache.cache_sources import claim_of, content_of, credentials, remote_source, source_of
 from modelplane_operator.models.cache.hydration import (
     Reported,
     attempt,
-    failed,
-    reported,
-    resolved,
+    find_problem,
+    has_failed,
+    job_succeeded,
+    read_report,
     silence,
-    succeeded,
-    trouble,
+    validate_revision,
 )
 from modelplane_operator.models.cache.render import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.models.replica.render.fences import render_fences
@@ -70,7 +70,7 @@ class ClusterState:
     """A cluster that the cache selects or has objects on."""
 
     name: str
-    meant: bool
+    is_selected: bool
     """True if it must hold the weights."""
     storage_class: str = ""
     """StorageClass for caches on the cluster."""
@@ -111,7 +111,7 @@ class Observed:
     """Seconds until the Secret is read again."""
     crowded: bool = False
     """True if the namespace has reached its limit with older caches."""
-    left_out: tuple[str, ...] = ()
+    without_storage: tuple[str, ...] = ()
     """Selected clusters without storage for the cache."""
     refusals: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """Writes that clusters have just rejected, by cluster."""
@@ -127,7 +127,7 @@ class Observed:
 class ClusterPlan:
     """The status row, the steps and the requeue time of one cluster."""
 
-    told: CachedCluster
+    row: CachedCluster
     """Row of the cluster in the cache's status."""
     steps: tuple[Step, ...] = ()
     """Steps in the order in which to carry them out."""
@@ -135,31 +135,31 @@ class ClusterPlan:
     """Seconds until the next reconcile, or None."""
     counts: bool = True
     """True if the cache must be on this cluster."""
-    why: str = ""
+    reason: str = ""
     """Reason why a cache that is being deleted waits for this cluster."""
     defect: Exception | None = None
     """Exception that the cluster's data caused in the plan, or None."""
 
 
-def plan_cluster(seen: Observed, cluster: ClusterState) -> ClusterPlan | None:
+def plan_cluster(observed: Observed, cluster: ClusterState) -> ClusterPlan | None:
     """Return the plan for one cluster; None if the cache has nothing to report or to do there."""
-    last = seen.cache.on(cluster.name)
+    last = observed.cache.on(cluster.name)
     if not cluster.connected:
         message = (
             f"cluster {cluster.name} does not answer: see ClusterReady of that InferenceCluster"
             if cluster.error
             else "cluster has not been listed yet"
         )
-        row = last or CachedCluster(name=cluster.name, phase="Pending", since=seen.now)
-        row = settled(row).model_copy(update={"message": message[:1000]}) if cluster.error else row
-        return ClusterPlan(row, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.meant)
-    if not cluster.meant and not cluster.users:
+        row = last or CachedCluster(name=cluster.name, phase="Pending", since=observed.now)
+        row = clear_rejection(row).model_copy(update={"message": message[:1000]}) if cluster.error else row
+        return ClusterPlan(row, requeue_after=None if cluster.error else REQUEUE_SOON, counts=cluster.is_selected)
+    if not cluster.is_selected and not cluster.users:
         return _plan_removal(cluster, last)
-    if claim_of(seen.cache):
-        return _plan_existing(seen, cluster, last)
-    cache_on_cluster = _CacheOnCluster(seen, cluster)
-    if cache_on_cluster.claim is None and not cluster.meant:  # it keeps the volumes in use and gets no new one
-        return ClusterPlan(settled(last).model_copy(update=used(cluster)), counts=False) if last else None
+    if claim_of(observed.cache):
+        return _plan_existing(observed, cluster, last)
+    cache_on_cluster = _CacheOnCluster(observed, cluster)
+    if cache_on_cluster.claim is None and not cluster.is_selected:  # it keeps the volumes in use and gets no new one
+        return ClusterPlan(clear_rejection(last).model_copy(update=used(cluster)), counts=False) if last else None
     return cache_on_cluster.plan(last)
 
 
@@ -168,7 +168,7 @@ def _plan_existing(observed: Observed, cluster: ClusterState, last: CachedCluste
     name, namespace = claim_of(observed.cache), names.remote_namespace(observed.cache.key.namespace)
     fences = render_fences(observed.cache.key.namespace, observed.namespace_uid, cluster.isolation)
     retained = [*fences, *volumes_in_use(cluster)]
-    steps: list[Step] = [Apply(manifest, cluster.name) for manifest in fences] if cluster.meant else []
+    steps: list[Step] = [Apply(manifest, cluster.name) for manifest in fences] if cluster.is_selected else []
     steps += prune(cluster.children, retained, owner=observed.cache.metadata.uid or "", cluster=cluster.name)
     bound = section(cluster.existing or {}, "status").get("phase")
     phase: Phase = "Ready" if bound == "Bound" else "Pending"
@@ -186,18 +186,18 @@ def _plan_existing(observed: Observed, cluster: ClusterState, last: CachedCluste
         volume=name if phase == "Ready" else None,
         **used(cluster),
     )
-    return ClusterPlan(row, tuple(steps), None if phase == "Ready" else observed.recheck, counts=cluster.meant)
+    return ClusterPlan(row, tuple(steps), None if phase == "Ready" else observed.recheck, counts=cluster.is_selected)
 
 
 def _plan_removal(cluster: ClusterState, last: CachedCluster | None) -> ClusterPlan | None:
     """Return the steps to delete the cache from a cluster that does not need it any longer."""
     steps = tuple(delete(child, cluster=cluster.name) for child in cluster.children if not is_terminating(child))
     if cluster.children:
-        row = settled(last or CachedCluster(name=cluster.name))
+        row = clear_rejection(last or CachedCluster(name=cluster.name))
         return ClusterPlan(row.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
     if last is None or cluster.namespace is None:
         return None
-    return ClusterPlan(settled(last), (delete(cluster.namespace, cluster=cluster.name),), counts=False)
+    return ClusterPlan(clear_rejection(last), (delete(cluster.namespace, cluster=cluster.name),), counts=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +220,13 @@ class _VolumePlan:
 class _CacheOnCluster:
     """A cluster on which the cache has a claim or must get one."""
 
-    seen: Observed
+    observed: Observed
     cluster: ClusterState
 
     @property
     def claim(self) -> Manifest | None:
         """Return the claim of the current content, or None."""
-        content = content_of(self.seen.cache)
+        content = content_of(self.observed.cache)
         live_claims = (claim for claim in claims(self.cluster) if not is_terminating(claim))
         return next((claim for claim in live_claims if annotations_of(claim).get(labels.CONTENT) == content), None)
 
@@ -247,7 +247,7 @@ class _CacheOnCluster:
         """
         if self.staged:
             return self.claim
-        last = self.seen.cache.on(self.cluster.name)
+        last = self.observed.cache.on(self.cluster.name)
         live_claims = (claim for claim in claims(self.cluster) if not is_terminating(claim))
         complete = (claim for claim in live_claims if labels.STAGED in annotations_of(claim))
         return min(
@@ -256,15 +256,18 @@ class _CacheOnCluster:
 
     def plan(self, last: CachedCluster | None) -> ClusterPlan:
         """Return the plan for this cluster: apply what hydration needs, retry failed Jobs, and prune the rest."""
-        job, cluster, now = self.job, self.cluster.name, self.seen.now
-        has_succeeded = job is not None and succeeded(job)
-        report = reported(job, self.cluster.pods) if job else None
-        source = source_of(self.seen.cache)
+        job, cluster, now = self.job, self.cluster.name, self.observed.now
+        has_succeeded = job is not None and job_succeeded(job)
+        report = read_report(job, self.cluster.pods) if job else None
+        source = source_of(self.observed.cache)
         requested = source.revision if isinstance(source, HuggingFace) else ""
         candidate = revision_of(self.claim) or (report and report.revision) or requested or "unnamed"
         revision = candidate if self.staged or has_succeeded else ""
         volume = self._render_claim(revision)
-        base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.cluster.isolation), volume]
+        base = [
+            *render_fences(self.observed.cache.key.namespace, self.observed.namespace_uid, self.cluster.isolation),
+            volume,
+        ]
         volume_plan = self._plan_volume(job, staged=bool(revision), last=last)
         steps: list[Step] = [Apply(manifest, cluster) for manifest in (*base, *volume_plan.needed)]
         # The Job is retained until the volume has its annotation and the status has the attempts and the digest.
@@ -274,9 +277,9 @@ class _CacheOnCluster:
         unreported = [job] if job and stored != (attempt(job), verification.get("digest")) else []
         needed = [*volume_plan.needed, *(unreported if is_staged else self._hydration_objects())]
         retained = [*base, *needed, *volumes_in_use(self.cluster, self.serving)]
-        steps += prune(self.cluster.children, retained, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
-        steps += prune(self.cluster.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
-        retry_now = volume_plan.retry is not None and (volume_plan.retry <= now or edited(self.seen.cache))
+        steps += prune(self.cluster.children, retained, owner=self.observed.cache.metadata.uid or "", cluster=cluster)
+        steps += prune(self.cluster.fences, base, owner=self.observed.namespace_uid, cluster=cluster)
+        retry_now = volume_plan.retry is not None and (volume_plan.retry <= now or is_edited(self.observed.cache))
         if job and not is_staged and (retry_now or self._is_token_changed(job)):
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
@@ -302,7 +305,7 @@ class _CacheOnCluster:
             ),
             tuple(steps),
             max((requeue_at - now).total_seconds(), 1.0) if requeue_at else None,
-            counts=self.cluster.meant,
+            counts=self.cluster.is_selected,
         )
 
     def _verification(self, report: Reported | None, last: CachedCluster | None) -> dict[str, Any]:
@@ -325,31 +328,31 @@ class _CacheOnCluster:
             return _VolumePlan("Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim")
         if staged:
             return _VolumePlan("Ready")
-        if job and failed(job):
-            since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
+        if job and has_failed(job):
+            since = last.since if last and last.phase == "Failed" and last.since else self.observed.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            reason = f"the Job has failed: {worded(condition(job, 'Failed').reason) or 'no reason given'}"
-            return _VolumePlan("Failed", trouble(self.cluster.pods) or reason, retry=since + pause)
+            reason = f"the Job has failed: {sanitize(condition(job, 'Failed').reason) or 'no reason given'}"
+            return _VolumePlan("Failed", find_problem(self.cluster.pods) or reason, retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
-        if job is None and self.seen.secret_missing:
+        if job is None and self.observed.secret_missing:
             return _VolumePlan(phase)
-        if job is None and not self.seen.hydrator.image:
+        if job is None and not self.observed.hydrator.image:
             return _VolumePlan(phase, UNNAMED)
-        token = [render_token(self.seen.cache, self.seen.secret)] if self.seen.secret else []
-        needed = [*token, *render_account(self.seen.cache)]
+        token = [render_token(self.observed.cache, self.observed.secret)] if self.observed.secret else []
+        needed = [*token, *render_account(self.observed.cache)]
         if job is None:
             needed.append(
                 render_job(
-                    self.seen.cache,
+                    self.observed.cache,
                     self._render_claim("")["metadata"]["name"],
-                    self.seen.hydrator,
+                    self.observed.hydrator,
                     attempt=(self._previous_attempts(last) or 0) + 1,
                     verified=(last and last.digest) or "",
                 )
             )
             return _VolumePlan(phase, needed=needed)
-        silent, recheck = silence(job, self.cluster.pods, self.seen.now)
-        unbound, pod_problem = "" if bound == "Bound" else self._unbound_message(), trouble(self.cluster.pods)
+        silent, recheck = silence(job, self.cluster.pods, self.observed.now)
+        unbound, pod_problem = "" if bound == "Bound" else self._unbound_message(), find_problem(self.cluster.pods)
         # If the volume is not bound, pods only report that they wait for it.
         message = unbound if unbound and CLAIMS in pod_problem else pod_problem or silent or unbound
         return _VolumePlan(phase, message, recheck=recheck, needed=needed)
@@ -370,7 +373,7 @@ class _CacheOnCluster:
 
     def _render_claim(self, staged: str) -> Manifest:
         """Render the claim, annotated with `staged`, the revision that it holds completely."""
-        cache, claim, gib = self.seen.cache, self.claim, fetched_by(self.seen.cache).size_gib
+        cache, claim, gib = self.observed.cache, self.claim, remote_source(self.observed.cache).size_gib
         if claim is None:
             default_name = names.cache_volume(*cache.key)
             is_taken = any(key_of(existing).name == default_name for existing in claims(self.cluster))
@@ -383,35 +386,35 @@ class _CacheOnCluster:
 
     def _hydration_objects(self) -> Iterator[Manifest]:
         """Yield the existing objects of the current hydration."""
-        name = names.hydration(*self.seen.cache.key, content_of(self.seen.cache))
+        name = names.hydration(*self.observed.cache.key, content_of(self.observed.cache))
         return (child for child in self.cluster.children if key_of(child).name == name)
 
     def _is_token_changed(self, job: Manifest) -> bool:
         """True if a Job has failed and the Secret has changed since."""
-        if not failed(job) or not self.seen.secret:
+        if not has_failed(job) or not self.observed.secret:
             return False
-        desired = render_token(self.seen.cache, self.seen.secret)
+        desired = render_token(self.observed.cache, self.observed.secret)
         copies = (
             child for child in self.cluster.children if type_of(child) == SECRET and key_of(child) == key_of(desired)
         )
         return any(not was_applied(child, desired) for child in copies)
 
 
-def edited(cache: ModelCache) -> bool:
+def is_edited(cache: ModelCache) -> bool:
     """True if a user has changed the cache since it was last reconciled."""
     conditions = cache.status.conditions if cache.status else ()
     observed_generation = next((item.observed_generation for item in conditions if item.type == Synced.__name__), None)
     return observed_generation != cache.metadata.generation
 
 
-def settled(told: CachedCluster) -> CachedCluster:
+def clear_rejection(row: CachedCluster) -> CachedCluster:
     """Return the last row of a cluster without its rejection."""
-    return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
+    return row.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if row.refusals else row
 
 
 def revision_of(claim: Manifest | None) -> str:
     """Return the revision that a volume holds completely; "" if that is unknown."""
-    return resolved(annotations_of(claim).get(labels.STAGED)) if claim else ""
+    return validate_revision(annotations_of(claim).get(labels.STAGED)) if claim else ""
 
 
 def claims(cluster: ClusterState) -> Sequence[Manifest]:

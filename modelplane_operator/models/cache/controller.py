@@ -12,36 +12,36 @@ from kubeloop.client.kube import Kube
 from kubeloop.errors import ClientError, Connecting, Unreachable
 from kubeloop.loop import Change, Clients, Controller, Indexes, its_deletion
 from kubeloop.objects import Key, Manifest, is_terminating, key_of, labels_of, section
-from kubeloop.reading import Cluster, applied, find, unreadable
-from kubeloop.reading import children as labelled
+from kubeloop.reading import Cluster, find, list_applied, unreadable
+from kubeloop.reading import list_children as labelled
 from kubeloop.resource import of, parse_stored
-from kubeloop.strands import a_look
+from kubeloop.strands import read_deadline
 from kubeloop.types import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from kubeloop.wiring import owner_of_kind
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.lookups import placed_on
+from modelplane_operator.lookups import cluster_of_replica
 from modelplane_operator.models.cache.cache_sources import claim_of, credentials, source_of
-from modelplane_operator.models.cache.cache_status import is_meant, is_selected
+from modelplane_operator.models.cache.cache_status import is_selected, must_hold
 from modelplane_operator.models.cache.cached_cluster import ClusterState, Observed, User
-from modelplane_operator.models.cache.hydration import cut_claim, cut_job
+from modelplane_operator.models.cache.hydration import prune_claim, prune_job
 from modelplane_operator.models.cache.plan import MOST, plan
 from modelplane_operator.models.cache.render import Hydrator
 from modelplane_operator.models.replica import controller as model_replica
 from modelplane_operator.models.replica import tenancy
-from modelplane_operator.models.replica.orphans import staged_on
-from modelplane_operator.models.replica.plan.symptoms import symptoms, told
+from modelplane_operator.models.replica.orphans import clusters_of_cache
+from modelplane_operator.models.replica.plan.symptoms import summarize, symptoms
 
 CACHES, CLUSTERS, REPLICAS = of(ModelCache), of(InferenceCluster), of(ModelReplica)
 CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
 """Types that a cache may have objects of on a cluster."""
-CUT = {PERSISTENT_VOLUME_CLAIM: cut_claim, JOB: cut_job}
+CUT = {PERSISTENT_VOLUME_CLAIM: prune_claim, JOB: prune_job}
 """Functions that cut objects to the fields that are read, by type. Other types are watched as metadata only."""
 
 
 INDEXES: Indexes = {
-    REPLICAS: {"cache": model_replica.started_from, "cluster": placed_on},
-    CACHES: {"cluster": staged_on, "namespace": lambda manifest: (manifest["metadata"]["namespace"],)},
+    REPLICAS: {"cache": model_replica.cache_of_replica, "cluster": cluster_of_replica},
+    CACHES: {"cluster": clusters_of_cache, "namespace": lambda manifest: (manifest["metadata"]["namespace"],)},
 }
 """Indexes of the hub's informers."""
 
@@ -67,7 +67,7 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         with_refusals=lambda observed, refusals: replace(observed, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
-        watched_remotely=tuple(Watched(kind, ours=True, keeping=keep) for kind, keep in CUT.items()),
+        watched_remotely=tuple(Watched(kind, only_ours=True, keeping=keep) for kind, keep in CUT.items()),
         on_connection=_on_connection,
         while_paused=its_deletion,
         concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # clusters may be slow
@@ -100,15 +100,18 @@ async def _observe_clusters(cache: ModelCache, uid: str, clients: Clients) -> Se
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
-        state = ClusterState(name, is_meant(cache, cluster), storage, users=users.get(name, ()))
+        state = ClusterState(name, must_hold(cache, cluster), storage, users=users.get(name, ()))
         state = _observe_informers(state, cache, uid, clients)
-        if not (state.meant or state.users or state.children or name in reported):
+        if not (state.is_selected or state.users or state.children or name in reported):
             continue
         isolation = parse_stored(Isolation, section(cluster, "spec", "isolation"))
         states.append(replace(state, isolation=isolation))
     states.sort(key=lambda each_state: each_state.name)
     complete = await asyncio.gather(
-        *(_observe_unwatched(each_state, cache, clients, known=each_state.name in reported) for each_state in states)
+        *(
+            _observe_unwatched(each_state, cache, clients, is_reported=each_state.name in reported)
+            for each_state in states
+        )
     )
     return [
         replace(each_state, namespace=None) if _is_namespace_needed(each_state, clients.hub) else each_state
@@ -116,15 +119,17 @@ async def _observe_clusters(cache: ModelCache, uid: str, clients: Clients) -> Se
     ]
 
 
-async def _observe_unwatched(state: ClusterState, cache: ModelCache, clients: Clients, *, known: bool) -> ClusterState:
+async def _observe_unwatched(
+    state: ClusterState, cache: ModelCache, clients: Clients, *, is_reported: bool
+) -> ClusterState:
     """Return the state completed by what no watch delivers. Any error marks only this cluster as unreachable.
 
-    `known` is true if the status of the cache names the cluster.
+    `is_reported` is true if the status of the cache names the cluster.
     """
     namespace, claim = names.remote_namespace(cache.key.namespace), claim_of(cache)
-    is_leaving = cache.metadata.deletion_timestamp is not None or not state.meant
+    is_leaving = cache.metadata.deletion_timestamp is not None or not state.is_selected
     try:
-        if is_leaving and known and state.connected and not state.children and not state.users:
+        if is_leaving and is_reported and state.connected and not state.children and not state.users:
             state = replace(
                 state, namespace=await _find_unused_namespace(namespace, clients.fleet(state.name), clients.hub)
             )
@@ -148,9 +153,9 @@ def _observe_informers(state: ClusterState, cache: ModelCache, namespace_uid: st
     uid, namespaces = cache.metadata.uid or "", (names.remote_namespace(cache.key.namespace),)
     return replace(
         state,
-        children=tuple(applied(remote, CHILDREN, uid, namespaces)),
+        children=tuple(list_applied(remote, CHILDREN, uid, namespaces)),
         pods=tuple(labelled(remote, (POD,), uid, namespaces)),
-        fences=tuple(applied(remote, model_replica.FENCES, namespace_uid, namespaces)) if namespace_uid else (),
+        fences=tuple(list_applied(remote, model_replica.FENCES, namespace_uid, namespaces)) if namespace_uid else (),
     )
 
 
@@ -161,9 +166,9 @@ async def _with_existing(state: ClusterState, claim: Key, clients: Clients) -> C
         return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
 
     try:
-        async with a_look():
+        async with read_deadline():
             existing = await clients.reads.of(clients.fleet(state.name), ("claim", claim), fetch, clients.now())
-        return replace(state, existing=cut_claim(existing) if existing else None)
+        return replace(state, existing=prune_claim(existing) if existing else None)
     except ClientError as error:
         return replace(state, connected=False, error=error)
 
@@ -188,9 +193,9 @@ async def _find_unused_namespace(name: str, remote: Cluster, hub: Cluster) -> Ma
         return None
     try:
         needed = any(
-            model_replica.is_there(key_of(replica), hub, remote) for replica in _find_replicas(name, remote.name, hub)
+            model_replica.exists(key_of(replica), hub, remote) for replica in _find_replicas(name, remote.name, hub)
         )
-        async with a_look():
+        async with read_deadline():
             return None if needed or await tenancy.of_others(remote.kube, name) else namespace
     except ClientError:  # the namespace stays; the InferenceCluster reports the error
         return None
@@ -200,7 +205,7 @@ def _find_without_storage(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
     """Return the names of selected clusters without storage for caches."""
     clusters = hub.find(CLUSTERS) or ()
     excluded = (
-        cluster for cluster in clusters if is_selected(cache.match_labels, cluster) and not is_meant(cache, cluster)
+        cluster for cluster in clusters if is_selected(cache.match_labels, cluster) and not must_hold(cache, cluster)
     )
     return tuple(sorted(cluster["metadata"]["name"] for cluster in excluded))
 
@@ -246,7 +251,9 @@ def _find_affected(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
     """Yield the caches that select a cluster or have objects on it."""
     name = cluster["metadata"]["name"]
     for cache in hub.find(CACHES) or ():
-        if name in staged_on(cache) or is_selected(section(cache, "spec", "clusterSelector", "matchLabels"), cluster):
+        if name in clusters_of_cache(cache) or is_selected(
+            section(cache, "spec", "clusterSelector", "matchLabels"), cluster
+        ):
             yield key_of(cache)
 
 
@@ -264,10 +271,10 @@ def _on_replica(change: Change, _: Cluster) -> Iterable[Key]:
     )
     if old != new:
         for replica in filter(None, change):
-            yield from model_replica.started_from(replica)
+            yield from model_replica.cache_of_replica(replica)
 
 
 def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the cache of a hydration pod whose phase or symptoms change."""
-    old, new = (pod and (section(pod, "status").get("phase"), told(symptoms([pod]))) for pod in change)
+    old, new = (pod and (section(pod, "status").get("phase"), summarize(symptoms([pod]))) for pod in change)
     return _owner(change, hub) if old != new else ()

@@ -11,17 +11,17 @@ from typing import Any, Final, cast
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
-from kubeloop.remote_messages import is_formed, worded
+from kubeloop.remote_messages import is_formed, sanitize
 from kubeloop.words import legible
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_cache import CacheProgress
-from modelplane_operator.models.replica.plan.symptoms import cut, object_in, objects_in, symptoms, told
+from modelplane_operator.models.replica.plan.symptoms import object_in, objects_in, shorten, summarize, symptoms
 
 MOST: Final = 1 << 53
 """Largest count that is accepted from a cluster."""
 FARTHEST: Final = 10**7  # a third of a year
 """Longest estimate that is shown, in seconds."""
-SHOWN: Final = 600
+MAX_TEXT: Final = 600
 """Longest text from a cluster that is shown, in characters."""
 UNBEGUN: Final = timedelta(minutes=2)  # quotas can prevent that
 """Time in which a Job must have a pod."""
@@ -56,20 +56,23 @@ class Reported:
 # Cut objects: a cluster may return anything ---------------------------------------------------------------------------
 
 
-def cut_claim(claim: Manifest) -> Manifest:
+def prune_claim(claim: Manifest) -> Manifest:
     """Return the fields of a PersistentVolumeClaim that the plan reads."""
     spec = object_in(claim.get("spec"))
-    requested = cut(object_in(object_in(spec.get("resources")).get("requests")), ("storage",))
+    requested = shorten(object_in(object_in(spec.get("resources")).get("requests")), ("storage",))
     return {
         "metadata": _metadata(claim),
-        "spec": {**cut(spec, ("storageClassName",)), **({"resources": {"requests": requested}} if requested else {})},
-        "status": cut(object_in(claim.get("status")), ("phase",)),
+        "spec": {
+            **shorten(spec, ("storageClassName",)),
+            **({"resources": {"requests": requested}} if requested else {}),
+        },
+        "status": shorten(object_in(claim.get("status")), ("phase",)),
     }
 
 
-def cut_job(job: Manifest) -> Manifest:
+def prune_job(job: Manifest) -> Manifest:
     """Return the fields of a Job that the plan reads. Its spec is the operator's own and immutable."""
-    pruned = (cut(item, _CONDITION) for item in objects_in(object_in(job.get("status")).get("conditions")))
+    pruned = (shorten(item, _CONDITION) for item in objects_in(object_in(job.get("status")).get("conditions")))
     conditions = [item for item in pruned if item.get("type") in _ENDS]
     return {"metadata": _metadata(job), "status": {"conditions": conditions}}
 
@@ -78,10 +81,10 @@ def _metadata(live: Manifest) -> Manifest:
     """Return the metadata that the plan reads, with only the operator's annotations."""
     metadata = section(live, "metadata")
     own_annotations = {
-        name: text[:SHOWN] for name, text in annotations_of(live).items() if name.startswith(labels.PREFIX)
+        name: text[:MAX_TEXT] for name, text in annotations_of(live).items() if name.startswith(labels.PREFIX)
     }
     fields = {name: metadata[name] for name in _METADATA if is_formed(name, metadata.get(name))}
-    return {**fields, **cut(metadata, ("creationTimestamp",)), "annotations": own_annotations}
+    return {**fields, **shorten(metadata, ("creationTimestamp",)), "annotations": own_annotations}
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
@@ -95,19 +98,19 @@ _ENDS: Final = frozenset({"Complete", "Failed"})
 # Read objects ---------------------------------------------------------------------------------------------------------
 
 
-def succeeded(job: Manifest) -> bool:
+def job_succeeded(job: Manifest) -> bool:
     """True if a Job has completed."""
     return condition(job, "Complete").is_true
 
 
-def failed(job: Manifest) -> bool:
+def has_failed(job: Manifest) -> bool:
     """True if a Job has failed for good."""
     return condition(job, "Failed").is_true
 
 
-def resolved(told: Any) -> str:
+def validate_revision(revision: Any) -> str:
     """Return a revision if it has the form of one, else ""."""
-    return told if isinstance(told, str) and RESOLVED.fullmatch(told) else ""
+    return revision if isinstance(revision, str) and RESOLVED.fullmatch(revision) else ""
 
 
 def attempt(job: Manifest) -> int:
@@ -116,7 +119,7 @@ def attempt(job: Manifest) -> int:
     return int(text) if re.fullmatch("[1-9][0-9]{0,6}", text) else 1
 
 
-def reported(job: Manifest, pods: Iterable[Manifest]) -> Reported:
+def read_report(job: Manifest, pods: Iterable[Manifest]) -> Reported:
     """Return the report of the pod that has succeeded, or else the one in the Job's annotation."""
     texts = [_exit_message(pod) for pod in pods if section(pod, "status").get("phase") == "Succeeded"]
     for text in (*texts, _progress_annotation(job)):
@@ -125,14 +128,14 @@ def reported(job: Manifest, pods: Iterable[Manifest]) -> Reported:
     return Reported()
 
 
-def trouble(pods: Sequence[Manifest]) -> str:
+def find_problem(pods: Sequence[Manifest]) -> str:
     """Return what prevents the pods of a Job from succeeding; "" if nothing."""
     alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
     messages = [
         message for pod in _sort_failed_pods(pods) if not is_terminating(pod) and (message := _exit_message(pod))
     ]
     last_failure = f"tried again after: {messages[-1]}" if messages and alive else messages[-1] if messages else ""
-    return legible("; ".join(filter(None, (last_failure, told(symptoms(alive)) if alive else "")))[:SHOWN])
+    return legible("; ".join(filter(None, (last_failure, summarize(symptoms(alive)) if alive else "")))[:MAX_TEXT])
 
 
 def silence(job: Manifest, pods: Sequence[Manifest], now: datetime) -> tuple[str, datetime | None]:
@@ -184,11 +187,11 @@ def _exit_message(pod: Manifest) -> str:
     """Return the termination message of a pod's container, or how it ended."""
     for container in entries(pod, "status", "containerStatuses"):
         if terminated := section(container, "state", "terminated"):
-            code, reason = terminated.get("exitCode"), worded(terminated.get("reason"))
+            code, reason = terminated.get("exitCode"), sanitize(terminated.get("reason"))
             if code in SPOKEN and reason in {"", "Error", "Completed"} and terminated.get("message"):
-                return str(terminated["message"]).strip()[:SHOWN]
+                return str(terminated["message"]).strip()[:MAX_TEXT]
             return f"exit code {code}{f' ({reason})' if reason and reason != 'Error' else ''}"
-    return worded(section(pod, "status").get("reason"), section(pod, "status").get("message"))
+    return sanitize(section(pod, "status").get("reason"), section(pod, "status").get("message"))
 
 
 def _parse_json(text: str) -> Mapping[str, Any]:
@@ -220,7 +223,7 @@ def _parse_report(data: Mapping[str, Any]) -> Reported:
     digest = data.get("digest")
     return Reported(
         progress if total else None,
-        resolved(data.get("revision")),
+        validate_revision(data.get("revision")),
         digest if isinstance(digest, str) and DIGEST.fullmatch(digest) else "",
         count("changed") or 0,
         count("unlisted") or 0,

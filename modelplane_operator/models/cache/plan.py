@@ -12,13 +12,19 @@ from kubeloop.condition_types import Ready
 from kubeloop.errors import Defect
 from kubeloop.objects import is_terminating, key_of
 from kubeloop.plan import LET_GO, Plan, delete
-from kubeloop.words import listed
+from kubeloop.words import list_names
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, CacheSummary, ModelCache, ModelCacheStatus
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.models.cache.cache_pace import paced
-from modelplane_operator.models.cache.cache_sources import claim_of, credentials, fetched_by, shown, source_of
-from modelplane_operator.models.cache.cache_status import TOLD, judged, progress_of, ready_of
+from modelplane_operator.models.cache.cache_pace import apply_backoff
+from modelplane_operator.models.cache.cache_sources import (
+    claim_of,
+    credentials,
+    format_for_column,
+    remote_source,
+    source_of,
+)
+from modelplane_operator.models.cache.cache_status import MAX_NAMES, compute_conditions, progress_of, ready_of
 from modelplane_operator.models.cache.cached_cluster import (
     PAUSE,
     REQUEUE_SOON,
@@ -26,8 +32,8 @@ from modelplane_operator.models.cache.cached_cluster import (
     ClusterState,
     Observed,
     claims,
+    clear_rejection,
     plan_cluster,
-    settled,
     used,
 )
 
@@ -38,25 +44,25 @@ CROWDED: Final = f"the {MOST} oldest caches of a namespace are staged, and it is
 """Message for a cache beyond the limit."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the steps and the status for a cache on all of its clusters.
 
     A cache beyond the namespace's limit gets only a status, unless it already has objects on a cluster.
     """
-    if seen.cache.metadata.deletion_timestamp is not None:
-        return _teardown(seen)
-    if not seen.namespace_uid:
+    if observed.cache.metadata.deletion_timestamp is not None:
+        return _teardown(observed)
+    if not observed.namespace_uid:
         return Plan(requeue_after=REQUEUE_SOON)
-    if seen.crowded and not _has_objects(seen):
-        return Plan(status=_report_crowded(seen), requeue_after=PAUSE.total_seconds())
-    plans = _plan_clusters(seen, plan_cluster)
+    if observed.crowded and not _has_objects(observed):
+        return Plan(status=_report_crowded(observed), requeue_after=PAUSE.total_seconds())
+    plans = _plan_clusters(observed, plan_cluster)
     waits = [cluster_plan.requeue_after for cluster_plan in plans if cluster_plan.requeue_after is not None]
-    if credentials(source_of(seen.cache)) and any(cluster_plan.told.phase != "Ready" for cluster_plan in plans):
-        waits.append(seen.recheck)
+    if credentials(source_of(observed.cache)) and any(cluster_plan.row.phase != "Ready" for cluster_plan in plans):
+        waits.append(observed.recheck)
     steps = tuple(step for cluster_plan in plans for step in cluster_plan.steps)
     return Plan(
         steps,
-        _compute_status(seen, plans),
+        _compute_status(observed, plans),
         requeue_after=min(waits, default=None),
         refused=_rejection_message(plans),
         defects=_defects(plans),
@@ -71,15 +77,15 @@ def _plan_clusters(
     def plan_safely(cluster: ClusterState) -> ClusterPlan | None:
         try:
             cluster_plan = plan_single(observed, cluster)
-            return cluster_plan and paced(observed, cluster_plan)
+            return cluster_plan and apply_backoff(observed, cluster_plan)
         except Exception as error:  # noqa: BLE001 - a hostile cluster may return anything
             message = f"what cluster {cluster.name} says cannot be read: {Defect.by(error)}"
-            row = settled(
+            row = clear_rejection(
                 observed.cache.on(cluster.name) or CachedCluster(name=cluster.name, phase="Pending", since=observed.now)
             )
             row = row.model_copy(update={"message": message[:1000]})
             return ClusterPlan(
-                row, requeue_after=PAUSE.total_seconds(), counts=cluster.meant, why=message, defect=error
+                row, requeue_after=PAUSE.total_seconds(), counts=cluster.is_selected, reason=message, defect=error
             )
 
     return [cluster_plan for cluster in observed.clusters if (cluster_plan := plan_safely(cluster))]
@@ -87,31 +93,35 @@ def _plan_clusters(
 
 def _defects(plans: Iterable[ClusterPlan]) -> Mapping[str, Exception]:
     """Return the exceptions in plans of clusters, by cluster."""
-    return {cluster_plan.told.name: cluster_plan.defect for cluster_plan in plans if cluster_plan.defect}
+    return {cluster_plan.row.name: cluster_plan.defect for cluster_plan in plans if cluster_plan.defect}
 
 
 def _compute_status(observed: Observed, plans: Sequence[ClusterPlan]) -> ModelCacheStatus:
     """Return the status from the plans of all clusters."""
-    rows = [cluster_plan.told for cluster_plan in plans if cluster_plan.counts]
-    matched, artifact = judged(
-        observed.cache, rows, observed.now, left_out=observed.left_out, secret_missing=observed.secret_missing
+    rows = [cluster_plan.row for cluster_plan in plans if cluster_plan.counts]
+    matched, artifact = compute_conditions(
+        observed.cache,
+        rows,
+        observed.now,
+        without_storage=observed.without_storage,
+        secret_missing=observed.secret_missing,
     )
     ready = Ready.AVAILABLE.condition(observed.now, message=artifact.message or "")
     return ModelCacheStatus(
         conditions=(matched, artifact, ready if artifact.status == "True" else not_ready(KIND, artifact)),
         summary=CacheSummary(
-            source=shown(source_of(observed.cache))[:2048],
+            source=format_for_column(source_of(observed.cache))[:2048],
             ready=ready_of(rows),
-            size=None if claim_of(observed.cache) else f"{fetched_by(observed.cache).size_gib}Gi",
+            size=None if claim_of(observed.cache) else f"{remote_source(observed.cache).size_gib}Gi",
             progress=progress_of(rows),
         ),
-        clusters=tuple(cluster_plan.told for cluster_plan in plans),
+        clusters=tuple(cluster_plan.row for cluster_plan in plans),
     )
 
 
 def _rejection_message(plans: Iterable[ClusterPlan]) -> str:
     """Return the messages of clusters that have rejected a write."""
-    return "; ".join(filter(None, (cluster_plan.told.message for cluster_plan in plans if cluster_plan.told.refusals)))
+    return "; ".join(filter(None, (cluster_plan.row.message for cluster_plan in plans if cluster_plan.row.refusals)))
 
 
 def _has_objects(observed: Observed) -> bool:
@@ -141,7 +151,7 @@ def _teardown(observed: Observed) -> Plan:
     reasons = [
         reasons
         for cluster_plan in plans
-        if (reasons := cluster_plan.told.message if cluster_plan.told.refusals else cluster_plan.why)
+        if (reasons := cluster_plan.row.message if cluster_plan.row.refusals else cluster_plan.reason)
     ]
     if not reasons:
         return Plan((*steps, LET_GO))
@@ -149,9 +159,9 @@ def _teardown(observed: Observed) -> Plan:
         {cluster_plan.name for cluster_plan in observed.cache.status.clusters} if observed.cache.status else set[str]()
     )
     rows = tuple(
-        cluster_plan.told for cluster_plan in plans if cluster_plan.told.name in reported or cluster_plan.told.refusals
+        cluster_plan.row for cluster_plan in plans if cluster_plan.row.name in reported or cluster_plan.row.refusals
     )
-    deleting = Ready.DELETING.condition(observed.now, message="; ".join(reasons[:TOLD]))
+    deleting = Ready.DELETING.condition(observed.now, message="; ".join(reasons[:MAX_NAMES]))
     status = (observed.cache.status or ModelCacheStatus()).model_copy(
         update={"conditions": (deleting,), "clusters": rows}
     )
@@ -167,7 +177,9 @@ def _plan_deletion(observed: Observed, cluster: ClusterState) -> ClusterPlan:
     if not cluster.connected:
         reason = f"cluster {cluster.name} does not answer; what is there is deleted when it does"
         return ClusterPlan(
-            settled(row) if cluster.error else row, requeue_after=None if cluster.error else REQUEUE_SOON, why=reason
+            clear_rejection(row) if cluster.error else row,
+            requeue_after=None if cluster.error else REQUEUE_SOON,
+            reason=reason,
         )
     volumes = claims(cluster)
     others = [child for child in cluster.children if child not in volumes]
@@ -175,11 +187,11 @@ def _plan_deletion(observed: Observed, cluster: ClusterState) -> ClusterPlan:
     steps = tuple(delete(child, cluster=cluster.name) for child in deletable if not is_terminating(child))
     reason = ""
     if cluster.users and (volumes or claim_of(observed.cache)):
-        users = listed((user.name for user in cluster.users), TOLD)
+        users = list_names((user.name for user in cluster.users), MAX_NAMES)
         reason = f"replicas on cluster {cluster.name} start from the cache: {users}"
     elif cluster.children:
-        remaining = listed((f"{child['kind']} {key_of(child).name}" for child in cluster.children), TOLD)
+        remaining = list_names((f"{child['kind']} {key_of(child).name}" for child in cluster.children), MAX_NAMES)
         reason = f"waiting for what is on cluster {cluster.name} to go: {remaining}"
     elif cluster.namespace is not None and not is_terminating(cluster.namespace):
         steps = (*steps, delete(cluster.namespace, cluster=cluster.name))
-    return ClusterPlan(settled(row).model_copy(update=used(cluster)), steps, why=reason)
+    return ClusterPlan(clear_rejection(row).model_copy(update=used(cluster)), steps, reason=reason)

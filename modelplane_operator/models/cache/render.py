@@ -9,7 +9,7 @@ from typing import Final
 from kubeloop.objects import Manifest
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.models.cache.cache_sources import arguments, content_of, credentials, fetched_by
+from modelplane_operator.models.cache.cache_sources import arguments, content_of, credentials, remote_source
 from modelplane_operator.owned import on_cluster, owner_labels
 
 VOLUME: Final = "/mnt/artifact"
@@ -92,7 +92,7 @@ def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
 
 def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int, verified: str = "") -> Manifest:
     """Render the Job that fills a volume. `verified` is the hash over the files that were verified there before."""
-    source, metadata = fetched_by(cache), _metadata(cache)
+    source, metadata = remote_source(cache), _metadata(cache)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -187,7 +187,7 @@ def _metadata(cache: ModelCache) -> Manifest:
 
 def _render_credentials(cache: ModelCache) -> list[Manifest]:
     """Render the variables with the source's credentials."""
-    required, name = credentials(fetched_by(cache)), _metadata(cache)["name"]
+    required, name = credentials(remote_source(cache)), _metadata(cache)["name"]
     if required is None:
         return []
     return [

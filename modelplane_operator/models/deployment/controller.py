@@ -12,7 +12,7 @@ from kubeloop.conditions import condition
 from kubeloop.loop import Change, Clients, Controller, Indexes
 from kubeloop.objects import Key, Manifest, annotations_of, entries, is_terminating, key_of, section
 from kubeloop.plan import Plan
-from kubeloop.reading import Cluster, children, find
+from kubeloop.reading import Cluster, find, list_children
 from kubeloop.resource import of
 from kubeloop.types import HTTP_ROUTE
 from kubeloop.wiring import begins, owner_of_kind
@@ -26,15 +26,15 @@ from modelplane_operator.api import (
     names,
 )
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
-from modelplane_operator.lookups import backends, placed_on
+from modelplane_operator.lookups import backends, cluster_of_replica
 from modelplane_operator.models.deployment.fleet_view import FleetView
 from modelplane_operator.models.deployment.gauges import GAUGES
 from modelplane_operator.models.deployment.plan import Observed, plan
-from modelplane_operator.models.replica.plan.symptoms import unrouted
+from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.selectors.cel import Device
-from modelplane_operator.world import Scheduled, uncounted
+from modelplane_operator.world import Scheduled, ignore_count
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 
@@ -69,7 +69,7 @@ def _needs_capacity(deployment: Manifest) -> Iterator[bool]:
 
 
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": placed_on, "backend": _backend_key},
+    REPLICAS: {"cluster": cluster_of_replica, "backend": _backend_key},
     DEPLOYMENTS: {"cache": _cache_key, "unplaced": _needs_capacity},
     ENDPOINTS: {"backend": _backend_key},
     HTTP_ROUTE: {"backend": _backend_keys},
@@ -78,7 +78,7 @@ INDEXES: Indexes = {
 
 
 def controller(
-    fleet: FleetView, grace: timedelta, scheduled: Scheduled = uncounted
+    fleet: FleetView, grace: timedelta, scheduled: Scheduled = ignore_count
 ) -> Controller[ModelDeployment, Observed]:
     """Return the controller for ModelDeployments.
 
@@ -98,7 +98,7 @@ def controller(
         hub, uid = clients.hub, deployment.metadata.uid or ""
         await _evaluate_selectors(deployment, fleet.model.devices)
         namespaces = (deployment.key.namespace,)
-        replicas = tuple(children(hub, (REPLICAS,), uid, namespaces))
+        replicas = tuple(list_children(hub, (REPLICAS,), uid, namespaces))
         routed, reached = _find_routed(hub, replicas)
         return Observed(
             deployment=deployment,
@@ -106,7 +106,7 @@ def controller(
             fleet=fleet.model,
             clusters=fleet.clusters,
             replicas=replicas,
-            endpoints=tuple(children(hub, (ENDPOINTS,), uid, namespaces)),
+            endpoints=tuple(list_children(hub, (ENDPOINTS,), uid, namespaces)),
             routed=routed,
             reached=reached,
             grace=grace,
@@ -130,7 +130,7 @@ def controller(
         on_connection=_find_affected,
         while_paused=lambda _: WHILE_PAUSED,
         indexes=INDEXES,
-        listeners=(fleet.listen,),
+        listeners=(fleet.add_event_handlers,),
         on_health=(fleet.on_health,),
         gauges=GAUGES,
     )
@@ -171,7 +171,9 @@ def _find_routed(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[
         for key in map(key_of, replicas)
     }
     routed = {key for key, leading_routes in routes_by_replica.items() if leading_routes}
-    return frozenset(routed), frozenset(key for key in routed if not any(map(unrouted, routes_by_replica[key])))
+    return frozenset(routed), frozenset(
+        key for key in routed if not any(map(describe_unrouted, routes_by_replica[key]))
+    )
 
 
 # Mappers --------------------------------------------------------------------------------------------------------------
@@ -254,7 +256,9 @@ def _cache_fields(cache: Manifest) -> tuple[Any, ...]:
 
 def _on_route(change: Change, hub: Cluster) -> Iterable[Key]:
     """Yield the deployments behind the backends that a route began or ceased to lead to."""
-    old, new = ((backends(manifest), unrouted(manifest)) if manifest else (frozenset[str](), "") for manifest in change)
+    old, new = (
+        (backends(manifest), describe_unrouted(manifest)) if manifest else (frozenset[str](), "") for manifest in change
+    )
     if old == new:
         return
     affected = old[0] | new[0] if old[1] != new[1] else old[0] ^ new[0]

@@ -42,7 +42,7 @@ class FleetView:
     _devices: dict[bytes, Devices] = field(default_factory=dict[bytes, Devices], init=False)
     """Parsed devices by their serialized form, shared between clusters."""
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informers of InferenceClusters and ModelReplicas."""
         if informer.type == of(InferenceCluster):
             informer.subscribe(self._on_cluster)

@@ -9,7 +9,7 @@ from kubeloop.gauges import Gauge, Sample
 from kubeloop.objects import Manifest, Section, is_terminating, key_of, section
 from modelplane_operator.api.model_deployment import ReplicasScheduled
 
-WHY = frozenset(one.reason for one in ReplicasScheduled if one.status == "False")
+UNSCHEDULED_REASONS = frozenset(one.reason for one in ReplicasScheduled if one.status == "False")
 """Reasons of ReplicasScheduled while it is False."""
 NAME = ("namespace", "name")
 """Labels of the gauges."""
@@ -37,7 +37,7 @@ def _sample_unplaced(deployment: Manifest) -> Iterator[Sample]:
 def _find_reason(deployment: Manifest) -> str:
     """Return the last reason of ReplicasScheduled; Scheduling while none is reported."""
     reason = condition(deployment, ReplicasScheduled.__name__).reason
-    return reason if reason in WHY else ReplicasScheduled.SCHEDULING.reason
+    return reason if reason in UNSCHEDULED_REASONS else ReplicasScheduled.SCHEDULING.reason
 
 
 def _count(counts: Section, name: str) -> int:

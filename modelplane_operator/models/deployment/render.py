@@ -14,15 +14,15 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.shared import ModelCacheRef
-from modelplane_operator.models.cache.cache_sources import claim_of, fetched_by
+from modelplane_operator.models.cache.cache_sources import claim_of, remote_source
 from modelplane_operator.models.replica.render import REVISION, replica_prefix
 from modelplane_operator.models.replica.render.allowed import (
-    LeftOut,
+    Disallowed,
+    allow_serving,
     allowed,
-    allowed_serving,
+    find_disallowed,
+    find_disallowed_paths,
     isolation_of,
-    left_out,
-    paths_left_out,
 )
 from modelplane_operator.models.replica.render.node_share import node_share
 from modelplane_operator.owned import on_hub
@@ -62,7 +62,7 @@ def _render_serving(serving: Serving | None, cluster: InferenceCluster | None) -
     """Render how the engines share the work. Defaults are left out, because existing replicas do not have them."""
     if serving is None:
         return {}
-    permitted = allowed_serving(serving, isolation_of(cluster))
+    permitted = allow_serving(serving, isolation_of(cluster))
     return {
         "serving": {"mode": permitted.mode, **permitted.model_dump(by_alias=True, mode="json", exclude_defaults=True)}
     }
@@ -85,17 +85,17 @@ def _render_cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: Mo
                 if cache and cache.spec.source == "HuggingFace" and cache.spec.hugging_face
                 else {}
             ),
-            **({"sizeGiB": fetched_by(cache).size_gib} if cache and not claim else {}),
+            **({"sizeGiB": remote_source(cache).size_gib} if cache and not claim else {}),
         }
     }
 
 
-def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:
+def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[Disallowed]:
     """Return what the deployment requests for its pods and the cluster does not allow."""
     members = (member for engine in deployment.replica.engines for member in engine.members)
     isolation = isolation_of(cluster)
-    of_pods = (item for member in members for item in left_out(member.template, isolation))
-    return sorted({*of_pods, *paths_left_out(deployment.replica.serving, isolation)})
+    of_pods = (item for member in members for item in find_disallowed(member.template, isolation))
+    return sorted({*of_pods, *find_disallowed_paths(deployment.replica.serving, isolation)})
 
 
 def render_endpoint(

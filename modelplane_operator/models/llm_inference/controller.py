@@ -12,15 +12,15 @@ from kubeloop.client.kube import Kube
 from kubeloop.errors import ClientError, Connecting, Forbidden, KubeconfigError, Unreachable
 from kubeloop.loop import Change, Clients, Controller, Indexes
 from kubeloop.objects import Key, Manifest, key_of, labels_of, section
-from kubeloop.reading import Cluster, children, find, unreadable
+from kubeloop.reading import Cluster, find, list_children, unreadable
 from kubeloop.resource import of
-from kubeloop.strands import a_look
+from kubeloop.strands import read_deadline
 from kubeloop.types import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
 from kubeloop.wiring import owner_of_kind
 from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
 from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
 from modelplane_operator.api.llm_inference_grant import is_among, is_reserved
-from modelplane_operator.models.llm_inference.plan import ClusterState, Observed, UnusableTarget, ours, plan
+from modelplane_operator.models.llm_inference.plan import ClusterState, Observed, UnusableTarget, own_objects, plan
 from modelplane_operator.models.llm_inference.render import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.models.llm_inference.tenant_clusters import KEY, TenantClusters, secret_of
 
@@ -69,7 +69,7 @@ def controller(
             target,
             clients.now(),
             dict(zip(locations, states, strict=True)),
-            tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, namespaces)),
+            tuple(list_children(clients.hub, (DEPLOYMENTS, SERVICES), uid, namespaces)),
         )
 
     return Controller(
@@ -172,7 +172,7 @@ async def _observe_location(
                 name = await _connect_tenant(inference, location, referenced, tenants)
             case "InferenceCluster":
                 pass
-        async with a_look():
+        async with read_deadline():
             return await _read_objects(inference, location, name, clients.cluster(name))
     except ClientError as error:
         return ClusterState(name, error, connecting=_is_connecting(clients, name))
@@ -188,8 +188,8 @@ async def _read_objects(inference: LLMInference, location: Location, name: str, 
     objects = [item for kind in kinds if (item := await kube.find(kind, key)) is not None]
     for item in objects:
         check_metadata(item["metadata"])
-    own = tuple(item for item in objects if ours(item, inference))
-    others = tuple(item for item in objects if not ours(item, inference))
+    own = tuple(item for item in objects if own_objects(item, inference))
+    others = tuple(item for item in objects if not own_objects(item, inference))
     token = VLLM_RUNTIME in kinds and await _has_token(kube, location.namespace, own)
     if runtimes and not own:
         others += await _find_foreign_engine(kube, key, inference.spec.runtime)

@@ -12,11 +12,11 @@ from typing import Final
 from kubeloop.condition_types import Condition
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, key_of, section
-from kubeloop.remote_messages import worded
+from kubeloop.remote_messages import sanitize
 from kubeloop.words import sentence
 from modelplane_operator.api.llm_inference import ModelReady
 from modelplane_operator.models.llm_inference.render_deployment import SELECTING
-from modelplane_operator.models.replica.plan.symptoms import unfinished
+from modelplane_operator.models.replica.plan.symptoms import describe_unfinished
 
 MOST: Final = 2**31 - 1
 """Largest count that the API has."""
@@ -61,7 +61,7 @@ def _check_deployment(deployment: Manifest, now: datetime) -> Condition:
     """Return the ModelReady condition of a Deployment."""
     counts = _read_counts(section(deployment, "status"))
     generation = _read_counts(section(deployment, "metadata"), ("generation",))
-    missing = unfinished({"metadata": generation, "status": {"observedGeneration": 0, **counts}}, 1)
+    missing = describe_unfinished({"metadata": generation, "status": {"observedGeneration": 0, **counts}}, 1)
     if not missing:
         return ModelReady.READY.condition(now)
     reason = ModelReady.UPDATING if counts.get("readyReplicas") else ModelReady.NOT_READY
@@ -75,10 +75,10 @@ def _explain(deployment: Manifest) -> Sequence[str]:
         condition(deployment, condition_type) for condition_type in ("ReplicaFailure", "Progressing")
     )
     if failed.is_true:
-        return (worded(failed.reason, failed.message),)
+        return (sanitize(failed.reason, failed.message),)
     key = key_of(deployment)
     hint = f"on its cluster `kubectl describe pods -n {key.namespace} -l {SELECTING}={key.name}` says more"
-    return (worded(progressing.reason, progressing.message) if progressing.status == "False" else "", hint)
+    return (sanitize(progressing.reason, progressing.message) if progressing.status == "False" else "", hint)
 
 
 def _read_counts(fields: Mapping[str, object], field_names: tuple[str, ...] = _COUNTS) -> Mapping[str, int]:

@@ -41,9 +41,9 @@ class MemoryRequirement:
 
     per_gpu: int
     """GiB of each GPU."""
-    known: Literal["Said", "KnownModel", "AssumedFromName"]
+    source: Literal["Said", "KnownModel", "AssumedFromName"]
     """Source of the figure."""
-    words: str
+    message: str
     """Message about the source."""
 
 

@@ -17,9 +17,9 @@ from kubeloop.conditions import condition
 from kubeloop.errors import ClientError, Forbidden, Unauthorized
 from kubeloop.objects import Manifest, key_of, labels_of, section
 from kubeloop.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
-from kubeloop.remote_messages import refused
+from kubeloop.remote_messages import describe_rejection
 from kubeloop.types import DEPLOYMENT, HUB, VLLM_RUNTIME, type_of
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
 from modelplane_operator.api.llm_inference import (
     LOCATIONS,
@@ -41,7 +41,7 @@ AT_ONCE: Final = 0.1  # the next run creates the objects
 """Seconds until a location that was just stored gets its objects."""
 REQUEUE_AFTER: Final = 20.0  # locations are not watched: a kubeconfig may not permit it
 """Seconds between runs while the object is not at rest."""
-AT_REST: Final = 60.0
+POLL_INTERVAL: Final = 60.0
 """Seconds between runs while nothing changes, or while only a user can resolve a problem."""
 INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
 """Advice for clusters without VLLMRuntimes."""
@@ -92,11 +92,11 @@ class Observed:
     """Own ModelDeployment and ModelService on the hub."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the steps and the status for an observed LLMInference."""
-    if seen.inference.metadata.deletion_timestamp is not None:
-        return _teardown(seen)
-    return _plan_in_fleet(seen) if seen.target is None else _plan_on_cluster(seen, seen.target)
+    if observed.inference.metadata.deletion_timestamp is not None:
+        return _teardown(observed)
+    return _plan_in_fleet(observed) if observed.target is None else _plan_on_cluster(observed, observed.target)
 
 
 # On a named cluster ---------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
         new_status = _compute_status(
             observed, previous, problem, _runtime_unknown(observed), _unknown_condition(observed, target.message)
         )
-        return Plan(status=new_status, requeue_after=AT_REST)
+        return Plan(status=new_status, requeue_after=POLL_INTERVAL)
     state = observed.states[target]
     if state.connecting and target in previous:  # the previous status stays
         return Plan(requeue_after=REQUEUE_AFTER)
@@ -124,7 +124,9 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
     desired = render_on_cluster(inference, token=state.token)
     kinds = {*map(type_of, desired), DEPLOYMENT, VLLM_RUNTIME}
     if conflicts := [f"{item['kind']} {key_of(item)}" for item in state.others if type_of(item) in kinds]:
-        text = f"{listed(conflicts)} in {target} is not this LLMInference's: delete it, or give this one another name"
+        text = (
+            f"{list_names(conflicts)} in {target} is not this LLMInference's: delete it, or give this one another name"
+        )
         problem = ModelReady.NAME_TAKEN.condition(now, message=text)
         return Plan(status=_compute_status(observed, previous, problem), requeue_after=REQUEUE_AFTER)
     doubt = f"; anybody on the way there can take its place: {state.unverified}" if state.unverified else ""
@@ -132,9 +134,9 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
     if target not in previous:
         others = tuple(item for item in previous if not (state.children and _is_same_but_moved(item, target)))
         if len(others) >= LOCATIONS:
-            text = f"There are old copies in {counted(len(others), 'place')}: {_join(others)}; let go of them first"
+            text = f"There are old copies in {count_of(len(others), 'place')}: {_join(others)}; let go of them first"
             too_many = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=text)
-            return Plan(status=_compute_status(observed, others, too_many), requeue_after=AT_REST)
+            return Plan(status=_compute_status(observed, others, too_many), requeue_after=POLL_INTERVAL)
         return Plan((KEEP,), _compute_status(observed, (*others, target), resolved), AT_ONCE)
     old_locations = tuple(item for item in previous if item != target)
     if inference.spec.runtime == "VLLMRuntime" and not state.runtimes:
@@ -158,7 +160,7 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
     host = inference.spec.ingress_host
     url = f"http://{host}" if host and ingress else None
     new_status = status.model_copy(update={"url": url, "replicas": replicas(engine)})
-    return Plan(tuple(steps), new_status, AT_REST if is_stable else REQUEUE_AFTER)
+    return Plan(tuple(steps), new_status, POLL_INTERVAL if is_stable else REQUEUE_AFTER)
 
 
 def _target_reason(target: Location, state: ClusterState) -> TargetResolved:
@@ -190,7 +192,7 @@ def _plan_in_fleet(observed: Observed) -> Plan:
     """Return the plan for placement Fleet: a ModelDeployment and a ModelService, then the removal of old copies."""
     inference, now, previous = observed.inference, observed.now, observed.inference.locations
     need = memory_need(inference)
-    message = memory_words(inference, need)
+    message = memory_message(inference, need)
     if need is None:
         unknown = MemoryKnown.NOT_KNOWN.condition(now, message=message)
         return Plan(status=_compute_status(observed, previous, unknown, _fleet_condition(observed)))
@@ -200,7 +202,7 @@ def _plan_in_fleet(observed: Observed) -> Plan:
         steps += _delete_copies(observed, nonempty)
     if not nonempty:
         steps.append(LET_GO)
-    reason = next(item for item in MemoryKnown if item.reason == need.known)
+    reason = next(item for item in MemoryKnown if item.reason == need.source)
     status = _compute_status(
         observed, nonempty, reason.condition(now, message=message), _fleet_condition(observed), old=previous
     )
@@ -214,11 +216,11 @@ def _plan_in_fleet(observed: Observed) -> Plan:
     return Plan(tuple(steps), status.model_copy(update=fields), REQUEUE_AFTER if nonempty else None)
 
 
-def memory_words(inference: LLMInference, need: MemoryRequirement | None) -> str:
+def memory_message(inference: LLMInference, need: MemoryRequirement | None) -> str:
     """Return a message about the memory that the GPUs must have, and how it was determined."""
     if need is None:
         return f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
-    return f"{need.words}: {counted(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
+    return f"{need.message}: {count_of(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
 
 
 def _fleet_condition(observed: Observed) -> Condition:
@@ -289,7 +291,7 @@ def _describe_blocked(observed: Observed, locations: Iterable[Location]) -> str:
 
 def _describe_error(location: Location, error: ClientError) -> str:
     """Return a message about an error. The server's own text is included only for a tenant's own Secret."""
-    return str(error) if location.target == "Secret" else refused(error)
+    return str(error) if location.target == "Secret" else describe_rejection(error)
 
 
 def _is_abandoned(observed: Observed) -> bool:
@@ -366,6 +368,6 @@ def _owner_uid(observed: Observed) -> str:
     return observed.inference.metadata.uid or ""
 
 
-def ours(child: Manifest, inference: LLMInference) -> bool:
+def own_objects(child: Manifest, inference: LLMInference) -> bool:
     """True if an object belongs to this LLMInference, by the owner uid in its labels."""
     return labels_of(child).get(labels.OWNER_UID) == inference.metadata.uid

@@ -29,7 +29,7 @@ from kubeloop.client.channel_process import ChannelProcess
 from kubeloop.client.limits import KIB, MIB, Bucket, ServerLimits, Share
 from kubeloop.errors import KubeconfigError
 from kubeloop.objects import Key, Manifest, section
-from modelplane_operator.routing.endpoint.backend_url import InvalidUrl, Reach, leads_nowhere, misled, parse_url
+from modelplane_operator.routing.endpoint.backend_url import InvalidUrl, Reach, check_resolved, leads_nowhere, parse_url
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges
 
 PREFIX: Final = "llminference:"  # not a valid name of an InferenceCluster or ServingStack
@@ -48,11 +48,11 @@ UNUSED: Final = 600.0  # LLMInferences use theirs every minute
 """Seconds after which an unused connection is closed."""
 ROUND: Final = 60.0
 """Seconds between two searches for unused connections."""
-LIMITS: Final = ServerLimits(answer=2 * MIB, page=2 * MIB, listing=2 * MIB, objects=100, kept=MIB)
+LIMITS: Final = ServerLimits(answer=2 * MIB, page=2 * MIB, listing=2 * MIB, objects=100, cached=MIB)
 """Limits on responses of tenants' API servers."""
 EVENTS: Final = 20
 """Events per second that one API server may cause, and their burst."""
-JUDGED: Final = 16  # each is compared with all ranges of the hub
+MAX_ADDRESSES: Final = 16  # each is compared with all ranges of the hub
 """Number of addresses that a host name may have."""
 
 
@@ -172,12 +172,12 @@ class TenantClusters:
 
     def _refusal(self, name: str, addresses: Sequence[str]) -> str:
         """Return why the addresses of a host name may not be dialled; "" if they may."""
-        if len(addresses) > JUDGED:
+        if len(addresses) > MAX_ADDRESSES:
             return leads_nowhere(name).message
         if not addresses and not self.reach.allows(name):
             return leads_nowhere(name).message
         with suppress(ValueError):
-            problem = misled(name, [ip_address(address.partition("%")[0]) for address in addresses], self.reach)
+            problem = check_resolved(name, [ip_address(address.partition("%")[0]) for address in addresses], self.reach)
             return problem.message if problem else ""
         return f"{name} leads to what is no address"
 
@@ -192,7 +192,7 @@ class TenantClusters:
             access,
             (),
             self._store,
-            chance=random.random,
+            jitter=random.random,
             on_health=notify,
             slots=self._slots,
             limits=LIMITS,

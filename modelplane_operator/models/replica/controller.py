@@ -10,8 +10,8 @@ from kubeloop.cache.watches import Watched
 from kubeloop.errors import Connecting, Unreachable
 from kubeloop.loop import Change, Clients, Controller, Indexes, its_deletion
 from kubeloop.objects import Key, Manifest, is_terminating, key_of, labels_of, section
-from kubeloop.reading import Cluster, applied, find
-from kubeloop.reading import children as labelled
+from kubeloop.reading import Cluster, find, list_applied
+from kubeloop.reading import list_children as labelled
 from kubeloop.resource import of, parse_stored
 from kubeloop.types import (
     CONFIG_MAP,
@@ -40,21 +40,21 @@ from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, 
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.clusters.cluster.gateways import Gateways
 from modelplane_operator.images import TESTED, Images
-from modelplane_operator.lookups import placed_on
-from modelplane_operator.models.cache.cache_status import awaited
+from modelplane_operator.lookups import cluster_of_replica
+from modelplane_operator.models.cache.cache_status import describe_awaited
 from modelplane_operator.models.replica import tenancy
 from modelplane_operator.models.replica.plan import ClusterState, Observed, plan
 from modelplane_operator.models.replica.plan.nodes import Unfit, pools_of, unfit
 from modelplane_operator.models.replica.plan.symptoms import (
     ALL_FIT,
     WORKLOAD_STATUS,
-    cut_pod,
-    cut_policy,
-    cut_route,
-    cut_workload,
     is_ready,
+    prune_pod,
+    prune_policy,
+    prune_route,
+    prune_workload,
+    summarize,
     symptoms,
-    told,
 )
 from modelplane_operator.models.replica.render import (
     BUDGETS,
@@ -87,7 +87,7 @@ CHILDREN = (
 """Types that a replica may have objects of on its cluster."""
 FENCES = (NETWORK_POLICY, LIMIT_RANGE)
 """Types of the isolation policies in a tenant's namespace."""
-TOLD_APART = (CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+METADATA_ONLY = (CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
 """Types of children of which only owner and content hash are read: an annotation has both."""
 _OPTIONAL = {
     ENVOY_EXTENSION_POLICY: EXTENSION_POLICIES,
@@ -101,25 +101,25 @@ _OPTIONAL = {
 REPLICAS = of(ModelReplica)
 
 
-def started_from(replica: Manifest) -> Iterator[Key]:
+def cache_of_replica(replica: Manifest) -> Iterator[Key]:
     """Yield the key of a replica's ModelCache; the "cache" index."""
     if name := section(replica, "spec", "modelCacheRef").get("name"):
         yield Key(key_of(replica).namespace, name)
 
 
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": placed_on, "cache": started_from},
+    REPLICAS: {"cluster": cluster_of_replica, "cache": cache_of_replica},
     NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
 }
 """Indexes of the informers on the hub and on the clusters."""
 WATCHED_REMOTELY = (
-    Watched(POD, keeping=cut_pod),
-    *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
-    Watched(HTTP_ROUTE, ours=True, keeping=cut_route),
-    Watched(ENVOY_EXTENSION_POLICY, ours=True, keeping=cut_policy, spare=True),
-    *(Watched(kind, ours=True, bare=True) for kind in (NAMESPACE, *TOLD_APART)),
+    Watched(POD, keeping=prune_pod),
+    *(Watched(kind, only_ours=True, keeping=prune_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
+    Watched(HTTP_ROUTE, only_ours=True, keeping=prune_route),
+    Watched(ENVOY_EXTENSION_POLICY, only_ours=True, keeping=prune_policy, spare=True),
+    *(Watched(kind, only_ours=True, bare=True) for kind in (NAMESPACE, *METADATA_ONLY)),
     *(
-        Watched(kind, ours=True, bare=True, spare=True)
+        Watched(kind, only_ours=True, bare=True, spare=True)
         for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR, HTTP_ROUTE_FILTER)
     ),
 )
@@ -151,7 +151,7 @@ def controller(
         if cluster is not None and state.connected:
             namespaces = (names.remote_namespace(replica.key.namespace),)
             pods = tuple(labelled(cluster, (POD,), uid, namespaces))
-            children = tuple(applied(cluster, CHILDREN, uid, namespaces))
+            children = tuple(list_applied(cluster, CHILDREN, uid, namespaces))
             if replica.metadata.deletion_timestamp is not None:
                 namespace = _find_unused_namespace(replica, clients.hub, cluster)
                 if namespace is not None and not children:
@@ -226,7 +226,7 @@ def _find_isolation_policies(replica: ModelReplica, uid: str, cluster: Cluster) 
 
     They are owned by the tenant's namespace on the hub, whose uid is given.
     """
-    return tuple(applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
+    return tuple(list_applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
 
 
 def _find_served_apis(cluster: Cluster) -> frozenset[str]:
@@ -266,7 +266,7 @@ def _find_start_blocker(replica: ModelReplica, hub: Cluster) -> str:
     reference = replica.spec.model_cache_ref
     cache = find(hub, of(ModelCache), Key(replica.key.namespace, reference.name)) if reference else None
     cluster = find(hub, of(InferenceCluster), Key("", replica.spec.cluster_name))
-    return awaited(ModelCache.parse(cache), cluster) if cache and cluster else ""
+    return describe_awaited(ModelCache.parse(cache), cluster) if cache and cluster else ""
 
 
 def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -283,11 +283,11 @@ def _find_unused_namespace(replica: ModelReplica, hub: Cluster, cluster: Cluster
     """
     namespace = replica.key.namespace
     others = (other for other in _replicas_on(replica.spec.cluster_name, hub) if other.namespace == namespace)
-    needed = any(other != replica.key and is_there(other, hub, cluster) for other in others)
+    needed = any(other != replica.key and exists(other, hub, cluster) for other in others)
     return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
 
 
-def is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
+def exists(key: Key, hub: Cluster, cluster: Cluster) -> bool:
     """True if a replica has or will have objects on its cluster.
 
     A replica that is being deleted counts only while it has objects: two that go together must not wait for each
@@ -297,7 +297,7 @@ def is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
     if replica is None or not is_terminating(replica):
         return replica is not None
     uid = replica["metadata"]["uid"]
-    return any(applied(cluster, CHILDREN, uid, namespaces)) or any(labelled(cluster, (POD,), uid, namespaces))
+    return any(list_applied(cluster, CHILDREN, uid, namespaces)) or any(labelled(cluster, (POD,), uid, namespaces))
 
 
 _owner = owner_of_kind("ModelReplica")
@@ -315,7 +315,7 @@ def _on_workload(change: Change, hub: Cluster) -> Iterable[Key]:
 
 def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return the owner of a pod, when its readiness, its symptoms or its metadata change."""
-    old, new = (pod and (*_identity(pod), is_ready(pod), told(symptoms([pod]))) for pod in change)
+    old, new = (pod and (*_identity(pod), is_ready(pod), summarize(symptoms([pod]))) for pod in change)
     return _owner(change, hub) if old != new else ()
 
 

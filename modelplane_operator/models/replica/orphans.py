@@ -17,7 +17,7 @@ from kubeloop.reading import Cluster
 from kubeloop.resource import of
 from kubeloop.types import NAMESPACE, ResourceType
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
-from modelplane_operator.lookups import placed_on
+from modelplane_operator.lookups import cluster_of_replica
 
 LASTS = timedelta(minutes=5)  # orphans are only reported, so this is not urgent
 """Time between two searches of a cluster."""
@@ -44,7 +44,7 @@ class Sweeps:
 
     kinds: tuple[ResourceType, ...]
     """Types that are searched."""
-    _found: dict[str, tuple[datetime, tuple[str, ...]]] = field(
+    _orphans: dict[str, tuple[datetime, tuple[str, ...]]] = field(
         default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
     )
     """Time and result of the last search, by cluster."""
@@ -54,10 +54,10 @@ class Sweeps:
 
         `called` are other names of the same cluster.
         """
-        searched_at, result = self._found.get(remote.name, (None, ()))
+        searched_at, result = self._orphans.get(remote.name, (None, ()))
         if searched_at is None or now - searched_at >= LASTS:
             result = tuple(sorted(orphans(remote, self.kinds, hub, called)))
-            self._found[remote.name] = (now, result)
+            self._orphans[remote.name] = (now, result)
         return result
 
 
@@ -65,7 +65,7 @@ def orphans(remote: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called
     """Yield the applied objects whose owner is not on the hub, and tenants' namespaces that are not needed."""
     in_use = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (remote.name, *called)))
     for kind in kinds:
-        for manifest in ours(remote.find(kind)):
+        for manifest in own_objects(remote.find(kind)):
             is_orphan = (
                 key_of(manifest).name not in in_use
                 if kind == NAMESPACE and is_tenants(manifest)
@@ -82,7 +82,7 @@ def namespaces_in_use(cluster: str, hub: Cluster) -> frozenset[str]:
     return frozenset(names.remote_namespace(key.namespace) for key in keys)
 
 
-def staged_on(cache: Manifest) -> tuple[str, ...]:
+def clusters_of_cache(cache: Manifest) -> tuple[str, ...]:
     """Return the clusters that a cache has objects on; the "cluster" index of ModelCaches."""
     return tuple(str(entry.get("name")) for entry in entries(cache, "status", "clusters"))
 
@@ -92,21 +92,21 @@ def is_tenants(namespace: Manifest) -> bool:
     return labels_of(namespace).get(labels.OWNER_KIND) == NAMESPACE.kind
 
 
-def elsewhere(one: Manifest, cluster: str, hub: Cluster) -> bool:
+def elsewhere(child: Manifest, cluster: str, hub: Cluster) -> bool:
     """True if an object belongs to a replica that the hub has placed on another cluster.
 
     Both names may mean the same cluster; then the object is here, too.
     """
     replicas = hub.find(of(ModelReplica))
-    if replicas is None or labels_of(one).get(labels.OWNER_KIND) != ModelReplica.definition.kind:
+    if replicas is None or labels_of(child).get(labels.OWNER_KIND) != ModelReplica.definition.kind:
         return False
-    owner = _find_owner(one, replicas)
-    return owner is not None and cluster not in placed_on(owner)
+    owner = _find_owner(child, replicas)
+    return owner is not None and cluster not in cluster_of_replica(owner)
 
 
-def ours(found: Informer | None) -> Iterator[Manifest]:
+def own_objects(manifests: Informer | None) -> Iterator[Manifest]:
     """Yield the objects that the operator applied. Controllers copy its labels to objects that they create."""
-    for entry in map(found.entry, found.keys()) if found else ():
+    for entry in map(manifests.entry, manifests.keys()) if manifests else ():
         if entry and entry.owned:  # labels alone do not prove that the operator applied it
             yield entry.manifest
 

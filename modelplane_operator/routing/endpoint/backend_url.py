@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Literal
 
 from modelplane_operator import addresses
-from modelplane_operator.addresses import Address, carried, on_own_machine, special
+from modelplane_operator.addresses import Address, embedded_addresses, on_own_machine, special
 from modelplane_operator.api import names
 
 Scheme = Literal["http", "https"]
@@ -99,7 +99,7 @@ class Reach:
         Addresses of the gateway's own machine need an entry for just those, since programs that listen there trust
         local clients.
         """
-        is_on_own_machine = not isinstance(host, str) and any(map(on_own_machine, (host, *carried(host))))
+        is_on_own_machine = not isinstance(host, str) and any(map(on_own_machine, (host, *embedded_addresses(host))))
         return any(_covers(entry, host) for entry in self.allowed if not is_on_own_machine or is_own(entry))
 
     def of_users(
@@ -186,7 +186,7 @@ def path_of(url: str) -> str:
     return "" if path == "/" else path
 
 
-def misled(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUrl | None:
+def check_resolved(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUrl | None:
     """Return why a name is rejected, given its addresses; None if it is allowed."""
     if reach.allows(name):
         return None
@@ -243,7 +243,7 @@ def _reject(host: Address | str, reach: Reach) -> str:
     """Return why the host is rejected; empty if it is allowed."""
     if reach.allows(host):
         return ""
-    equivalents = (host, *carried(host)) if not isinstance(host, str) else (host,)
+    equivalents = (host, *embedded_addresses(host)) if not isinstance(host, str) else (host,)
     if any(_covers(entry, equivalent) for entry in reach.refused for equivalent in equivalents):
         return f"{host} is refused by the operator's settings"
     if any(_covers(entry, equivalent) for entry in METADATA for equivalent in equivalents):

@@ -10,7 +10,7 @@ from kubeloop.client.resolver import Resolver
 from kubeloop.conditions import condition
 from kubeloop.loop import Change, Clients, Controller, Indexes, its_deletion
 from kubeloop.objects import Key, Manifest, entries, is_terminating, key_of, section
-from kubeloop.reading import Cluster, applied, find
+from kubeloop.reading import Cluster, find, list_applied
 from kubeloop.resource import of
 from kubeloop.types import (
     BACKEND,
@@ -29,16 +29,16 @@ from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.clusters.cluster.hub_gateway import known_hosts
+from modelplane_operator.clusters.cluster.hub_gateway import allowed_hosts
 from modelplane_operator.lookups import backends
 from modelplane_operator.models.replica.plan.symptoms import is_unseen
 from modelplane_operator.routing.endpoint.backend_url import Backend, Reach, read_url
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges, Ranges
 from modelplane_operator.routing.endpoint.outside import PlaceChecks, place_of
 from modelplane_operator.routing.endpoint.plan import ClusterState, Observed, Outside, plan
-from modelplane_operator.routing.endpoint.render import known_backend
+from modelplane_operator.routing.endpoint.render import rendered_backend
 from modelplane_operator.routing.gateway.data_plane import DataPlane
-from modelplane_operator.routing.gateway.render import hub_gateway, known_plane, url_of
+from modelplane_operator.routing.gateway.render import hub_gateway, rendered_data_plane, url_of
 
 ENDPOINTS = of(ModelEndpoint)
 GATEWAYS = of(InferenceGateway)
@@ -72,7 +72,7 @@ def controller(
         )
         reference = credentials.secret_ref if credentials else None
         secret = (Key(endpoint.key.namespace, reference.name), frozenset((reference.key,))) if reference else None
-        children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
+        children = tuple(list_applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
         cluster = _find_cluster(endpoint, clients.hub)
         hub_ranges = (
             None if cluster is not None else Ranges() if endpoint.metadata.deletion_timestamp else await ranges.find()
@@ -82,7 +82,7 @@ def controller(
         if places and not place:
             places.forget(endpoint.key)
         gateway = InferenceGateway.parse(gateway_manifest) if gateway_manifest else None
-        own_hosts = known_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
+        own_hosts = allowed_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
         return Observed(
             endpoint,
             children,
@@ -116,7 +116,7 @@ def controller(
         while_paused=while_paused,
         watched=WATCHED,
         indexes=INDEXES,
-        listeners=(places.listen,) if places else (),
+        listeners=(places.add_event_handlers,) if places else (),
         while_leading=(referenced.run, *((places.run,) if places else ())),
     )
 
@@ -133,7 +133,7 @@ def while_paused(endpoint: Manifest) -> str:
 
 def _choose_plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
     """Return the data plane that endpoints are rendered for; without a hub gateway, that of the present objects."""
-    present = known_plane(map(type_of, children)) if gateway is None else None
+    present = rendered_data_plane(map(type_of, children)) if gateway is None else None
     return present or hub_gateway(gateway).plane
 
 
@@ -173,7 +173,7 @@ def _observe_outside(  # noqa: PLR0917 - where an endpoint leads, and what there
     """Return the known addresses of the backends, and which of them are gateways of clusters or of the hub."""
     parsed = [
         read_url(endpoint.spec.url),
-        *(known_backend(item) for item in children if type_of(item) in {SERVICE, BACKEND}),
+        *(rendered_backend(item) for item in children if type_of(item) in {SERVICE, BACKEND}),
     ]
     backends = [item for item in parsed if isinstance(item, Backend)]
     hostnames = {item.host for item in backends if item.address is None and not reach.allows(item.host)}

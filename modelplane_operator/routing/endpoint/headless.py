@@ -34,13 +34,13 @@ def render_slice(
     port: Manifest,
     *addresses: str,
     namespace: str = "",
-    named: str = "",
+    suffix: str = "",
 ) -> Manifest:
     """Return an EndpointSlice of a Service.
 
-    `named`: the suffix that tells it from the Service's other slices, if that is not the address type.
+    `suffix`: the suffix that tells it from the Service's other slices, if that is not the address type.
     """
-    name = names.endpoint_slice(service, named or address_type)
+    name = names.endpoint_slice(service, suffix or address_type)
     slice_labels = {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: FIELD_MANAGER}
     return {
         "apiVersion": "discovery.k8s.io/v1",

@@ -42,7 +42,7 @@ class HubRanges:
     kube_of: Callable[[], Kube]
     """The function that returns the hub's client."""
     now: Callable[[], float]
-    _known: Ranges | None = field(default=None, init=False)
+    _networks: Ranges | None = field(default=None, init=False)
     """The last networks; None before the first successful list."""
     _error: ClientError | None = field(default=None, init=False)
     """The error of the last list, if it failed."""
@@ -58,9 +58,9 @@ class HubRanges:
         async with self._asking:  # concurrent callers share one list
             if self.now() >= self._due:
                 await self._refresh()
-        if self._known is None and self._error is not None:
-            raise self._error.kept()
-        return self._known or Ranges()
+        if self._networks is None and self._error is not None:
+            raise self._error.without_details()
+        return self._networks or Ranges()
 
     async def _refresh(self) -> None:
         """List Service ranges and nodes, and schedule the next list."""
@@ -69,12 +69,12 @@ class HubRanges:
         except ClientError as error:
             if self._error is None:
                 log.warning("ranges unknown", why=str(error))
-            self._error, self._due = error.kept(), self.now() + RETRY_AFTER
+            self._error, self._due = error.without_details(), self.now() + RETRY_AFTER
             return
-        last = self._known or Ranges()  # ranges that cannot be listed keep their last value
-        self._known = Ranges(
-            last.services if cidrs is None else joined(cidrs, "cidrs"),
-            last.pods if nodes is None else joined(nodes, "podCIDRs"),
+        last = self._networks or Ranges()  # ranges that cannot be listed keep their last value
+        self._networks = Ranges(
+            last.services if cidrs is None else join_networks(cidrs, "cidrs"),
+            last.pods if nodes is None else join_networks(nodes, "podCIDRs"),
             last.nodes if nodes is None else frozenset(_parse_addresses(nodes)),
         )
         self._error, self._due = None, self.now() + LIFETIME
@@ -88,7 +88,7 @@ class HubRanges:
             return None
 
 
-def joined(manifests: Iterable[Manifest], field_: str) -> tuple[Network, ...]:
+def join_networks(manifests: Iterable[Manifest], field_: str) -> tuple[Network, ...]:
     """Return the networks in a field of many objects, merged where possible."""
     networks = list(_parse_networks(manifests, field_))
     four = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))

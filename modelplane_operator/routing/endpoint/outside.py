@@ -16,10 +16,10 @@ from kubeloop.objects import Key
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import ModelEndpoint
-from modelplane_operator.routing.endpoint.backend_url import Backend, Reach, misled, parse_url
+from modelplane_operator.routing.endpoint.backend_url import Backend, Reach, check_resolved, parse_url
 from modelplane_operator.routing.endpoint.plan import Reached
 from modelplane_operator.routing.service.checks import Checks
-from modelplane_operator.world import OnChecked, uncounted
+from modelplane_operator.world import OnChecked, ignore_count
 
 CONNECT_SECONDS: Final = 2.0
 POLL_INTERVAL: Final = 0.2  # seconds between polls of the resolver
@@ -39,7 +39,7 @@ PlaceChecks = Checks[Place, Reached]
 
 
 def checks(
-    resolver: Resolver, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted
+    resolver: Resolver, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = ignore_count
 ) -> PlaceChecks:
     """Return the checks of users' endpoints."""
 
@@ -64,7 +64,7 @@ async def _connect_to(place: Place, resolver: Resolver) -> Reached:
                 "correct the name" if resolved.unknown else "look at the DNS of the hub, and at who serves the name"
             )
             return Reached(f"host {backend.host} cannot be resolved ({resolved.error}): {remedy}", certain=True)
-        if misled(backend.host, resolved.addresses, place.reach):
+        if check_resolved(backend.host, resolved.addresses, place.reach):
             return Reached("")  # the plan already reports it, and no connection is opened
         addresses = [*map(str, resolved.addresses[:MOST])]
     refused = False

@@ -32,18 +32,18 @@ from modelplane_operator.routing.endpoint.backend_url import (
     InvalidUrl,
     Reach,
     UrlFault,
+    check_resolved,
     leads_nowhere,
-    misled,
     parse_url,
     path_of,
     read_url,
 )
 from modelplane_operator.routing.endpoint.credentials import Header, NoHeader, read_credentials
-from modelplane_operator.routing.endpoint.render import known_backend, of_cluster, provable
+from modelplane_operator.routing.endpoint.render import of_cluster, provable, rendered_backend
 from modelplane_operator.routing.gateway.data_plane import DataPlane
 from modelplane_operator.routing.gateway.render import url_of
 
-NAMED = 3  # routes named in a message
+MAX_NAMES = 3  # routes named in a message
 PATIENCE = timedelta(seconds=60)  # how long a deletion waits for routes and gateways that do not follow
 REQUEUE_SOON = 0.5  # seconds; names are resolved meanwhile
 REQUEUE_AFTER = 60.0  # seconds until a name is resolved again
@@ -117,25 +117,25 @@ class Observed:
     """The results of connecting to the backend; None if that is not checked."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the plan that points the endpoint's Service to the backend in its URL."""
-    endpoint = seen.endpoint
+    endpoint = observed.endpoint
     if endpoint.metadata.deletion_timestamp:
-        return _delete(seen, endpoint.metadata.deletion_timestamp)
-    if seen.cluster and not _leads_to_its_replica(endpoint, seen.cluster):
+        return _delete(observed, endpoint.metadata.deletion_timestamp)
+    if observed.cluster and not _leads_to_its_replica(endpoint, observed.cluster):
         return Plan(requeue_after=REQUEUE_AFTER)
-    desired = _read_backend(seen, endpoint.spec.url)
-    current = _find_current_backend(seen)
-    backend = desired if isinstance(desired, Backend) else _keep_if_allowed(seen, current)
+    desired = _read_backend(observed, endpoint.spec.url)
+    current = _find_current_backend(observed)
+    backend = desired if isinstance(desired, Backend) else _keep_if_allowed(observed, current)
     # Nothing was created yet, or its backend is unreadable or unresolved: the objects stay as they are.
-    if backend is None and (current is None or _is_unresolved(seen, desired, current)):
-        return Plan(status=_build_status(seen, desired, ()), requeue_after=_compute_requeue(seen, desired, ()))
-    header = _build_header(seen)
+    if backend is None and (current is None or _is_unresolved(observed, desired, current)):
+        return Plan(status=_build_status(observed, desired, ()), requeue_after=_compute_requeue(observed, desired, ()))
+    header = _build_header(observed)
     usable_header = header if isinstance(header, Header) else None
-    objects = seen.plane.render_endpoint(endpoint, backend, usable_header) if backend else ()
-    applied = [item for item in objects if seen.tls_policies or type_of(item) != BACKEND_TLS_POLICY]
-    steps = (KEEP, *map(Apply, applied), *prune(seen.children, applied, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _build_status(seen, desired, applied), _compute_requeue(seen, desired, applied))
+    objects = observed.plane.render_endpoint(endpoint, backend, usable_header) if backend else ()
+    applied = [item for item in objects if observed.tls_policies or type_of(item) != BACKEND_TLS_POLICY]
+    steps = (KEEP, *map(Apply, applied), *prune(observed.children, applied, owner=endpoint.metadata.uid or ""))
+    return Plan(steps, _build_status(observed, desired, applied), _compute_requeue(observed, desired, applied))
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, cluster: ClusterState) -> bool:
@@ -159,14 +159,14 @@ def _compute_requeue(
         *([REQUEUE_AFTER] if observed.outside.resolved else []),
         *(
             [max(unlearnt(objects, observed.children, observed.now).total_seconds(), REQUEUE_SOON)]
-            if _get_kept_routing(observed, objects)
+            if _get_retained_routing(observed, objects)
             else []
         ),
     ]
     return min(delays, default=None)
 
 
-def _get_kept_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
+def _get_retained_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:
     """Return the routing that routes keep using while the gateway may not have loaded the new port yet; else None.
 
     The old port leads where it did (`traefik.render_endpoint`).
@@ -194,7 +194,7 @@ def _check_outside(observed: Observed, backend: Backend) -> Backend | InvalidUrl
     resolution = resolved.get(backend.host)
     if resolution is None and backend.host in resolved and not _is_in_use(observed, backend):
         return _Unresolved(backend.host)
-    if resolution and (rejection := misled(backend.host, resolution.addresses, observed.reach)):
+    if resolution and (rejection := check_resolved(backend.host, resolution.addresses, observed.reach)):
         return rejection
     hosts = _list_hosts(observed, backend)
     if hosts & observed.outside.gateways and not _may_stay(observed, backend, hosts):
@@ -251,7 +251,7 @@ def _delete(observed: Observed, deleted_at: datetime) -> Plan:
     if not observed.routes or remaining <= timedelta():
         return Plan((LET_GO,))
     last_status = observed.endpoint.status or ModelEndpointStatus()
-    message = f"Waiting until no requests come by HTTPRoute {', '.join(observed.routes[:NAMED])}"
+    message = f"Waiting until no requests come by HTTPRoute {', '.join(observed.routes[:MAX_NAMES])}"
     terminating = Ready.DELETING.condition(observed.now, message=message)
     return Plan(
         status=last_status.model_copy(update={"conditions": (terminating,)}),
@@ -261,7 +261,7 @@ def _delete(observed: Observed, deleted_at: datetime) -> Plan:
 
 def _find_current_backend(observed: Observed) -> Backend | None:
     """Return the backend of the endpoint's Service or Backend; both exist while the data plane changes."""
-    return next((known_backend(child) for child in observed.children if type_of(child) in {SERVICE, BACKEND}), None)
+    return next((rendered_backend(child) for child in observed.children if type_of(child) in {SERVICE, BACKEND}), None)
 
 
 def _keep_if_allowed(observed: Observed, old: Backend | None) -> Backend | None:
@@ -345,7 +345,7 @@ def _build_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointR
     if current is None or not needed_types or not needed_types <= {type_of(item) for item in observed.children}:
         return None
     endpoint = observed.endpoint
-    return _get_kept_routing(observed, objects) or EndpointRouting(
+    return _get_retained_routing(observed, objects) or EndpointRouting(
         backend_name=names.endpoint_backend(*endpoint.key),
         url=str(current),
         rewrite_path=endpoint.spec.rewrite_path,

@@ -16,7 +16,7 @@ from modelplane_operator.routing.gateway.data_plane import DataPlane
 
 def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Backend | InvalidUrl:
     """Return the backend, or why its identity cannot be proven."""
-    name = (asked_name(endpoint.spec.hostname, backend) or "").lower()
+    name = (requested_name(endpoint.spec.hostname, backend) or "").lower()
     if name.endswith(f".{names.INTERNAL_DOMAIN}") and not (
         of_cluster(endpoint)
         and backend.scheme == "https"
@@ -33,12 +33,12 @@ def of_cluster(endpoint: ModelEndpoint) -> bool:
     return (endpoint.spec.hostname or "").lower().endswith(f".{names.GATEWAYS_DOMAIN}")
 
 
-def asked_name(hostname: str | None, backend: Backend) -> str | None:
+def requested_name(hostname: str | None, backend: Backend) -> str | None:
     """Return the name in requests to the backend, which its certificate must prove; None if it is an IP address."""
     return hostname or (None if backend.address else backend.host)
 
 
-def known_backend(manifest: Manifest) -> Backend | None:
+def rendered_backend(manifest: Manifest) -> Backend | None:
     """Return the backend in the annotation of an endpoint's Service or Backend, used while the URL is invalid."""
     backend = read_url(manifest["metadata"].get("annotations", {}).get(labels.BACKEND, ""))
     return backend if isinstance(backend, Backend) else None

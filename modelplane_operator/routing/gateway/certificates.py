@@ -29,7 +29,7 @@ REPLACED: Final = timedelta(days=300)
 SIGNS: Final = timedelta(days=7)
 VALID: Final = timedelta(days=30)
 RENEWED: Final = timedelta(days=20)
-KEPT: Final = VALID
+TRUSTED_FOR: Final = VALID
 SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
 _NUMBERED = re.compile(rf"{re.escape(names.GATEWAY_AUTHORITY)}-([0-9]{{1,9}})")
@@ -73,20 +73,20 @@ def authorities(secrets: Iterable[Manifest]) -> Sequence[Authority]:
     return sorted(result, key=lambda authority: authority.number)
 
 
-def trust(known: Sequence[Authority], now: datetime) -> Trust | None:
+def trust(authorities: Sequence[Authority], now: datetime) -> Trust | None:
     """Return the signing authority and the bundle; None while there is no authority."""
-    if not known:
+    if not authorities:
         return None
-    return Trust(_find_signing(known, now).secret, "".join(authority.certificate for authority in known))
+    return Trust(_find_signing(authorities, now).secret, "".join(authority.certificate for authority in authorities))
 
 
-def spare(known: Sequence[Authority], now: datetime) -> Sequence[Authority]:
+def spare(authorities: Sequence[Authority], now: datetime) -> Sequence[Authority]:
     """Return the authorities whose certificates have all expired."""
-    if len(known) < 2:
+    if len(authorities) < 2:
         return ()
-    signing = _find_signing(known, now)
-    expired = signing.made + SIGNS + KEPT <= now
-    return [authority for authority in known if authority.number < signing.number and expired]
+    signing = _find_signing(authorities, now)
+    expired = signing.made + SIGNS + TRUSTED_FOR <= now
+    return [authority for authority in authorities if authority.number < signing.number and expired]
 
 
 def new_authority(secrets: Sequence[Manifest], now: datetime, metadata: Manifest) -> Issue | None:
@@ -125,14 +125,14 @@ def leaf(  # noqa: PLR0917 - a certificate is made of all of these
     return Issue({**metadata, "annotations": annotations}, desired, cluster)
 
 
-def is_current(secret: Manifest | None, wanted: Issue, now: datetime) -> bool:
+def is_current(secret: Manifest | None, desired: Issue, now: datetime) -> bool:
     """True if a Secret has the desired certificate and it need not be renewed.
 
     Only metadata are compared, as the content of Secrets on clusters is not read.
     """
     if secret is None or is_terminating(secret):
         return False
-    live, desired_annotations = annotations_of(secret), wanted.metadata["annotations"]
+    live, desired_annotations = annotations_of(secret), desired.metadata["annotations"]
     renew_at = _parse_time(live.get(labels.RENEW_AFTER, ""))
     return (
         live.get(labels.CERTIFICATE) == desired_annotations[labels.CERTIFICATE]
@@ -141,9 +141,9 @@ def is_current(secret: Manifest | None, wanted: Issue, now: datetime) -> bool:
     )
 
 
-def _find_signing(known: Sequence[Authority], now: datetime) -> Authority:
+def _find_signing(authorities: Sequence[Authority], now: datetime) -> Authority:
     """Return the newest authority that has been trusted long enough; the oldest if there is none."""
-    return next((authority for authority in reversed(known) if authority.made + SIGNS <= now), known[0])
+    return next((authority for authority in reversed(authorities) if authority.made + SIGNS <= now), authorities[0])
 
 
 def _parse_number(secret: Manifest) -> int | None:

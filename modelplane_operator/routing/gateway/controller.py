@@ -12,7 +12,7 @@ from kubeloop.helm import steps as releases
 from kubeloop.helm.driver import Helm
 from kubeloop.loop import Change, Clients, Controller
 from kubeloop.objects import Key, Manifest, is_terminating, key_of, labels_of
-from kubeloop.reading import Cluster, applied, children, find
+from kubeloop.reading import Cluster, find, list_applied, list_children
 from kubeloop.types import (
     ENVOY_PROXY,
     GATEWAY,
@@ -29,12 +29,12 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.names import PLATFORM_NAMESPACES
-from modelplane_operator.clusters.stack.read_charts import look, ours
+from modelplane_operator.clusters.stack.read_charts import list_outdated_definitions, read_charts
 from modelplane_operator.routing.gateway.data_plane import EVERYTHING, Allowed
 from modelplane_operator.routing.gateway.plan import Observed, plan
 from modelplane_operator.routing.gateway.render import data_plane
 from modelplane_operator.routing.gateway.render.software import NAMESPACES, gateway_parts, render_namespaces
-from modelplane_operator.routing.service.api_keys import PATHS, has_unsigned, signing_of
+from modelplane_operator.routing.service.api_keys import PATHS, has_unsigned, signing_key
 
 CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY, *POLICIES)
 HOME = Key("", names.SYSTEM_NAMESPACE)
@@ -56,12 +56,12 @@ def controller(
         hub, uid = clients.hub, gateway.metadata.uid or ""
         observed = Observed(
             gateway,
-            tuple(applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
+            tuple(list_applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
             namespace=find(hub, NAMESPACE, HOME) is not None,
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
             key_paths=(key_paths := find(hub, SECRET, PATHS)),
-            unsigned=has_unsigned(_find_guards(hub), signing_of(key_paths)),
+            unsigned=has_unsigned(_find_guards(hub), signing_key(key_paths)),
         )
         return await _observe_software(observed, helm, clients, definitions, allowed) if helm else observed
 
@@ -95,7 +95,7 @@ def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Man
 
     Authorities of any InferenceGateway of that name count, as clusters still trust those of a deleted one.
     """
-    owned = children(hub, (SECRET,), gateway.metadata.uid or "", PLATFORM_NAMESPACES) if gateway else ()
+    owned = list_children(hub, (SECRET,), gateway.metadata.uid or "", PLATFORM_NAMESPACES) if gateway else ()
     by_key = {key_of(secret): secret for secret in owned}
     secrets = hub.find(SECRET)
     for key in secrets.keys() if secrets else ():
@@ -146,11 +146,11 @@ async def _observe_software(
     existing_namespaces = tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
     return replace(
         observed,
-        charts=await look(
+        charts=await read_charts(
             hub, gateway.metadata.uid or "", components, helm, clients, homes=NAMESPACES, namespaces=existing_namespaces
         ),
         taken=_find_foreign_namespaces(gateway, hub),
-        definitions=() if terminating else await ours(hub, clients, definitions),
+        definitions=() if terminating else await list_outdated_definitions(hub, clients, definitions),
         balancer=await _find_balancer(observed, clients) if terminating else "",
         allowed=allowed,
     )

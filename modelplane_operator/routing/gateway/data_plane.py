@@ -120,6 +120,6 @@ class DataPlane(Protocol):
         """Return the objects that make the gateway query the key service at this path before it uses these routes."""
         ...
 
-    def guarded(self, service: Key, rules: Sequence[Manifest], /) -> list[Manifest]:
+    def add_guards(self, service: Key, rules: Sequence[Manifest], /) -> list[Manifest]:
         """Return the rules with the guard before each."""
         ...

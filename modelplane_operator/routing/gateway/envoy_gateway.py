@@ -22,7 +22,7 @@ from modelplane_operator.models.replica.render.kubelets import LOST
 from modelplane_operator.owned import on_hub, owner_labels
 from modelplane_operator.routing.endpoint.backend_url import Backend, address_of
 from modelplane_operator.routing.endpoint.credentials import Header
-from modelplane_operator.routing.endpoint.render import asked_name
+from modelplane_operator.routing.endpoint.render import requested_name
 from modelplane_operator.routing.gateway.data_plane import Allowed
 from modelplane_operator.routing.gateway.envoy_policies import backend_policy, client_policy
 from modelplane_operator.routing.gateway.gateway_pods import envoy_proxy
@@ -108,7 +108,7 @@ def render_after(gateway: InferenceGateway) -> Sequence[Manifest]:
 
 def render_endpoint(endpoint: ModelEndpoint, backend: Backend, header: Header | None = None) -> Sequence[Manifest]:
     """Return the Backend of an endpoint, and a filter that injects credentials from a suitable Secret."""
-    trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint.spec.hostname, backend)}
+    trust = {"wellKnownCACertificates": "System", "sni": requested_name(endpoint.spec.hostname, backend)}
     metadata = on_hub(endpoint, names.endpoint_backend(*endpoint.key))
     annotated = {**metadata, "annotations": {labels.BACKEND: str(backend)}}
     backend_object = _build_backend(
@@ -173,6 +173,6 @@ def render_guard(service: ModelService, path: str, routes: Sequence[str], keys: 
     )
 
 
-def guarded(_: Key, rules: Sequence[Manifest]) -> list[Manifest]:
+def add_guards(_: Key, rules: Sequence[Manifest]) -> list[Manifest]:
     """Return the rules unchanged: the SecurityPolicy references their routes."""
     return [*rules]

@@ -44,7 +44,7 @@ _NUMBERS = ("maxConnections", "maxParallelRequests", "maxPendingRequests")
 _RETRIABLE: Final = ["connect-failure", "refused-stream", "reset-before-request"]
 # Connections to an endpoint picker, with one request for each inference request. There are no HTTP/2 pings: a Go gRPC
 # server closes the connection, with its requests, after the third.
-ASKED: Final[Manifest] = {
+PICKER_TRAFFIC: Final[Manifest] = {
     "circuitBreaker": dict.fromkeys(_NUMBERS, _MAX_CONCURRENT),
     "retry": {"numRetries": 1, "retryOn": {"triggers": _RETRIABLE}},
     "tcpKeepalive": {"idleTime": "5s", "interval": "2s", "probes": 3},

@@ -101,7 +101,7 @@ def life_cycle(*, leave: int = LEAVE) -> dict[str, str]:
 Pods = TypeVar("Pods", bound=GatewayPods)
 
 
-def keeping_balancer(pods: Pods, annotations: Mapping[str, str] | None) -> Pods:
+def keep_load_balancer(pods: Pods, annotations: Mapping[str, str] | None) -> Pods:
     """Return the settings with the type of an existing AWS load balancer unchanged, as no provider can change it.
 
     Kubernetes' own would create another one with another address, and leave the first one to be paid for; newer

@@ -25,7 +25,7 @@ from modelplane_operator.owned import on_hub, owner_labels
 from modelplane_operator.routing.endpoint.backend_url import DEFAULT_PORTS, Backend, address_of
 from modelplane_operator.routing.endpoint.credentials import Header
 from modelplane_operator.routing.endpoint.headless import port, render_service, render_slice
-from modelplane_operator.routing.endpoint.render import asked_name, of_cluster
+from modelplane_operator.routing.endpoint.render import of_cluster, requested_name
 from modelplane_operator.routing.gateway.data_plane import Allowed
 from modelplane_operator.routing.gateway.gateway_pods import LEAVE, READ, life_cycle, traefik_values
 from modelplane_operator.routing.service import one_pass
@@ -153,7 +153,7 @@ def _render_relayed(endpoint: ModelEndpoint, backend: Backend, name: str) -> Ite
     yield render_service(_build_metadata(endpoint, backend, name), ports)
     # HTTP/1.1, since with HTTP/2 requests to all clusters would share one connection, which an unread body would block.
     relay = port(backend.scheme, RELAY_PORT, "http")
-    yield render_slice(endpoint, name, "FQDN", relay, f"{RELAY_HOST}.", named=RELAY)
+    yield render_slice(endpoint, name, "FQDN", relay, f"{RELAY_HOST}.", suffix=RELAY)
     yield render_slice(endpoint, name, plain_backend.address_type, ports[1], plain_backend.dialled)
 
 
@@ -164,7 +164,7 @@ def _build_metadata(endpoint: ModelEndpoint, backend: Backend, name: str) -> Man
 
 def _render_tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
     """Return the policy that verifies the backend's name; none for http or an IP address."""
-    name_to_prove = asked_name(endpoint.spec.hostname, backend)
+    name_to_prove = requested_name(endpoint.spec.hostname, backend)
     if backend.scheme == "http" or name_to_prove is None:
         return ()
     return [
@@ -237,7 +237,7 @@ def guards_in(objects: Iterable[Manifest]) -> frozenset[str]:
     return frozenset(str(section(filter_item, "extensionRef").get("name")) for filter_item in filters)
 
 
-def guarded(service: Key, rules: Sequence[Manifest]) -> list[Manifest]:
+def add_guards(service: Key, rules: Sequence[Manifest]) -> list[Manifest]:
     """Return the rules with the guard as their first filter."""
     reference = {"group": "traefik.io", "kind": "Middleware", "name": names.service_guard(*service)}
     first = {"type": "ExtensionRef", "extensionRef": reference}

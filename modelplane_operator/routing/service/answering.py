@@ -17,7 +17,7 @@ OK: Final = range(200, 400)
 FAULTS: Final = range(500, 600)
 
 
-def judge(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
+def evaluate(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
     """Return the result of one request.
 
     `guarded`: True if the gateway should require an API key, which the request does not have.
@@ -41,10 +41,10 @@ def judge(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
     return Answering.NOT_ANSWERED, message
 
 
-def answering(service: ModelService, asked: Checked[GatewayAnswer], *, guarded: bool) -> tuple[Answering, str]:
+def compute_answering(service: ModelService, check: Checked[GatewayAnswer], *, guarded: bool) -> tuple[Answering, str]:
     """Return the Answering reason and message of a service with routes, by the last requests and the last status."""
-    reason, message = judge(asked.answer, guarded=guarded) if asked.answer else (Answering.ASKING, "")
-    if reason.status == "True" or asked.failing:
+    reason, message = evaluate(check.answer, guarded=guarded) if check.answer else (Answering.ASKING, "")
+    if reason.status == "True" or check.failing:
         return reason, message
     if is_true(service.conditions, Ready):
         previous = next((item for item in service.conditions if item.type == Answering.__name__), None)
@@ -55,12 +55,12 @@ def answering(service: ModelService, asked: Checked[GatewayAnswer], *, guarded: 
     return Answering.ASKING, ""  # the first requests of a new service fail until its gateway has loaded the route
 
 
-def unguarded(asked: Checked[GatewayAnswer], reason: Answering) -> AuthReady | None:
+def find_key_service_problem(check: Checked[GatewayAnswer], reason: Answering) -> AuthReady | None:
     """Return the problem of the key service, if that is why a guarded service does not respond; else None.
 
     A request without a key reaches no further than the key service.
     """
-    answer = asked.answer
+    answer = check.answer
     if reason is not Answering.NOT_ANSWERED or answer is None or answer.unrouted:
         return None
     if answer.status in OK:

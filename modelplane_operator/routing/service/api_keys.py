@@ -38,7 +38,7 @@ KEY_HEADERS: Final = (AUTHORIZATION, API_KEY)
 _SCHEME: Final = "bearer "
 
 
-def asked_of(service: ModelService, default: Auth | None) -> tuple[str, ...] | None:
+def required_secrets(service: ModelService, default: Auth | None) -> tuple[str, ...] | None:
     """Return the Secrets of which a request needs a key; None if no key is required."""
     auth = service.spec.auth or default
     if auth is None or auth.mode == "None":
@@ -47,7 +47,7 @@ def asked_of(service: ModelService, default: Auth | None) -> tuple[str, ...] | N
 
 
 def path_of(namespace: str, secrets: Sequence[str], signing: str = "") -> str:
-    """Return the path of the key service for these Secrets; `signing`: see `signing_of`.
+    """Return the path of the key service for these Secrets; `signing`: see `signing_key`.
 
     A key service of an older version takes the signature for one more Secret, which does not exist.
     """
@@ -77,12 +77,12 @@ def _sign(path: str, signing: str) -> str:
     return hmac.digest(signing.encode(), path.encode(errors="replace"), "sha256").hex()
 
 
-def signing_of(secret: Manifest | None) -> str:
+def signing_key(secret: Manifest | None) -> str:
     """Return the key that signs paths, from its Secret; empty if there is none."""
     return str(section(secret or {}, "data").get("tls.key", ""))
 
 
-def unsigned_until(secret: Manifest) -> datetime | None:
+def read_unsigned_until(secret: Manifest) -> datetime | None:
     """Return when unsigned paths cease to be accepted; None while there are guards with such paths."""
     try:
         until = datetime.fromisoformat(annotations_of(secret).get(labels.UNSIGNED_UNTIL, ""))
@@ -124,7 +124,7 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
-def beyond(secret: Manifest) -> str:
+def find_exceeded_limit(secret: Manifest) -> str:
     """Return the limit for API keys that a Secret exceeds, as text; empty if it exceeds none."""
     data: dict[str, str] = secret.get("data") or {}
     if len(data) > MOST:
@@ -138,7 +138,7 @@ def digests(secret: Manifest) -> frozenset[bytes]:
 
     Values that no header can carry are skipped; the last line break of a file is removed.
     """
-    if beyond(secret):
+    if find_exceeded_limit(secret):
         return frozenset()
     data: dict[str, str] = secret.get("data") or {}
     values = (base64.b64decode(value).decode(errors="replace").strip() for value in data.values())
@@ -147,9 +147,9 @@ def digests(secret: Manifest) -> frozenset[bytes]:
     )
 
 
-def matches(key: str, known: Collection[bytes]) -> bool:
+def matches(key: str, hashes: Collection[bytes]) -> bool:
     """True if the key is one of those hashed.
 
     The time that this takes may reveal parts of hashes, but no key can be derived from them.
     """
-    return digest(key) in known
+    return digest(key) in hashes

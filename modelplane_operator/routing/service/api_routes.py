@@ -7,7 +7,7 @@ from typing import Final
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, key_of, section
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api.model_replica import PickerReady
 from modelplane_operator.api.model_service import APIRoute
 
@@ -21,7 +21,7 @@ ROUTES: Final = (
     *(*PARSED, "/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/rerank", "/v1/score"),
     *("/v2/models", "/pooling", "/classify", "/tokenize", "/detokenize", "/generate", "/completion", WEBSOCKET),
 )
-_LISTED: Final = 47  # the status holds 48, the last of which is for all other paths
+_MAX_ROUTES: Final = 47  # the status holds 48, the last of which is for all other paths
 _MESSAGE: Final = 512
 
 
@@ -29,7 +29,7 @@ def api_routes(replicas: Sequence[Manifest], others: int) -> tuple[APIRoute, ...
     """Return the routes of a service, given the replicas behind it and the number of its other endpoints."""
     added = sorted({path for replica in replicas for path in _list_own_paths(replica)})
     routes = [_build_route(path, replicas, others) for path in dict.fromkeys((*ROUTES, *added))]
-    return (*routes[:_LISTED], *_build_catch_all(replicas))
+    return (*routes[:_MAX_ROUTES], *_build_catch_all(replicas))
 
 
 def decisive(replica: Manifest) -> tuple[object, ...]:
@@ -50,7 +50,7 @@ def _build_route(path: str, replicas: Sequence[Manifest], others: int) -> APIRou
     if not reasons:
         return APIRoute(path=path, carried=total > 0)
     name, reason = min(reasons.items())
-    count = "" if len(reasons) == total else f"not by {len(reasons)} of {counted(total, 'endpoint')}: "
+    count = "" if len(reasons) == total else f"not by {len(reasons)} of {count_of(total, 'endpoint')}: "
     return APIRoute(path=path, carried=len(reasons) < total, message=f"{count}{name} {reason}"[:_MESSAGE])
 
 
@@ -69,7 +69,7 @@ def _build_catch_all(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
     clusters = {_get_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
     if clusters:
         message = (
-            f"clients reach all that engines answer on {counted(len(clusters), 'cluster')}, {min(clusters)} for one: "
+            f"clients reach all that engines answer on {count_of(len(clusters), 'cluster')}, {min(clusters)} for one: "
             "apply the access manifest there again, and only model APIs are open"
         )
         yield APIRoute(path="/", carried=True, message=message[:_MESSAGE])

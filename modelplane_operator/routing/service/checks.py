@@ -20,12 +20,12 @@ from kubeloop.queue import Done, Forgotten, Outcome, Queue
 from kubeloop.types import ResourceType
 from kubeloop.workers import Workers
 from modelplane_operator.routing.checked import Checked
-from modelplane_operator.world import OnChecked, uncounted
+from modelplane_operator.world import OnChecked, ignore_count
 
 W = TypeVar("W", bound=Hashable)
 A = TypeVar("A")
 
-AT_REST: Final = 60.0
+CHECK_INTERVAL: Final = 60.0
 RETRY_AFTER: Final = 0.25  # seconds after the first failure, doubled each time
 STEADY: Final = 6  # failures in a row that count, within eight seconds or more
 AT_ONCE: Final = 32
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Known(Generic[W, A]):
+class _CheckedObject(Generic[W, A]):
     """The state of one checked object."""
 
     way: W
@@ -61,25 +61,25 @@ class Checks(Generic[W, A]):
     """The function to call with the type and key of an object whose result has changed."""
     is_steady: Callable[[W, A], bool] = lambda _, __: False
     """True if one failure is enough, as other objects have the same."""
-    on_checked: OnChecked = uncounted
-    chance: Callable[[], float] = random.random
+    on_checked: OnChecked = ignore_count
+    jitter: Callable[[], float] = random.random
     """The function that returns a random number from 0 to 1, for jitter."""
-    _known: dict[Key, _Known[W, A]] = field(default_factory=dict[Key, "_Known[W, A]"], init=False)
+    _objects: dict[Key, _CheckedObject[W, A]] = field(default_factory=dict[Key, "_CheckedObject[W, A]"], init=False)
     _workers: Workers[Key] = field(init=False)
 
     def __post_init__(self) -> None:
-        queue = Queue[Key](lambda key: (key.namespace, key.namespace), self.chance, limit=OF_A_NAMESPACE)
+        queue = Queue[Key](lambda key: (key.namespace, key.namespace), self.jitter, limit=OF_A_NAMESPACE)
         self._workers = Workers(queue, self._check, AT_ONCE)
 
     def find(self, key: Key, way: W, revision: Hashable = None) -> Checked[A]:
         """Return the results for this address and revision, and check the object from now on."""
-        entry = self._known.get(key)
+        entry = self._objects.get(key)
         if entry is None or (entry.way, entry.revision) != (way, revision):
-            entry = self._known[key] = _Known(way, revision, Checked())
+            entry = self._objects[key] = _CheckedObject(way, revision, Checked())
             self._workers.add(key)
         return entry.checked
 
-    def listen(self, informer: Informer) -> None:
+    def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informer of the kind, to forget deleted objects."""
         if informer.type == self.kind:
             informer.subscribe(self._on_event)
@@ -90,7 +90,7 @@ class Checks(Generic[W, A]):
 
     def forget(self, key: Key) -> None:
         """Stop checking an object."""
-        self._known.pop(key, None)
+        self._objects.pop(key, None)
 
     def _on_event(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         """Forget an object that was deleted."""
@@ -99,7 +99,7 @@ class Checks(Generic[W, A]):
 
     async def _check(self, key: Key) -> Outcome:
         """Check one object, store the result, and report a change."""
-        old = self._known.get(key)
+        old = self._objects.get(key)
         if old is None:
             return Forgotten()
         try:
@@ -110,12 +110,12 @@ class Checks(Generic[W, A]):
             return Done(self._delay(0))
         failed = self.failed(old.way, answer)
         self.on_checked(self.kind.kind, "failed" if failed else "answered")
-        if self._known.get(key) is not old:  # it has changed meanwhile, and is checked again at once
+        if self._objects.get(key) is not old:  # it has changed meanwhile, and is checked again at once
             return Done(0.0)
         failures = old.failures + 1 if failed else 0
         failing = failures >= STEADY or (failures > 0 and self.is_steady(old.way, answer))
         checked = Checked(answer, failing=failing)
-        self._known[key] = _Known(old.way, old.revision, checked, failures)
+        self._objects[key] = _CheckedObject(old.way, old.revision, checked, failures)
         if checked != old.checked:
             log.debug("checked", kind=self.kind.kind, key=str(key), answer=str(answer), failing=failing)
             self.wake(self.kind, key)
@@ -123,5 +123,7 @@ class Checks(Generic[W, A]):
 
     def _delay(self, failures: int) -> float:
         """Return the seconds until the next check, with jitter."""
-        interval = AT_REST * (1 + self.chance() / 4)  # jitter, or checks that started together would stay together
+        interval = CHECK_INTERVAL * (
+            1 + self.jitter() / 4
+        )  # jitter, or checks that started together would stay together
         return min(RETRY_AFTER * 2.0 ** min(failures - 1, 16), interval) if failures else interval

@@ -16,7 +16,7 @@ from kubeloop.conditions import condition, gateways_of
 from kubeloop.errors import Forbidden
 from kubeloop.loop import Change, Clients, Controller, Indexes, Mapper
 from kubeloop.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
-from kubeloop.reading import Cluster, applied, find
+from kubeloop.reading import Cluster, find, list_applied
 from kubeloop.resource import of
 from kubeloop.types import (
     BACKEND,
@@ -41,15 +41,15 @@ from modelplane_operator.routing.checked import Checked
 from modelplane_operator.routing.endpoint.backend_url import Backend, read_url
 from modelplane_operator.routing.gateway.render import KEYS, hub_gateway, models_url
 from modelplane_operator.routing.service.answer import GatewayAnswer
-from modelplane_operator.routing.service.answering import judge
-from modelplane_operator.routing.service.api_keys import PATHS, asked_of, signing_of
+from modelplane_operator.routing.service.answering import evaluate
+from modelplane_operator.routing.service.api_keys import PATHS, required_secrets, signing_key
 from modelplane_operator.routing.service.api_routes import decisive
 from modelplane_operator.routing.service.checks import Checks
-from modelplane_operator.routing.service.plan import JUDGED, Observed, plan
+from modelplane_operator.routing.service.plan import REQUIRED_CONDITIONS, Observed, plan
 from modelplane_operator.routing.service.probe import Asker, ServiceAddress
 from modelplane_operator.routing.service.selection import Neighbours, state
-from modelplane_operator.routing.service.weights import matched, places
-from modelplane_operator.world import OnChecked, uncounted
+from modelplane_operator.routing.service.weights import match_selectors, places
+from modelplane_operator.world import OnChecked, ignore_count
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 WORK = 2_000  # replicas scanned for one change of an endpoint, for services without endpoints
@@ -111,7 +111,9 @@ INDEXES: Indexes = {
 ServiceChecks = Checks[ServiceCheck, GatewayAnswer]
 
 
-def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted) -> ServiceChecks:
+def checks(
+    asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = ignore_count
+) -> ServiceChecks:
     """Return the checks of services through the gateway."""
 
     async def ask(route: ServiceCheck) -> GatewayAnswer:
@@ -121,7 +123,7 @@ def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: 
     return Checks(
         of(ModelService),
         ask,
-        failed=lambda route, answer: judge(answer, guarded=route.guarded)[0].status != "True",
+        failed=lambda route, answer: evaluate(answer, guarded=route.guarded)[0].status != "True",
         wake=wake,
         is_steady=lambda route, _: asker.is_unreachable(route.way),
         on_checked=on_checked,
@@ -138,11 +140,11 @@ def controller(
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
         """Return a service with its endpoints, Secrets, replicas and the results of requests."""
-        endpoints = tuple(map(ModelEndpoint.parse, selected(service, clients.hub)))
+        endpoints = tuple(map(ModelEndpoint.parse, select_endpoints(service, clients.hub)))
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
         parsed_gateway = InferenceGateway.parse(gateway) if gateway else None
         refs = [endpoint.spec.credentials.secret_ref for endpoint in endpoints if endpoint.spec.credentials]
-        required = asked_of(service, hub_gateway(parsed_gateway).auth) or ()
+        required = required_secrets(service, hub_gateway(parsed_gateway).auth) or ()
         secrets: dict[str, Manifest | None] = {}
         forbidden: dict[str, str] = {}
         for name in sorted({*required, *(ref.name for ref in refs)}):
@@ -155,7 +157,7 @@ def controller(
             # not an error of the reconcile: the guard is written anyway, and the key service reads the keys
             except Forbidden as error:
                 forbidden[name] = str(error)
-        children = tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,)))
+        children = tuple(list_applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,)))
         return Observed(
             service,
             endpoints,
@@ -170,7 +172,7 @@ def controller(
             _find_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
             dict(_find_replicas(endpoints, clients.hub)),
-            signing_of(find(clients.hub, SECRET, PATHS)),
+            signing_key(find(clients.hub, SECRET, PATHS)),
         )
 
     watches: dict[ResourceType, Mapper] = {
@@ -188,7 +190,7 @@ def controller(
         sums_up=True,
         watches=watches,
         indexes=INDEXES,
-        listeners=(asking.listen,) if asking else (),
+        listeners=(asking.add_event_handlers,) if asking else (),
         while_leading=(referenced.run, *((asking.run,) if asking else ())),
     )
 
@@ -205,7 +207,7 @@ def _find_result(
     address_of_service = ServiceAddress(
         address, backend.scheme, backend.host, backend.port, names.service_path(*service.key)
     )
-    guarded = asked_of(service, hub_gateway(gateway).auth) is not None
+    guarded = required_secrets(service, hub_gateway(gateway).auth) is not None
     return asking.find(service.key, ServiceCheck(address_of_service, guarded), _compute_revision(children))
 
 
@@ -221,7 +223,7 @@ def _compute_revision(children: Iterable[Manifest]) -> Hashable:
                 _list_reported(child),
             )
             for child in children
-            if type_of(child) in JUDGED
+            if type_of(child) in REQUIRED_CONDITIONS
         )
     )
 
@@ -238,7 +240,7 @@ def _find_hub_uid(hub: Cluster) -> str:
     return namespace["metadata"]["uid"] if namespace else ""
 
 
-def selected(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:
+def select_endpoints(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:
     """Return the endpoints that the service's entries select, or the replicas with those labels, each once."""
     informer = hub.find(of(kind))
     if informer is None:
@@ -253,7 +255,7 @@ def selected(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) ->
 def _match_any(selectors: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
     """Return the indexes of objects that match any of the selectors."""
     chosen = 0
-    for bits in matched(selectors, carried):
+    for bits in match_selectors(selectors, carried):
         chosen |= bits
     return [*places(chosen)]
 
@@ -274,7 +276,7 @@ def _build_endpoint_labels(deployment: Manifest) -> Labels:
 
 def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
     """Return the replicas or endpoints in the namespace of a service that selects no endpoint."""
-    if replicas := selected(service, hub, ModelReplica):
+    if replicas := select_endpoints(service, hub, ModelReplica):
         return Neighbours(replicas=tuple((key_of(replica).name, state(replica)) for replica in replicas))
     endpoints = hub.find(of(ModelEndpoint))
     same_namespace = endpoints.by("labelled", (service.key.namespace,)) if endpoints else ()
@@ -321,10 +323,10 @@ def _map_from_endpoint(change: Change, hub: Cluster) -> Iterator[Key]:
         yield from _find_selecting_services(endpoint, services)
 
 
-def _find_selecting_services(one: Manifest, services: Informer) -> Iterator[Key]:
+def _find_selecting_services(manifest: Manifest, services: Informer) -> Iterator[Key]:
     """Yield the services that select an object by its labels."""
-    carried = labels_of(one).items()
-    for index_key in _index_labels(one):
+    carried = labels_of(manifest).items()
+    for index_key in _index_labels(manifest):
         for service in services.by("selecting", index_key):
             selectors = tuple(_list_selectors(service))
             if len(selectors) > MANY or any(selector.items() <= carried for selector in selectors):
@@ -376,7 +378,7 @@ def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:
 
 def _on_signing(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return all services, if the key that signs paths of the key service has changed."""
-    if key_of(change.latest) != PATHS or signing_of(change.old) == signing_of(change.new):
+    if key_of(change.latest) != PATHS or signing_key(change.old) == signing_key(change.new):
         return ()
     return everyone(of(ModelService))(change, hub)
 

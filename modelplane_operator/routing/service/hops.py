@@ -23,7 +23,7 @@ def mark_of(hub_uid: str) -> str:
     return f"{RESERVED}hop-{hashlib.sha256(hub_uid.encode()).hexdigest()[:16]}"
 
 
-def marked(mark: str) -> Manifest:
+def loop_header(mark: str) -> Manifest:
     """Return the header that requests to users' endpoints get."""
     return {"name": mark, "value": "1"}
 
@@ -31,7 +31,7 @@ def marked(mark: str) -> Manifest:
 def refusals(mark: str, rules: Sequence[Manifest], nowhere: Manifest) -> Iterator[Manifest]:
     """Yield rules that lead marked requests nowhere, at the paths of the given rules."""
     paths = list(dict.fromkeys(match["path"]["value"] for rule in rules for match in rule["matches"]))
-    header = {"type": "Exact", **marked(mark)}
+    header = {"type": "Exact", **loop_header(mark)}
     for start in range(0, len(paths), MOST_MATCHES):
         batch = paths[start : start + MOST_MATCHES]
         yield {

@@ -30,7 +30,7 @@ from kubeloop.client.kube import Kube, connect
 from kubeloop.client.limits import KIB, OF_HUB
 from kubeloop.errors import ClientError, Forbidden, Misbehaving
 from kubeloop.objects import Key
-from kubeloop.probes import answering
+from kubeloop.probes import serve_app
 from kubeloop.repeats import Repeats
 from kubeloop.types import SECRET
 from modelplane_operator.routing.service import api_keys
@@ -62,7 +62,7 @@ class _Reading:
     """The time of the read."""
     digests: frozenset[bytes] | None
     """Hashes of the keys; None if it could not be read and no earlier content is valid."""
-    told: float
+    read_at: float
     """The time of the last successful read."""
     failing: float | None = None
     """The time since which reads have failed."""
@@ -74,7 +74,7 @@ class Keyring:
 
     kube: Kube
     now: Callable[[], float]
-    _known: OrderedDict[Key, _Reading] = field(default_factory=OrderedDict[Key, _Reading], init=False)
+    _readings: OrderedDict[Key, _Reading] = field(default_factory=OrderedDict[Key, _Reading], init=False)
     """The last reading of each Secret, oldest first."""
     _asking: dict[Key, asyncio.Lock] = field(default_factory=dict[Key, asyncio.Lock], init=False)
     """Locks by Secret, for reads that are running."""
@@ -112,7 +112,10 @@ class Keyring:
                 try:
                     async with asyncio.timeout(PATIENCE):
                         secret = await self.kube.find(SECRET, api_keys.PATHS)
-                    self._signing = api_keys.signing_of(secret), api_keys.unsigned_until(secret) if secret else None
+                    self._signing = (
+                        api_keys.signing_key(secret),
+                        api_keys.read_unsigned_until(secret) if secret else None,
+                    )
                 except (ClientError, TimeoutError) as error:
                     if so_far := self._repeats.worth((api_keys.PATHS, type(error))):
                         log.warning("what signs paths not read", error=type(error).__name__, so_far=so_far)
@@ -141,7 +144,7 @@ class Keyring:
         lock = self._asking.setdefault(secret, asyncio.Lock())
         try:
             async with lock:  # concurrent callers share one read
-                reading = self._known.get(secret)
+                reading = self._readings.get(secret)
                 if reading is None or self.now() - reading.at >= FRESH:
                     reading = await self._read(secret, reading)
                     self._keep(secret, reading)
@@ -154,16 +157,16 @@ class Keyring:
 
     def _keep(self, secret: Key, reading: _Reading) -> None:
         """Cache a reading, and drop the least recently used ones beyond the limits."""
-        old = self._known.pop(secret, None)
-        self._known[secret] = reading
+        old = self._readings.pop(secret, None)
+        self._readings[secret] = reading
         self._digests += len(reading.digests or ()) - len((old and old.digests) or ())
-        while len(self._known) > MOST or self._digests > MOST_DIGESTS or self._is_old():
-            _, oldest = self._known.popitem(last=False)
+        while len(self._readings) > MOST or self._digests > MOST_DIGESTS or self._is_old():
+            _, oldest = self._readings.popitem(last=False)
             self._digests -= len(oldest.digests or ())
 
     def _is_old(self) -> bool:
         """True if the oldest reading is too old to be valid."""
-        return next(iter(self._known.values())).at < self.now() - OLDEST
+        return next(iter(self._readings.values())).at < self.now() - OLDEST
 
     async def _read(self, secret: Key, last: _Reading | None) -> _Reading:
         """Read a Secret; on failure, return the last content as long as it is valid."""
@@ -200,8 +203,8 @@ class Keyring:
         if last is None:
             return _Reading(now, None, started_at, started_at)
         failing = started_at if last.failing is None else last.failing
-        is_valid = now - last.told <= OLDEST and self._answered - failing <= OVERDUE
-        return _Reading(now, last.digests if is_valid else None, last.told, failing)
+        is_valid = now - last.read_at <= OLDEST and self._answered - failing <= OVERDUE
+        return _Reading(now, last.digests if is_valid else None, last.read_at, failing)
 
 
 def _build_error(status: int, message: str, code: str) -> web.Response:
@@ -210,7 +213,7 @@ def _build_error(status: int, message: str, code: str) -> web.Response:
     return web.json_response(body, status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else {})
 
 
-def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextManager[None]:
+def serve_keys(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextManager[None]:
     """Answer requests while the block runs; raises OSError if the address is in use."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -236,7 +239,7 @@ def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextMa
 
     app = web.Application()
     app.router.add_route("*", "/{any:.*}", answer)
-    return answering(app, listen, grace=5.0)
+    return serve_app(app, listen, grace=5.0)
 
 
 async def run(listen: tuple[str, int], access: Access) -> None:
@@ -244,6 +247,6 @@ async def run(listen: tuple[str, int], access: Access) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with connect(access, limits=LIMITS) as kube, serving(listen, Keyring(kube, loop.time)):
+    async with connect(access, limits=LIMITS) as kube, serve_keys(listen, Keyring(kube, loop.time)):
         log.info("Key service listens", address=f"{listen[0]}:{listen[1]}")
         await stop.wait()

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from kubeloop.objects import Key, Manifest
 from modelplane_operator.api import names
 from modelplane_operator.routing.service.api_keys import withheld
-from modelplane_operator.routing.service.hops import marked
-from modelplane_operator.routing.service.weights import BackendGroup, Target, WeightedEndpoint, fitted
+from modelplane_operator.routing.service.hops import loop_header
+from modelplane_operator.routing.service.weights import BackendGroup, Target, WeightedEndpoint, fit_weights
 
 PORT = 80  # port of the operator's Services without endpoints
 
@@ -30,7 +30,7 @@ def fallback(service: Key) -> Manifest:
 
 def _render_rule(service: Key, group: BackendGroup, relay_port: int, *, mark: str, guarded: bool) -> Manifest:
     """Return the rule of a group."""
-    weights = fitted([member.weight for member in group.members])
+    weights = fit_weights([member.weight for member in group.members])
     # members of a group get the path without the group's part
     unchanged = names.service_path(*service) if group.number else None
     backends = [
@@ -89,7 +89,7 @@ def _build_headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Mani
     header = target.header
     added = [{"name": header.name, "value": header.value}] if header else []
     changes = {
-        "set": [*added, *([marked(mark)] if mark and target.unproven else [])],
+        "set": [*added, *([loop_header(mark)] if mark and target.unproven else [])],
         "remove": withheld(header.name if header else None, guarded=guarded),
     }
     if non_empty := {change: headers for change, headers in changes.items() if headers}:

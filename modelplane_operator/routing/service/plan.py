@@ -17,14 +17,14 @@ from kubeloop.objects import Key, Manifest, Section, entries, key_of, section
 from kubeloop.ownership import was_applied
 from kubeloop.plan import Apply, Plan, prune
 from kubeloop.types import HTTP_ROUTE, MIDDLEWARE, SECURITY_POLICY, type_of
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.bounds import SUBDOMAIN
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint
 from modelplane_operator.api.model_endpoint import RoutingReady as Routed
 from modelplane_operator.api.model_service import (
-    LISTED,
+    MAX_ENDPOINTS,
     Answering,
     AuthReady,
     EndpointsResolved,
@@ -38,22 +38,28 @@ from modelplane_operator.models.replica.render import replica_prefix
 from modelplane_operator.routing.checked import Checked
 from modelplane_operator.routing.endpoint.backend_url import Backend, read_url
 from modelplane_operator.routing.endpoint.credentials import NoHeader, read_credentials
-from modelplane_operator.routing.endpoint.render import asked_name
+from modelplane_operator.routing.endpoint.render import requested_name
 from modelplane_operator.routing.gateway.render import KEYS, HubGateway, hosts_of, hub_gateway, models_url
 from modelplane_operator.routing.gateway.traefik import guards_in
 from modelplane_operator.routing.service.answer import GatewayAnswer
-from modelplane_operator.routing.service.answering import answering, unguarded
-from modelplane_operator.routing.service.api_keys import asked_of, beyond, digests
+from modelplane_operator.routing.service.answering import compute_answering, find_key_service_problem
+from modelplane_operator.routing.service.api_keys import digests, find_exceeded_limit, required_secrets
 from modelplane_operator.routing.service.api_routes import api_routes
 from modelplane_operator.routing.service.hops import mark_of
 from modelplane_operator.routing.service.render import LONGEST_PATH, render_model_service, service_url
-from modelplane_operator.routing.service.selection import Neighbours, why_none
-from modelplane_operator.routing.service.weights import Target, WeightedEndpoint, fitted, selected, weighted
+from modelplane_operator.routing.service.selection import Neighbours, explain_no_endpoints
+from modelplane_operator.routing.service.weights import (
+    Target,
+    WeightedEndpoint,
+    fit_weights,
+    select_endpoints,
+    weigh_endpoints,
+)
 
 KIND = ModelService.definition.kind
-NAMED = 3  # the number of items of a kind in a message
+MAX_NAMES = 3  # the number of items of a kind in a message
 NO_PATH = r"[^!-\[\]-~]"  # rejected by admission too; for paths that were stored before
-JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
+REQUIRED_CONDITIONS = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """Types on which the gateway reports, with the conditions that must be true."""
 
 Groups = Sequence[Sequence[ModelEndpoint]]
@@ -80,7 +86,7 @@ class Observed:
     """The API server's message for each Secret that the operator may not read, by name."""
     hub: str = ""
     """The uid of kube-system, which identifies the hub; empty while it is unknown."""
-    asked: Checked[GatewayAnswer] | None = None
+    check: Checked[GatewayAnswer] | None = None
     """The results of requests through the gateway; None where none are sent."""
     near: Neighbours | None = None
     """The objects in its namespace, if the service selects no endpoint."""
@@ -106,28 +112,32 @@ class Unusable:
     """Details for this endpoint only."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the plan that routes requests to the usable endpoints, by the weights of their entries."""
-    service = seen.service
+    service = observed.service
     if service.metadata.deletion_timestamp:
         last_status = service.status or ModelServiceStatus()
-        terminating = Ready.DELETING.condition(seen.now, message="The route of the service goes with it")
+        terminating = Ready.DELETING.condition(observed.now, message="The route of the service goes with it")
         return Plan(status=last_status.model_copy(update={"conditions": (terminating,)}))
-    groups = selected(service, [item for item in seen.endpoints if not item.metadata.deletion_timestamp])
-    results = {endpoint.key: _find_target(endpoint, seen) for group in groups for endpoint in group}
+    groups = select_endpoints(service, [item for item in observed.endpoints if not item.metadata.deletion_timestamp])
+    results = {endpoint.key: _find_target(endpoint, observed) for group in groups for endpoint in group}
     targets = {key: target for key, target in results.items() if isinstance(target, Target)}
     unusable = [target for target in results.values() if isinstance(target, Unusable)]
-    routed = weighted(service, groups, targets)
-    desired = render_model_service(service, routed, seen.door)
+    routed = weigh_endpoints(service, groups, targets)
+    desired = render_model_service(service, routed, observed.door)
     # The default for API keys and the data plane are only in an InferenceGateway: without one, routes and guards stay
     # as they are, and nothing is opened.
-    obsolete = prune(seen.children, desired, owner=service.metadata.uid or "")
-    used_guards = guards_in(seen.children)  # Traefik rejects all requests of a route whose guard is deleted first
+    obsolete = prune(observed.children, desired, owner=service.metadata.uid or "")
+    used_guards = guards_in(observed.children)  # Traefik rejects all requests of a route whose guard is deleted first
     removals = (item for item in obsolete if item.type != MIDDLEWARE or item.key.name not in used_guards)
     steps = (*map(Apply, desired), *removals)
-    steps = steps if seen.gateway else ()
-    secrets = asked_of(service, seen.door.auth) or any(e.spec.credentials for group in groups for e in group)
-    return Plan(steps, _build_status(seen, groups, routed, unusable, desired), seen.recheck if secrets else None)
+    steps = steps if observed.gateway else ()
+    secrets = required_secrets(service, observed.door.auth) or any(
+        e.spec.credentials for group in groups for e in group
+    )
+    return Plan(
+        steps, _build_status(observed, groups, routed, unusable, desired), observed.recheck if secrets else None
+    )
 
 
 def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:
@@ -146,7 +156,7 @@ def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusab
         return Unusable(endpoint.key, "waiting for Backend")
     if observed.gateway and backend.host in hosts_of(observed.gateway):
         return Unusable(endpoint.key, "that would lead back to this hub's own gateway")
-    path, name = routing.rewrite_path, asked_name(routing.hostname, backend)
+    path, name = routing.rewrite_path, requested_name(routing.hostname, backend)
     if len(path or "") > LONGEST_PATH:  # or the API server would reject the route with all endpoints
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
     if re.search(NO_PATH, path or ""):  # or Envoy would reject all routes of the hub
@@ -257,12 +267,12 @@ def _build_status(
         reason, ready_message = _decide_ready(observed, answering_result, routing_message)
         ready = reason.condition(observed.now, message=ready_message)
     replicas = [observed.replicas[member.endpoint.key] for member in routed if member.endpoint.key in observed.replicas]
-    weighted = zip(routed, fitted([member.weight for member in routed]), strict=True)
+    weighted = zip(routed, fit_weights([member.weight for member in routed]), strict=True)
     return ModelServiceStatus(
         endpoint_count=len(routed),
         address=service_url(observed.service.key, base_url) if base_url else None,
         endpoints=tuple(ResolvedEndpoint(name=entry.endpoint.key.name, weight=weight) for entry, weight in weighted)[
-            :LISTED
+            :MAX_ENDPOINTS
         ],
         routes=api_routes(replicas, len(routed) - len(replicas)),
         conditions=(*conditions, *answering_conditions, ready),
@@ -281,11 +291,11 @@ def _describe_not_ready(routed: Sequence[WeightedEndpoint]) -> str:
 def _decide_answering(observed: Observed, *, routed: bool) -> tuple[Answering, str] | None:
     """Return the reason and message of Answering; None if no requests are or were sent."""
     asked_before = any(item.type == Answering.__name__ for item in observed.service.conditions)
-    if not routed or observed.asked is None:
+    if not routed or observed.check is None:
         no_route = Answering.ASKING, "Requests lead nowhere yet: see RoutingReady"
-        return no_route if observed.asked or asked_before else None
-    return answering(
-        observed.service, observed.asked, guarded=asked_of(observed.service, observed.door.auth) is not None
+        return no_route if observed.check or asked_before else None
+    return compute_answering(
+        observed.service, observed.check, guarded=required_secrets(observed.service, observed.door.auth) is not None
     )
 
 
@@ -311,7 +321,7 @@ def _decide_ready(
 
 def _decide_auth(observed: Observed, answering_result: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
     """Return the reason and message of AuthReady: the Secrets' content, and the key service; None without API keys."""
-    required = asked_of(observed.service, observed.door.auth)
+    required = required_secrets(observed.service, observed.door.auth)
     if required is None and observed.gateway is None:
         return None  # without an InferenceGateway, the condition stays as it is
     if required is None:
@@ -327,12 +337,16 @@ def _decide_auth(observed: Observed, answering_result: tuple[Answering, str] | N
         if secret is None:
             message = f"Secret {name} does not exist: make it, with an API key under each client's name"
             return AuthReady.SECRET_NOT_FOUND, f"{message}; until then requests with its API keys get 401"
-        if excess := beyond(secret):
+        if excess := find_exceeded_limit(secret):
             return AuthReady.SECRET_TOO_LARGE, f"Secret {name} has {excess}: requests with its API keys get 401"
         if not digests(secret):
             remedy = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
             return AuthReady.NO_KEYS, remedy
-    if observed.asked and answering_result and (problem := unguarded(observed.asked, answering_result[0])):
+    if (
+        observed.check
+        and answering_result
+        and (problem := find_key_service_problem(observed.check, answering_result[0]))
+    ):
         return problem, f"{problem.meaning.rstrip('.')}: see Answering"
     return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(required)}"
 
@@ -341,12 +355,12 @@ def _decide_resolved(observed: Observed, groups: Groups, unusable: Sequence[Unus
     """Return the reason and message of EndpointsResolved."""
     service, match_count = observed.service, sum(map(len, groups))
     if not match_count:
-        return EndpointsResolved.NO_ENDPOINTS, why_none(service, observed.near)
+        return EndpointsResolved.NO_ENDPOINTS, explain_no_endpoints(service, observed.near)
     # `matchLabels: {model: }` is stored without the label: the message shows what a forgotten value means
     has_empty_selector = any(not entry.selector.match_labels for entry in service.spec.endpoints)
     warnings = ["empty matchLabels select every endpoint in this namespace"] if has_empty_selector else []
     return EndpointsResolved.RESOLVED, "; ".join(
-        [f"Matched {counted(match_count, 'endpoint')}", *warnings, *_count_reasons(unusable)]
+        [f"Matched {count_of(match_count, 'endpoint')}", *warnings, *_count_reasons(unusable)]
     )
 
 
@@ -365,15 +379,15 @@ def _decide_routing(
         return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
     if problem := next(_find_gateway_problems(observed, desired), None):
         return problem
-    return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {counted(len(routed), 'endpoint')}"
+    return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {count_of(len(routed), 'endpoint')}"
 
 
 def _count_reasons(unusable: Sequence[Unusable]) -> Iterator[str]:
     """Yield the number of endpoints for each reason why they are unusable, with examples."""
     for reason in dict.fromkeys(item.lack for item in unusable):
         same_reason = [item for item in unusable if item.lack == reason]
-        details = ", ".join(f"{item.endpoint.name}: {item.detail}" for item in same_reason[:NAMED] if item.detail)
-        suffix = f", and {len(same_reason) - NAMED} more" if details and len(same_reason) > NAMED else ""
+        details = ", ".join(f"{item.endpoint.name}: {item.detail}" for item in same_reason[:MAX_NAMES] if item.detail)
+        suffix = f", and {len(same_reason) - MAX_NAMES} more" if details and len(same_reason) > MAX_NAMES else ""
         yield f"{len(same_reason)} {reason}{f' ({details}{suffix})' if details else ''}"
 
 
@@ -383,7 +397,7 @@ def _find_gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> I
     for item in desired:
         kind, key = type_of(item), key_of(item)
         name, child = f"{kind.kind} {key.name}", live.get((kind, key))
-        if kind not in JUDGED:
+        if kind not in REQUIRED_CONDITIONS:
             continue
         if child is None:
             yield RoutingReady.CONFIGURING, f"{name} is not there yet"
@@ -392,7 +406,7 @@ def _find_gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> I
             yield RoutingReady.CONFIGURING, f"{name} is being changed"
             continue
         reported = _find_reported(child, observed.door.plane.CONTROLLER)
-        for condition_type in JUDGED[kind]:
+        for condition_type in REQUIRED_CONDITIONS[kind]:
             reported_condition = condition(child, condition_type, reported)
             if not reported_condition.current:
                 yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
@@ -420,9 +434,12 @@ def _describe_partial(service: ModelService, groups: Groups, routed: Sequence[We
     ]
     if not empty_entries:
         return ""
-    total, suffix = len(groups), f", and {len(empty_entries) - NAMED} more" if len(empty_entries) > NAMED else ""
-    examples = "; ".join(empty_entries[:NAMED])
-    entries = counted(total, "entry", "entries")
+    total, suffix = (
+        len(groups),
+        f", and {len(empty_entries) - MAX_NAMES} more" if len(empty_entries) > MAX_NAMES else "",
+    )
+    examples = "; ".join(empty_entries[:MAX_NAMES])
+    entries = count_of(total, "entry", "entries")
     return (
         f"{total - len(empty_entries)} of {entries} with an endpoint that can answer. Without one: {examples}{suffix}"
     )

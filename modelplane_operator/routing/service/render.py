@@ -21,7 +21,7 @@ from modelplane_operator.routing.gateway.render import HubGateway
 from modelplane_operator.routing.service import api_keys
 from modelplane_operator.routing.service.hops import MOST_MATCHES, refusals
 from modelplane_operator.routing.service.one_pass import PORT, fallback
-from modelplane_operator.routing.service.weights import WeightedEndpoint, grouped
+from modelplane_operator.routing.service.weights import WeightedEndpoint, group_backends
 
 MAX_RULES = 16  # the Gateway API's limit for a route
 LONGEST_PATH = 1024  # the Gateway API's limit for a rewritten path
@@ -41,8 +41,8 @@ def render_model_service(
 
     So the gateway knows each group before a route leads to it.
     """
-    plane, groups = door.plane, grouped(shared)
-    secrets = api_keys.asked_of(service, door.auth)
+    plane, groups = door.plane, group_backends(shared)
+    secrets = api_keys.required_secrets(service, door.auth)
     mark = door.mark if any(share.target.unproven for share in shared) else ""
     guarded = secrets is not None
     rules = plane.rules(service.key, groups, relay_port=plane.BALANCER_PORT, mark=mark, guarded=guarded)
@@ -54,7 +54,7 @@ def render_model_service(
         nowhere = fallback(service.key)
         rule_sets = [[*refusals(mark, rule_set, nowhere), *rule_set] for rule_set in rule_sets]
     if guarded:
-        rule_sets = [plane.guarded(service.key, rule_set) for rule_set in rule_sets]
+        rule_sets = [plane.add_guards(service.key, rule_set) for rule_set in rule_sets]
     routes = [_render_route(service, index, rule_set, door) for index, rule_set in enumerate(rule_sets)]
     route_names = [route["metadata"]["name"] for route in routes]
     key_path = api_keys.path_of(service.key.namespace, secrets or (), door.signing)

@@ -10,10 +10,10 @@ from heapq import nlargest
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api.model_service import ModelService
 
-NAMED = 3  # the number of labels or replicas in a message
+MAX_NAMES = 3  # the number of labels or replicas in a message
 LENGTH = 64  # characters of a label that are compared
 COUNTED, COMPARED = 1024, 64  # limits for labels, whose number a tenant chooses
 
@@ -38,11 +38,11 @@ def state(replica: Manifest) -> str:
     return model_ready.why or "nothing is known of it yet"
 
 
-def why_none(service: ModelService, near: Neighbours | None) -> str:
+def explain_no_endpoints(service: ModelService, near: Neighbours | None) -> str:
     """Return the message with the selectors, and with the nearest alternatives in the namespace."""
     selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
-    selected = "; ".join(_format_pairs(labels) or "every endpoint" for labels in selectors[:NAMED])
-    more = f"; and {len(selectors) - NAMED} more" if len(selectors) > NAMED else ""
+    selected = "; ".join(_format_pairs(labels) or "every endpoint" for labels in selectors[:MAX_NAMES])
+    more = f"; and {len(selectors) - MAX_NAMES} more" if len(selectors) > MAX_NAMES else ""
     return "; ".join(
         (
             f"No ModelEndpoints matched the configured selectors ({selected}{more})",
@@ -56,22 +56,22 @@ def _describe_alternatives(selectors: Sequence[Labels], surroundings: Neighbours
     if surroundings is None:
         return
     if surroundings.replicas:
-        examples = ", ".join(f"{name} ({replica_state})" for name, replica_state in surroundings.replicas[:NAMED])
-        more = f", and {len(surroundings.replicas) - NAMED} more" if len(surroundings.replicas) > NAMED else ""
+        examples = ", ".join(f"{name} ({replica_state})" for name, replica_state in surroundings.replicas[:MAX_NAMES])
+        more = f", and {len(surroundings.replicas) - MAX_NAMES} more" if len(surroundings.replicas) > MAX_NAMES else ""
         yield (
-            f"no answer from {counted(len(surroundings.replicas), 'ModelReplica')} with these labels: {examples}{more}"
+            f"no answer from {count_of(len(surroundings.replicas), 'ModelReplica')} with these labels: {examples}{more}"
         )
     elif surroundings.endpoints:
-        pairs = [pair for labels in selectors[:NAMED] for pair in sorted(labels.items())[:NAMED]]
+        pairs = [pair for labels in selectors[:MAX_NAMES] for pair in sorted(labels.items())[:MAX_NAMES]]
         keys = {key for key, _ in pairs}
         counts = Counter((key, labels[key]) for labels in surroundings.endpoints for key in keys & labels.keys())
-        requested = [f"{key}={value}" for key, value in pairs][:NAMED]
+        requested = [f"{key}={value}" for key, value in pairs][:MAX_NAMES]
         common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COUNTED)]
         candidates = nlargest(COMPARED, common, key=lambda item: (_measure_common_prefix(item[0], requested), item[1]))
         nearest = sorted(candidates, key=lambda item: (-_measure_similarity(item[0], requested), -item[1], item[0]))
-        examples = [f"{pair} ({count})" for pair, count in nearest[:NAMED]]
-        suffix = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
-        missing_label = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
+        examples = [f"{pair} ({count})" for pair, count in nearest[:MAX_NAMES]]
+        suffix = f", and {len(counts) - MAX_NAMES} more" if len(counts) > MAX_NAMES else ""
+        missing_label = f"none has the label {' or '.join(sorted(keys)[:MAX_NAMES])}: give it to those that are meant"
         suggestion = f"{', '.join(examples)}{suffix}: select one of these" if examples else missing_label
         yield f"of the {len(surroundings.endpoints)} in this namespace: {suggestion}"
     else:

@@ -14,8 +14,8 @@ from kubeloop.objects import Key, Manifest
 from modelplane_operator.api import names
 from modelplane_operator.routing.service import one_pass
 from modelplane_operator.routing.service.api_keys import withheld
-from modelplane_operator.routing.service.hops import marked
-from modelplane_operator.routing.service.weights import BackendGroup, WeightedEndpoint, fitted
+from modelplane_operator.routing.service.hops import loop_header
+from modelplane_operator.routing.service.weights import BackendGroup, WeightedEndpoint, fit_weights
 
 HEADER = "x-modelplane-to"
 
@@ -61,7 +61,7 @@ def _match_header(path: str, name: str) -> Manifest:
 
 def _split(service: Key, group: BackendGroup, port: int) -> Manifest:
     """Return the part of a rule that picks a member of a group by weight."""
-    weights = fitted([member.weight for member in group.members])
+    weights = fit_weights([member.weight for member in group.members])
     relay = names.service_relay(*service)
     return {
         "backendRefs": [
@@ -89,7 +89,7 @@ def _render_endpoint(share: WeightedEndpoint, path: str | None, *, mark: str, gu
 
 def _build_credential_filters(share: WeightedEndpoint, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     """Yield the endpoint's own credentials and the removal of the client's; injected if a Secret has the full value."""
-    header, added_headers = share.target.header, [marked(mark)] if mark and share.target.unproven else []
+    header, added_headers = share.target.header, [loop_header(mark)] if mark and share.target.unproven else []
     removed = [HEADER, *withheld(header.name if header else None, guarded=guarded)]
     if header is not None and header.secret is None:
         # Envoy parses `%...%` in a value as an expression, and rejects all routes if it is malformed.

@@ -63,7 +63,7 @@ class BackendGroup:
         return sum(member.weight for member in self.members)
 
 
-def matched(wanted: Iterable[Labels], carried: Sequence[Labels]) -> Iterator[int]:
+def match_selectors(selectors: Iterable[Labels], carried: Sequence[Labels]) -> Iterator[int]:
     """Yield for each selector the matching objects, as bits.
 
     Thousands of selectors and endpoints are millions of pairs; with bits, 64 are compared at a time.
@@ -73,7 +73,7 @@ def matched(wanted: Iterable[Labels], carried: Sequence[Labels]) -> Iterator[int
         for label in labels.items():
             bits[label] = bits.get(label, 0) | 1 << number
     all_objects = (1 << len(carried)) - 1
-    for labels in wanted:
+    for labels in selectors:
         matching = all_objects
         for label in labels.items():
             matching &= bits.get(label, 0)
@@ -88,19 +88,21 @@ def places(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def selected(service: ModelService, endpoints: Iterable[ModelEndpoint]) -> tuple[tuple[ModelEndpoint, ...], ...]:
+def select_endpoints(
+    service: ModelService, endpoints: Iterable[ModelEndpoint]
+) -> tuple[tuple[ModelEndpoint, ...], ...]:
     """Return the endpoints of each entry, by name; an endpoint that several entries select belongs to the first."""
     by_name = sorted((e for e in endpoints if e.key.namespace == service.key.namespace), key=lambda e: e.key.name)
     selectors = (entry.selector.match_labels for entry in service.spec.endpoints)
     remaining = (1 << len(by_name)) - 1
     groups: list[tuple[ModelEndpoint, ...]] = []
-    for bits in matched(selectors, [e.metadata.labels for e in by_name]):
+    for bits in match_selectors(selectors, [e.metadata.labels for e in by_name]):
         groups.append(tuple(by_name[index] for index in places(bits & remaining)))
         remaining &= ~bits
     return tuple(groups)
 
 
-def weighted(
+def weigh_endpoints(
     service: ModelService, groups: Sequence[Sequence[ModelEndpoint]], targets: Mapping[Key, Target]
 ) -> tuple[WeightedEndpoint, ...]:
     """Return the usable endpoints with their weights, given the endpoints of each entry.
@@ -126,7 +128,7 @@ def weights(entries: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     return _reduce([weight * common // count for weight, count in entries])
 
 
-def fitted(exact: Sequence[int]) -> tuple[int, ...]:
+def fit_weights(exact: Sequence[int]) -> tuple[int, ...]:
     """Return the same proportions in numbers that a rule can hold: rounded only if necessary, and at least 1."""
     reduced = _reduce(exact)
     largest = max(reduced, default=0)
@@ -135,7 +137,7 @@ def fitted(exact: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, round(weight * MAX_WEIGHT / largest)) for weight in reduced)
 
 
-def grouped(shared: Sequence[WeightedEndpoint]) -> tuple[BackendGroup, ...]:
+def group_backends(shared: Sequence[WeightedEndpoint]) -> tuple[BackendGroup, ...]:
     """Return the rules for the endpoints, the service's own first.
 
     The lightest are grouped repeatedly (as in Huffman coding), so that few requests take additional passes.

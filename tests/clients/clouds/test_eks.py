@@ -42,7 +42,7 @@ def _made(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
 
 
 def _group(aws: AwsWorld, name: str) -> Mapping[str, Any]:
-    return next(one for one in aws.listed().found if one.key == f"nodegroup-{name}").live
+    return next(one for one in aws.listed().existing if one.key == f"nodegroup-{name}").live
 
 
 def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> None:
@@ -109,12 +109,12 @@ def test_a_pool_changes_its_bounds_and_keeps_what_the_autoscaler_chose(aws: AwsW
 
 def test_a_pool_that_is_removed_goes_alone_and_another_comes(aws: AwsWorld) -> None:
     life = _made(aws, PLAIN, FABRIC)
-    before = {one.key: one.id for one in aws.listed().found}
+    before = {one.key: one.id for one in aws.listed().existing}
     life.wanted = eks_cluster(PLAIN)
 
     life.until_settled(HOURS)
 
-    after = {one.key: one.id for one in aws.listed().found}
+    after = {one.key: one.id for one in aws.listed().existing}
     gone = before.keys() - after.keys()
     assert "nodegroup-h100" in gone
     assert all(key.startswith(("nodegroup-h100", "launch-template-h100", "efa-security-group")) for key in gone)
@@ -133,7 +133,7 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) ->
     assert record.state == "Ready"
     words = "instanceTypes, subnets cannot be changed: ask for another one beside it, then remove this one"
     assert record.message == words
-    assert [(one.key, str(error)) for one, error in decision.troubles] == [("nodegroup-l4", words)]
+    assert [(one.key, str(error)) for one, error in decision.errors] == [("nodegroup-l4", words)]
     assert aws.server.changes == calls
 
 
@@ -174,7 +174,7 @@ def test_two_clusters_in_one_account_know_nothing_of_each_other(aws: AwsWorld) -
     other = replace(OWNER, uid="uid-of-paris", cluster="paris")
 
     seen = aws.runner.run(aws.cloud.observe(other, [*kinds.KINDS], aws.now))
-    assert (seen.found, seen.unseen) == ((), {})
+    assert (seen.existing, seen.unseen) == ((), {})
     assert sorted(aws.left) == before
 
 
@@ -241,7 +241,7 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld)
     decision = life.turn()
 
     assert decision is not None and decision.steps == ()
-    assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
+    assert {type(error).__name__ for _, error in decision.errors} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
 
 
@@ -265,7 +265,7 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWo
     aws.server.quotas.own = {quotas.PARALLEL: 96}
 
     for _ in range(TRIES):  # a busy machine may take longer for an answer than AWS is given
-        offer = aws.runner.run(aws.cloud.offered({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
+        offer = aws.runner.run(aws.cloud.fetch_offer({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
         if not offer.unasked:
             break
 
@@ -283,7 +283,7 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWo
 def test_a_question_that_is_refused_is_told_and_the_others_are_asked(aws: AwsWorld) -> None:
     aws.server.denied = "servicequotas"
 
-    offer = aws.runner.run(aws.cloud.offered({"m6i.xlarge"}, ()))
+    offer = aws.runner.run(aws.cloud.fetch_offer({"m6i.xlarge"}, ()))
 
     assert offer.quotas == {}
     assert offer.versions
@@ -303,7 +303,7 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
     life.until_settled(HOURS)
     life.terminating = True
     life.until_settled(HOURS)
-    aws.runner.run(aws.cloud.offered({"p5.48xlarge"}, {"cr-1"}))
+    aws.runner.run(aws.cloud.fetch_offer({"p5.48xlarge"}, {"cr-1"}))
     prefixes = permissions.PREFIXES
     called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.server.calls}
 

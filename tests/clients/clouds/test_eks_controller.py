@@ -84,7 +84,7 @@ class _Run:
         await asyncio.gather(*(self._controller.executors[type(step)].begin(step, turn) for step in steps))
         if plan.status is not None:  # as the API server keeps it
             stored = {**self.cluster.to_manifest(), "status": plan.status.to_manifest()}
-            self.cluster = EKSCluster.admitted(stored)
+            self.cluster = EKSCluster.parse_bounded(stored)
         self._aws.now += timedelta(seconds=max(20.0, plan.requeue_after or 0.0))
         return plan
 

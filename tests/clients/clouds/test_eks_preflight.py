@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.clouds.eks.preflight import offered
+from modelplane_operator.clouds.eks.preflight import fetch_offer
 from modelplane_operator.clouds.eks.render import quotas
 from modelplane_operator.clouds.eks.session import Session
 
@@ -38,7 +38,7 @@ class _Account:
 
 
 def test_machines_on_demand_are_counted_and_no_others() -> None:
-    offer = asyncio.run(offered(cast(Session, _Account()), {"p5.48xlarge", "g6.12xlarge", "m6i.xlarge"}, ()))
+    offer = asyncio.run(fetch_offer(cast(Session, _Account()), {"p5.48xlarge", "g6.12xlarge", "m6i.xlarge"}, ()))
 
     used = {code: offer.quotas[code].used for code in (quotas.PARALLEL, quotas.GRAPHICS, quotas.STANDARD)}
     assert used == {quotas.PARALLEL: 100, quotas.GRAPHICS: 0, quotas.STANDARD: 0}
@@ -50,7 +50,7 @@ def test_an_answer_that_nobody_can_read_speaks_against_nothing(quota: Any) -> No
         async def call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
             return {"Quota": quota, "CapacityReservations": [{}]}
 
-    offer = asyncio.run(offered(cast(Session, Strange()), {"p5.48xlarge"}, {"cr-1"}))
+    offer = asyncio.run(fetch_offer(cast(Session, Strange()), {"p5.48xlarge"}, {"cr-1"}))
 
     assert (offer.quotas, offer.reservations) == ({}, {})
     assert len(offer.unasked) >= 2

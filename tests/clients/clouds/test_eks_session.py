@@ -22,14 +22,14 @@ from kubeloop.errors import (
     Invalid,
     KubeconfigError,
     NotFound,
-    NotSettled,
+    NotPropagated,
     ServerFault,
     TooMany,
     Unauthorized,
     Unreachable,
 )
 from modelplane_operator.clouds.eks import session as sessions
-from modelplane_operator.clouds.eks.errors import translated
+from modelplane_operator.clouds.eks.errors import translate_error
 from modelplane_operator.clouds.eks.permissions import changes, reads
 from modelplane_operator.clouds.eks.session import Credentials, Session, read_credentials
 from tests.support.silence import silence
@@ -100,7 +100,7 @@ def _answer(code: str, message: str = "", status: int = 400) -> dict[str, Any]:
         (
             "InvalidParameterException",
             "Role with arn: a, cannot be assumed",
-            NotSettled,
+            NotPropagated,
         ),
         ("InvalidParameterException", "The following supplied instance types do not exist", Invalid),
         ("InvalidGroup.NotFound", "", NotFound),
@@ -115,15 +115,15 @@ def _answer(code: str, message: str = "", status: int = 400) -> dict[str, Any]:
     ],
 )
 def test_what_aws_refuses_is_sorted(code: str, message: str, expected: type[ApiError]) -> None:
-    error = translated(_answer(code, message), "ec2 create_vpc")
+    error = translate_error(_answer(code, message), "ec2 create_vpc")
 
     assert type(error) is expected
     assert str(error).startswith("ec2 create_vpc: ")
 
 
 def test_whatever_else_a_server_fails_on_may_have_had_its_effect() -> None:
-    assert type(translated(_answer("SomethingNew", status=503), "x")) is ServerFault
-    assert type(translated(_answer("SomethingNew"), "x")) is Invalid
+    assert type(translate_error(_answer("SomethingNew", status=503), "x")) is ServerFault
+    assert type(translate_error(_answer("SomethingNew"), "x")) is Invalid
 
 
 PERMANENT = {
@@ -154,7 +154,9 @@ def test_every_error_that_a_call_of_ours_can_have_has_a_meaning(service: str) ->
     errors = [(shape.name, shape.metadata.get("error", {})) for shape in shapes]
     told = {error.get("code") or name: error.get("httpStatusCode", 400) for name, error in errors}
 
-    unsorted = {code for code, status in told.items() if type(translated(_answer(code, status=status), "x")) is Invalid}
+    unsorted = {
+        code for code, status in told.items() if type(translate_error(_answer(code, status=status), "x")) is Invalid
+    }
 
     assert unsorted <= PERMANENT
 

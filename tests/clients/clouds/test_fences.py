@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api.clusters.gke import GKECluster
-from modelplane_operator.clouds.conditions import judged
+from modelplane_operator.clouds.conditions import compute_conditions
 from modelplane_operator.clouds.eks.plan import template_keys
 from modelplane_operator.clouds.eks.render import kinds
 from modelplane_operator.clouds.eks.render.nodes import CNI, CNI_IDENTITY
@@ -20,7 +20,7 @@ from modelplane_operator.clouds.eks.render.plan import Facts
 from modelplane_operator.clouds.gke import render as gke
 from modelplane_operator.clouds.gke.plan import GKE
 from modelplane_operator.clouds.preflight import PreflightResult
-from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Ref
 from tests.support.aws.clusters import FABRIC, FACTS, eks_cluster
 from tests.support.aws.world import AwsWorld
 from tests.support.cloud_life import OWNER, Life
@@ -42,7 +42,7 @@ CNI_POLICY = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
 OF_THE_CNI = {CNI_IDENTITY, "role-cni", "role-cni-AmazonEKS_CNI_Policy"}
 
 
-def _on_gke() -> tuple[Wanted, ...]:
+def _on_gke() -> tuple[DesiredResource, ...]:
     cluster = GKECluster.parse(
         {
             "apiVersion": GKECluster.definition.api_version,
@@ -57,22 +57,24 @@ def _on_gke() -> tuple[Wanted, ...]:
     return gke.resources(cluster, gke.Facts(PROJECT))
 
 
-def _without(wanted: tuple[Wanted, ...], *parameters: str, keys: Collection[str] = ()) -> tuple[Wanted, ...]:
+def _without(
+    wanted: tuple[DesiredResource, ...], *parameters: str, keys: Collection[str] = ()
+) -> tuple[DesiredResource, ...]:
     """Return the same without these parameters, and without the resources of these keys."""
 
-    def cut(one: Wanted) -> Wanted:
+    def cut(one: DesiredResource) -> DesiredResource:
         said = {name: value for name, value in one.parameters.items() if name not in parameters}
         needs = tuple(need for need in one.needs if need not in keys)
-        return replace(one, parameters=said, needs=needs, kept=one.kept - {*parameters})
+        return replace(one, parameters=said, needs=needs, updatable=one.updatable - {*parameters})
 
     return tuple(cut(one) for one in wanted if one.key not in keys)
 
 
-def _with_old_templates(wanted: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
+def _with_old_templates(wanted: tuple[DesiredResource, ...]) -> tuple[DesiredResource, ...]:
     """Return the same with templates as they were before pods were kept from the metadata service."""
     renamed: dict[str, str] = {}
 
-    def older(one: Wanted) -> Wanted:
+    def older(one: DesiredResource) -> DesiredResource:
         if one.kind == kinds.LAUNCH_TEMPLATE:
             content = {k: v for k, v in one.parameters["LaunchTemplateData"].items() if k != "MetadataOptions"}
             digest = sha256(repr(content).encode()).hexdigest()[:8]
@@ -100,13 +102,13 @@ def _made_before(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
 
 def _facts(aws: AwsWorld) -> Facts:
     """Return what the operator knows of the cluster."""
-    found = aws.listed().found
+    found = aws.listed().existing
     values = next(str(one.live["configurationValues"]) for one in found if one.key == CNI)
     return replace(FACTS, templates=template_keys(found), cni=values)
 
 
 def _groups(aws: AwsWorld) -> Mapping[str, Any]:
-    return {one.key: one.live for one in aws.listed().found if one.kind == kinds.NODEGROUP}
+    return {one.key: one.live for one in aws.listed().existing if one.kind == kinds.NODEGROUP}
 
 
 def _policies_of_nodes(aws: AwsWorld) -> set[str]:
@@ -164,7 +166,7 @@ def test_a_group_whose_template_would_be_another_says_so_and_keeps_it(aws: AwsWo
 
     assert decision is not None and decision.steps == ()
     words = "launchTemplate cannot be changed: ask for another one beside it, then remove this one"
-    assert [(one.key, str(error)) for one, error in decision.troubles] == [(f"nodegroup-{pool['name']}", words)]
+    assert [(one.key, str(error)) for one, error in decision.errors] == [(f"nodegroup-{pool['name']}", words)]
     assert (_groups(aws), aws.server.changes) == (before, calls)
     ended(life)
 
@@ -196,7 +198,7 @@ def _is_refused(life: Life[Any], words: str) -> bool:
     for _ in range(100):
         decision = life.turn()
         assert decision is not None
-        if any(words in str(error) for _, error in decision.troubles):
+        if any(words in str(error) for _, error in decision.errors):
             return True
         world.now += timedelta(seconds=max(PACE, decision.requeue_after))
     return False
@@ -212,13 +214,13 @@ def _is_refused(life: Life[Any], words: str) -> bool:
     ids=["policies", "metadata", "identity"],
 )
 def test_the_stand_in_for_eks_refuses_a_cluster_without_its_fences(
-    aws: AwsWorld, change: Callable[[tuple[Wanted, ...]], tuple[Wanted, ...]], words: str
+    aws: AwsWorld, change: Callable[[tuple[DesiredResource, ...]], tuple[DesiredResource, ...]], words: str
 ) -> None:
     assert _is_refused(aws.live(change(eks_cluster(L4)), pace=PACE), words)
 
 
 def test_the_stand_in_for_eks_refuses_nodes_with_the_permissions_of_the_cni(aws: AwsWorld) -> None:
-    policy = Wanted("extra", kinds.ROLE_POLICY, {"RoleName": Ref("role-node"), "PolicyArn": CNI_POLICY})
+    policy = DesiredResource("extra", kinds.ROLE_POLICY, {"RoleName": Ref("role-node"), "PolicyArn": CNI_POLICY})
 
     assert _is_refused(aws.live((*eks_cluster(L4), policy), pace=PACE), "permissions of the CNI")
 
@@ -251,9 +253,12 @@ def test_a_cluster_on_gke_that_was_made_before_stays_and_says_that_its_fences_ar
     decision = life.turn()
 
     assert decision is not None
-    assert (decision.steps, decision.troubles) == ((), ())
+    assert (decision.steps, decision.errors) == ((), ())
     assert google.server.changes == calls
-    said = {one.type: one for one in judged(decision, GKE.parts, google.now, PreflightResult(), (), terminating=False)}
+    said = {
+        one.type: one
+        for one in compute_conditions(decision, GKE.parts, google.now, PreflightResult(), (), terminating=False)
+    }
     assert said["ControlPlaneReady"].message.startswith("Resource cluster is Ready: NetworkPolicies are not enforced")
     assert (said["Ready"].status, said["Stalled"].status) == ("True", "False")
 

@@ -13,7 +13,7 @@ from kubeloop.errors import NotFound
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clouds.gke.permissions import PERMISSIONS
 from modelplane_operator.clouds.gke.render import SERVICES, Facts, quotas, resources
-from modelplane_operator.clouds.resources import Endpoint, Quota, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Endpoint, Quota
 from tests.support.cloud_life import OWNER, Life
 from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.google.server import PROJECT, Fault
@@ -47,7 +47,7 @@ NODES = "nodes@lab-1234.iam.gserviceaccount.com"
 
 def _wanted(
     *pools: Manifest, version: str = "1.35", zones: tuple[str, ...] = (), account: str = ""
-) -> tuple[Wanted, ...]:
+) -> tuple[DesiredResource, ...]:
     """`zones`: where there are nodes of the pool l4. `account`: which the nodes are."""
     named = {"serviceAccount": account} if account else {}
     cluster = GKECluster.parse(
@@ -68,7 +68,7 @@ def _made(google: GoogleWorld, *pools: Manifest) -> Life[GoogleWorld]:
 
 
 def _pool(google: GoogleWorld, name: str) -> Mapping[str, Any]:
-    return next(one for one in google.listed().found if one.key == f"nodepool-{name}").live
+    return next(one for one in google.listed().existing if one.key == f"nodepool-{name}").live
 
 
 ZONE, LINK = "zones/us-central1-a", f"https://www.googleapis.com/compute/v1/projects/{PROJECT}"
@@ -239,7 +239,7 @@ def test_an_account_that_the_operator_may_not_use_is_named(google: GoogleWorld) 
     for _ in range(40):
         decision = life.turn()
         assert decision is not None
-        troubles |= {f"{record.key}: {type(error).__name__} {error}" for record, error in decision.troubles}
+        troubles |= {f"{record.key}: {type(error).__name__} {error}" for record, error in decision.errors}
         google.now += timedelta(seconds=max(PACE, decision.requeue_after))
 
     words = f'does not have access to service account "{NODES}"'
@@ -298,7 +298,7 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(google: Google
     decision = life.turn()
 
     assert decision is not None and decision.steps == ()
-    assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
+    assert {type(error).__name__ for _, error in decision.errors} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
 
 
@@ -315,13 +315,13 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: Go
     state = google.server.state
     state.quotas = {"NVIDIA_L4_GPUS": (8.0, 2.0), "GPUS_ALL_REGIONS": (0.0, 0.0)}
     machines = {("g2-standard-12", "us-central1-a"), ("g2-standard-12", "us-central1-b")}
-    asked = google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")})
+    asked = google.cloud.fetch_offer(machines, {("nvidia-l4", "us-central1-a")})
     new = google.runner.run(asked)
     assert "The API is disabled" in new.later
     assert new.unasked == (), "of a project in which nothing is enabled yet, no question was refused"
 
     state.services = {f"{one}.googleapis.com" for one in SERVICES}
-    offer = google.runner.run(google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")}))
+    offer = google.runner.run(google.cloud.fetch_offer(machines, {("nvidia-l4", "us-central1-a")}))
     assert (offer.unasked, offer.later, offer.absent) == ((), "", ())
     assert offer.versions == {"1.34", "1.35", "1.36", "1.37"}, "those of the channel that clusters are in"
     assert offer.cores == {"g2-standard-12": 4}
@@ -330,7 +330,7 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: Go
 
     state.absent = {"g2-standard-12"}
     google.server.denied = "compute GET regions"
-    offer = google.runner.run(google.cloud.offered(machines, ()))
+    offer = google.runner.run(google.cloud.fetch_offer(machines, ()))
     assert len(offer.absent) == 2
     assert all("was not found" in one for one in offer.absent)
     assert len(offer.unasked) == 1
@@ -346,7 +346,7 @@ def test_quotas_are_called_what_google_calls_them() -> None:
 def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(google, L4, A100)
-    google.runner.run(google.cloud.offered({("g2-standard-12", "us-central1-a")}, {("nvidia-l4", "us-central1-a")}))
+    google.runner.run(google.cloud.fetch_offer({("g2-standard-12", "us-central1-a")}, {("nvidia-l4", "us-central1-a")}))
     life.wanted = _wanted({**L4, "maxNodeCount": 9, "zones": ["us-central1-f"]}, version="1.36")
     life.until_settled(HOURS)
     _left_behind(google)

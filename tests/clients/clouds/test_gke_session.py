@@ -20,14 +20,14 @@ from kubeloop.errors import (
     Invalid,
     KubeconfigError,
     NotFound,
-    NotSettled,
+    NotPropagated,
     ServerFault,
     TooMany,
     Unauthorized,
     Unreachable,
 )
 from modelplane_operator.clouds.gke import session as sessions
-from modelplane_operator.clouds.gke.errors import of_http, of_operation, translated
+from modelplane_operator.clouds.gke.errors import of_http, of_operation, translate_error
 from modelplane_operator.clouds.gke.session import Credentials, Session, read_credentials
 from tests.support.google.server import PROJECT, GoogleServer
 from tests.support.silence import silence
@@ -66,21 +66,21 @@ async def test_a_key_that_cannot_be_used_is_refused_without_quoting_it() -> None
     said = {"type": "service_account", "client_email": "a@b", "token_uri": "https://b", "private_key": "hidden"}
 
     with pytest.raises(Unauthorized) as refused:
-        await Session("us-central1", credentials=Credentials(json.dumps(said))).token()
+        await Session("us-central1", credentials=Credentials(json.dumps(said))).fetch_token()
 
     assert "hidden" not in str(refused.value)
 
 
 async def test_the_project_is_the_one_that_is_named_or_that_of_the_credentials(web: WebServer) -> None:
-    assert await _session(web).found_project() == PROJECT
-    assert await _session(web, project="another-1").found_project() == "another-1"
+    assert await _session(web).find_project() == PROJECT
+    assert await _session(web, project="another-1").find_project() == "another-1"
 
 
 async def test_where_tokens_come_from_may_be_silent_and_holds_up_nothing_else() -> None:
     """The event loop's own threads are few, and models are placed by them."""
     async with silence() as quiet:
         waiting = [
-            asyncio.create_task(Session("us-central1", credentials=GoogleServer().credentials(quiet.url)).token())
+            asyncio.create_task(Session("us-central1", credentials=GoogleServer().credentials(quiet.url)).fetch_token())
             for _ in range(8)
         ]
         await quiet.until(8)
@@ -99,9 +99,9 @@ async def test_a_token_of_the_operator_is_exchanged_by_google_alone() -> None:
         "credential_source": {"file": "/var/run/secrets/kubernetes.io/serviceaccount/token"},
     }
     with pytest.raises(Unauthorized, match="cannot be used"):
-        await Session("us-central1", credentials=Credentials(json.dumps(said))).token()
+        await Session("us-central1", credentials=Credentials(json.dumps(said))).fetch_token()
 
-    assert sessions._loaded({**said, "token_url": "https://sts.googleapis.com/v1/token"}) is not None
+    assert sessions._load({**said, "token_url": "https://sts.googleapis.com/v1/token"}) is not None
 
 
 def test_another_account_is_stepped_into_by_its_name() -> None:
@@ -109,9 +109,9 @@ def test_another_account_is_stepped_into_by_its_name() -> None:
     url = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/it@lab.example:generateAccessToken"
     said = {"type": "impersonated_service_account", "service_account_impersonation_url": url}
 
-    assert sessions._loaded({**said, "source_credentials": key}).service_account_email == "it@lab.example"
+    assert sessions._load({**said, "source_credentials": key}).service_account_email == "it@lab.example"
     with pytest.raises(ValueError, match="no type that is known"):
-        sessions._loaded({**said, "source_credentials": {"type": "executable"}})
+        sessions._load({**said, "source_credentials": {"type": "executable"}})
 
 
 def test_without_the_sdk_it_says_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ async def test_nobody_there_is_told_as_that(web: WebServer) -> None:
         ("The zone does not have enough resources available", {"status": "UNKNOWN"}, Exhausted),
         ("Request had insufficient authentication scopes.", {"status": "PERMISSION_DENIED"}, Forbidden),
         ("Google Compute Engine: Insufficient Permission", {"code": 403}, Forbidden),
-        ("has not been used", {"status": "PERMISSION_DENIED", "reasons": ["SERVICE_DISABLED"]}, NotSettled),
+        ("has not been used", {"status": "PERMISSION_DENIED", "reasons": ["SERVICE_DISABLED"]}, NotPropagated),
         ("The resource is already being used by 'fw'", {"code": 400}, InUse),
         ("Invalid value", {"code": 400}, Invalid),
         ("", {"code": 502}, ServerFault),
@@ -207,7 +207,7 @@ async def test_nobody_there_is_told_as_that(web: WebServer) -> None:
     ],
 )
 def test_what_google_refuses_is_sorted(message: str, given: Mapping[str, Any], expected: type[ApiError]) -> None:
-    error = translated("compute POST a", message, **given)
+    error = translate_error("compute POST a", message, **given)
 
     assert type(error) is expected
     assert str(error).startswith("compute POST a: ")
@@ -218,6 +218,6 @@ def test_reasons_are_read_where_each_service_has_them() -> None:
     others = {"error": {"message": "x", "details": [{"@type": "a"}, {"reason": "SERVICE_DISABLED"}]}}
 
     assert type(of_http("a", 403, compute)) is Exhausted
-    assert type(of_http("a", 403, others)) is NotSettled
+    assert type(of_http("a", 403, others)) is NotPropagated
     failed = {"errors": [{"code": "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", "message": "in use"}]}
     assert type(of_operation("a", failed)) is InUse

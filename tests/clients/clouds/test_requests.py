@@ -30,7 +30,7 @@ from modelplane_operator.clouds.gke import changes as google
 from modelplane_operator.clouds.gke import render as gke
 from modelplane_operator.clouds.gke.render import kinds as gke_kinds
 from modelplane_operator.clouds.render import render_infrastructure
-from modelplane_operator.clouds.resources import Account, Found, Inventory, Kind, Owner, Wanted
+from modelplane_operator.clouds.resources import Account, DesiredResource, ExistingResource, Inventory, Kind, Owner
 from modelplane_operator.clouds.steps import DeleteResource
 from tests.support.builders import EPOCH
 from tests.support.golden import Golden
@@ -47,19 +47,21 @@ class Example:
 
     name: str
     owner: Owner
-    wanted: Sequence[Wanted]
+    wanted: Sequence[DesiredResource]
     kinds: Mapping[str, Kind]
-    left: Sequence[Found]
+    left: Sequence[ExistingResource]
     """What ran in the cluster has made."""
     ids: Mapping[str, str]
     """By kind, what an id is like when it is no plain one."""
-    create: Callable[[Wanted], Manifest]
-    delete: Callable[[Found], Manifest]
+    create: Callable[[DesiredResource], Manifest]
+    delete: Callable[[ExistingResource], Manifest]
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[ExistingResource]:
         """All of it, once it is there."""
         own = (
-            Found(one.key, one.kind, self.ids.get(one.kind, "{}").format(f"id-of-{one.key}"), "Ready", self.owner.uid)
+            ExistingResource(
+                one.key, one.kind, self.ids.get(one.kind, "{}").format(f"id-of-{one.key}"), "Ready", self.owner.uid
+            )
             for one in self.wanted
             if one.kind != gke_kinds.SERVICE  # what was enabled stays, and is not looked for
         )
@@ -76,8 +78,8 @@ def _rendered(name: str) -> Manifest:
     return {**rendered, "metadata": {**rendered["metadata"], "uid": UID}}
 
 
-def _swept(kind: str, identity: str) -> Found:
-    return Found(identity, kind, identity, "Ready", "", swept=True)
+def _swept(kind: str, identity: str) -> ExistingResource:
+    return ExistingResource(identity, kind, identity, "Ready", "", swept=True)
 
 
 def _eks() -> Example:
@@ -95,12 +97,12 @@ def _eks() -> Example:
     return Example(
         "eks",
         owner,
-        eks.resources(EKSCluster.admitted(_rendered("eks")), facts),
+        eks.resources(EKSCluster.parse_bounded(_rendered("eks")), facts),
         eks_kinds.KINDS,
         [
             _swept(eks_kinds.LOAD_BALANCER, "a0123"),
             _swept(eks_kinds.INTERFACE, "eni-0123"),
-            _swept(eks_kinds.LEFT_GROUP, "sg-0123"),
+            _swept(eks_kinds.LEFTOVER_GROUP, "sg-0123"),
             _swept(eks_kinds.VOLUME, "vol-0123"),
             _swept(eks_kinds.ACCESS_POINT, "fsap-0123"),
         ],
@@ -122,7 +124,7 @@ def _gke() -> Example:
     return Example(
         "gke",
         owner,
-        gke.resources(GKECluster.admitted(_rendered("gke")), gke.Facts(WHERE.project)),
+        gke.resources(GKECluster.parse_bounded(_rendered("gke")), gke.Facts(WHERE.project)),
         gke_kinds.KINDS,
         [
             _swept(gke_kinds.FORWARDING_RULE, "regions/us-central1/forwardingRules/a0123"),
@@ -153,7 +155,7 @@ def _creations(of: Example) -> Iterator[tuple[str, Manifest]]:
     said = ("id", "arn", "securityGroup", "selfLink")
     outputs = {one.key: {name: f"{name}-of-{one.key}" for name in said} for one in of.wanted}
     for one in of.wanted:
-        resolved = one.resolved(outputs)
+        resolved = one.resolve(outputs)
         assert resolved is not None
         yield one.key, of.create(resolved)
 
@@ -172,8 +174,8 @@ def _deletions(of: Example) -> Iterator[Sequence[DeleteResource]]:
             assert found == []
             return
         yield steps
-        gone = {(step.found.kind, step.found.id) for step in steps}
-        kinds = {step.found.kind for step in steps}
+        gone = {(step.existing.kind, step.existing.id) for step in steps}
+        kinds = {step.existing.kind for step in steps}
         found = [one for one in found if (one.kind, one.id) not in gone and of.kinds[one.kind].goes_with not in kinds]
 
 
@@ -185,7 +187,7 @@ def test_the_example_is_made_by_these_requests(example: Example, golden: Golden)
 
 def test_the_example_is_deleted_by_these_requests_in_this_order(example: Example, golden: Golden) -> None:
     told = [
-        {"side by side": [{"key": step.found.key, **example.delete(step.found)} for step in steps]}
+        {"side by side": [{"key": step.existing.key, **example.delete(step.existing)} for step in steps]}
         for steps in _deletions(example)
     ]
 
@@ -199,7 +201,7 @@ def _yaml(told: Sequence[Manifest]) -> str:
 
 def _all(of: Example) -> Iterator[tuple[str, Manifest]]:
     yield from _creations(of)
-    yield from ((step.found.key, of.delete(step.found)) for steps in _deletions(of) for step in steps)
+    yield from ((step.existing.key, of.delete(step.existing)) for steps in _deletions(of) for step in steps)
 
 
 def test_aws_knows_each_of_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clouds.eks.render import resources
 from modelplane_operator.clouds.eks.render.plan import Facts
-from modelplane_operator.clouds.resources import Wanted
+from modelplane_operator.clouds.resources import DesiredResource
 from tests.support.cloud_life import OWNER
 from tests.support.manifests import Manifest
 
@@ -20,7 +20,7 @@ FABRIC: Manifest = {
 }
 
 
-def eks_cluster(*pools: Manifest, version: str = "1.36", facts: Facts = FACTS) -> tuple[Wanted, ...]:
+def eks_cluster(*pools: Manifest, version: str = "1.36", facts: Facts = FACTS) -> tuple[DesiredResource, ...]:
     """Return what a cluster with these pools asks of AWS."""
     cluster = EKSCluster.parse(
         {

@@ -21,7 +21,7 @@ class AwsWorld(CloudWorld[AwsServer, Aws]):
     @property
     def left(self) -> list[str]:
         """All that the account has, but for what every account has."""
-        return [*self.server.left, *(one.id for one in self.listed().found)]
+        return [*self.server.left, *(one.id for one in self.listed().existing)]
 
     def ask(self, service: str, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """As anybody else who has the account."""

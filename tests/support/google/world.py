@@ -16,7 +16,7 @@ from tests.support.google.server import REGION, GoogleServer, google_server
 class GoogleWorld(CloudWorld[GoogleServer, Gcp]):
     table = kinds.KINDS
     stays = frozenset(kinds.KINDS) - {*kinds.SWEPT}
-    goes = kinds.LEFT
+    goes = kinds.DELETED_WITH_CLUSTER
 
     @property
     def left(self) -> list[str]:

@@ -33,9 +33,9 @@ VALID: Final = timedelta(days=90)
 """Validity of a certificate."""
 REPLACED: Final = timedelta(days=60)
 """Age of the newest certificate at which another is created."""
-SHOWN: Final = timedelta(days=1)
+USED_AFTER: Final = timedelta(days=1)
 """Time between the creation of a certificate and its use."""
-KEPT: Final = timedelta(days=1)
+DELETED_AFTER: Final = timedelta(days=1)
 """Time between the use of a certificate and the deletion of older ones."""
 
 _SECRET_NAME = re.compile(rf"{re.escape(names.ADMISSION_CERTIFICATE)}-([0-9]{{1,9}})")
@@ -43,7 +43,7 @@ _SECRET_NAME = re.compile(rf"{re.escape(names.ADMISSION_CERTIFICATE)}-([0-9]{{1,
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ServingCertificate:
     """A certificate with its key, as its Secret stores it."""
 
     number: int
@@ -64,22 +64,23 @@ class Shown:
         return f"/{hmac.digest(self.key.encode(), b'the path of the admission webhook', 'sha256').hex()}"
 
 
-def known(secrets: Iterable[Manifest]) -> Sequence[Shown]:
+def read_certificates(secrets: Iterable[Manifest]) -> Sequence[ServingCertificate]:
     """Return the certificates in these Secrets, the oldest first. Unreadable ones are left out."""
     certificates = (_parse_secret(item) for item in secrets if not is_terminating(item))
     return sorted(filter(None, certificates), key=lambda item: item.number)
 
 
-def in_use(there: Sequence[Shown], now: datetime) -> Shown | None:
+def in_use(certificates: Sequence[ServingCertificate], now: datetime) -> ServingCertificate | None:
     """Return the newest certificate that API servers have had time to trust, or else the oldest one."""
     return next(
-        (certificate for certificate in reversed(there) if certificate.made + SHOWN <= now), next(iter(there), None)
+        (certificate for certificate in reversed(certificates) if certificate.made + USED_AFTER <= now),
+        next(iter(certificates), None),
     )
 
 
-def bundle(there: Sequence[Shown]) -> str:
+def bundle(certificates: Sequence[ServingCertificate]) -> str:
     """Return the certificates that API servers must trust, in the form of their configuration."""
-    return base64.b64encode("".join(item.certificate for item in there).encode()).decode()
+    return base64.b64encode("".join(item.certificate for item in certificates).encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +89,15 @@ class Rotation:
 
     make: Issue | None
     """The certificate to create, or None. It is only created, so two leaders cannot replace each other's."""
-    drop: tuple[Shown, ...]
+    drop: tuple[ServingCertificate, ...]
     """Certificates to delete."""
 
 
 def rotation(secrets: Sequence[Manifest], name: str, now: datetime) -> Rotation:
     """Return what to create and delete now. `name` is the webhook's host name, which the certificates are for."""
-    existing = known(secrets)
+    existing = read_certificates(secrets)
     current = in_use(existing, now)
-    is_stable = current is not None and current.made + SHOWN + KEPT <= now
+    is_stable = current is not None and current.made + USED_AFTER + DELETED_AFTER <= now
     drop = tuple(item for item in existing if current and item.number < current.number) if is_stable else ()
     if existing and now < existing[-1].made + REPLACED:
         return Rotation(None, drop)
@@ -112,19 +113,21 @@ def rotation(secrets: Sequence[Manifest], name: str, now: datetime) -> Rotation:
     return Rotation(Issue(metadata, Certificate(name, "server", now - SKEW, now + VALID)), drop)
 
 
-def asking(configuration: Manifest, there: Sequence[Shown], now: datetime) -> Manifest | None:
+def read_client_authorities(
+    configuration: Manifest, clients: Sequence[ServingCertificate], now: datetime
+) -> Manifest | None:
     """Return the webhook's configuration with the current trust bundle and path; None if it is up to date."""
-    current = in_use(there, now)
+    current = in_use(clients, now)
     if current is None:
         return None
     hooks = entries(configuration, "webhooks")
     changed = [
-        {**hook, "clientConfig": _client_config(section(hook, "clientConfig"), there, current.path)} for hook in hooks
+        {**hook, "clientConfig": _client_config(section(hook, "clientConfig"), clients, current.path)} for hook in hooks
     ]
     return {**configuration, "webhooks": changed} if changed != hooks else None
 
 
-def _client_config(config: Section, certificates: Sequence[Shown], path: str) -> Manifest:
+def _client_config(config: Section, certificates: Sequence[ServingCertificate], path: str) -> Manifest:
     """Return a hook's `clientConfig` with the current trust bundle and path."""
     endpoint: Manifest = {"service": {**section(config, "service"), "path": path}}
     if url := str(config.get("url", "")):
@@ -132,7 +135,7 @@ def _client_config(config: Section, certificates: Sequence[Shown], path: str) ->
     return {**config, **endpoint, "caBundle": bundle(certificates)}
 
 
-def _parse_secret(secret: Manifest) -> Shown | None:
+def _parse_secret(secret: Manifest) -> ServingCertificate | None:
     """Return the certificate in a Secret; None if it is malformed."""
     if (number := _parse_number(secret)) is None:
         return None
@@ -144,7 +147,7 @@ def _parse_secret(secret: Manifest) -> Shown | None:
         return None
     if created.tzinfo is None or not certificate.startswith("-----BEGIN CERTIFICATE-----"):
         return None
-    return Shown(number, key_of(secret), secret["metadata"]["uid"], created, certificate, key)
+    return ServingCertificate(number, key_of(secret), secret["metadata"]["uid"], created, certificate, key)
 
 
 _DATA_KEYS = ("tls.crt", "tls.key")

@@ -9,7 +9,7 @@ from kubeloop.objects import Manifest, Section, entries, section
 from modelplane_operator.ask.answers.documents import QUESTION
 
 
-def altered(configuration: Manifest, groups: Collection[str], host: str) -> tuple[str, ...]:
+def find_differences(configuration: Manifest, groups: Collection[str], host: str) -> tuple[str, ...]:
     """Return a clause for each difference from the chart.
 
     `host` is the name by which API servers reach the webhook.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from kubeloop.verdict import Verdict
-from kubeloop.words import counted, sentence
+from kubeloop.words import count_of, sentence
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.node_pool import NodePool
-from modelplane_operator.clusters.cluster.plan.node_pools import declared
+from modelplane_operator.clusters.cluster.plan.node_pools import declared_nodes
 from modelplane_operator.scheduling.ledger import ClusterInfo
 
 WAKES = frozenset({"GKE"})
@@ -41,13 +41,13 @@ def _check_classes(pools: list[NodePool], classes: Container[str]) -> Iterator[s
 
 def _check_sizes(new: InferenceCluster, old_pools: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
     """Yield a warning for each pool that would have fewer nodes than its replicas need."""
-    requested = {pool.name: declared(pool) for pool in new.spec.node_pools}
+    requested = {pool.name: declared_nodes(pool) for pool in new.spec.node_pools}
     pools = info.cluster.pools
     for name, nodes, free in zip(pools.names, pools.nodes, info.free, strict=True):
-        used, old = nodes - free, declared(old_pools[name]) if name in old_pools else 0
+        used, old = nodes - free, declared_nodes(old_pools[name]) if name in old_pools else 0
         new_count = requested.get(name, 0)
         if new_count < used and new_count < old:
-            text = f"would have {counted(new_count, 'node')}" if name in requested else "would be gone"
+            text = f"would have {count_of(new_count, 'node')}" if name in requested else "would be gone"
             yield (
                 f"pool {name} {text}, and replicas take {used}: those that find none are moved where others take them, "
                 "and wait where none does"

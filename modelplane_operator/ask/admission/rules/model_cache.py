@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kubeloop.verdict import NOTHING, Verdict
-from kubeloop.words import counted, sentence
+from kubeloop.words import count_of, sentence
 from modelplane_operator.api.model_cache import ModelCache
 
 
@@ -19,7 +19,7 @@ def judge(new: ModelCache, old: ModelCache | None, clusters: Iterable[Mapping[st
         return NOTHING
     selector_text = ",".join(f"{name}={value}" for name, value in sorted(match_labels.items()))
     reason = (
-        f"none of {counted(len(existing), 'InferenceCluster')} has the labels {selector_text}"
+        f"none of {count_of(len(existing), 'InferenceCluster')} has the labels {selector_text}"
         if selector_text
         else "no cluster is there"
     )

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from kubeloop.objects import Key
 from kubeloop.verdict import Verdict
-from kubeloop.words import counted, listed, sentence
+from kubeloop.words import count_of, list_names, sentence
 from modelplane_operator.api.model_deployment import DeployedEngine, ModelDeployment
-from modelplane_operator.models.deployment.plan.course import Course, decide
+from modelplane_operator.models.deployment.plan.course import RolloutPlan, decide
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.replica.render import misheard, unheard
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.problems import InvalidSelector
-from modelplane_operator.scheduling.prose import leaving, problem, summary, where
+from modelplane_operator.scheduling.prose import describe_leaving, problem, summary, where
 from modelplane_operator.selectors import cel
 from modelplane_operator.selectors.cel import SelectorError
 
@@ -22,22 +22,22 @@ MOVES = 3  # the warning counts the others
 """Number of removals that a warning lists."""
 
 
-def judge(seen: Observed, old: ModelDeployment | None) -> Verdict:
+def check(observed: Observed, old: ModelDeployment | None) -> Verdict:
     """Return the verdict by the decision that the controller would take now; `seen.deployment` is the new object."""
-    new = seen.deployment
+    new = observed.deployment
     rejections = (*_check_selectors(new, old), *(misheard(engine) for engine in _find_edited_engines(new, old)))
     if any(rejections):
         return Verdict(tuple(sentence(message) for message in rejections if message))
-    rollout_plan = decide(seen)
+    rollout_plan = decide(observed)
     decision_lines = (forecast(rollout_plan.decision),)
     if old is not None and new.spec == old.spec:
         return Verdict(forecast=decision_lines)
     port_warnings = (sentence(message) for engine in _find_edited_engines(new, old) if (message := unheard(engine)))
-    placement_warnings = () if rollout_plan.decision.settled else decision_lines
+    placement_warnings = () if rollout_plan.decision.is_complete else decision_lines
     return Verdict(
         (),
         (*placement_warnings, *port_warnings, *_warn_of_disruption(rollout_plan)),
-        decision_lines if rollout_plan.decision.settled else (),
+        decision_lines if rollout_plan.decision.is_complete else (),
     )
 
 
@@ -73,21 +73,21 @@ def _find_edited_engines(new: ModelDeployment, old: ModelDeployment | None) -> I
     return (engine for engine in new.replica.engines if old_engines.get(engine.name) != engine)
 
 
-def _warn_of_disruption(rollout_plan: Course) -> Iterator[str]:
+def _warn_of_disruption(rollout_plan: RolloutPlan) -> Iterator[str]:
     """Yield warnings about running replicas that would restart or be removed."""
     if rollout_plan.changed:
-        count = counted(len(rollout_plan.changed), "running replica")
+        count = count_of(len(rollout_plan.changed), "running replica")
         yield sentence(
             f"{count} would get another shape, which restarts them in turn: {_list_names(rollout_plan.changed)}"
         )
     if removed := rollout_plan.decision.removed:
         removals = [
-            f"{removal.replica.key.name} on {removal.replica.cluster}: {leaving(removal.why)}"
+            f"{removal.replica.key.name} on {removal.replica.cluster}: {describe_leaving(removal.reason)}"
             for removal in removed[:MOVES]
         ]
         omitted = [f"and {len(removed) - MOVES} more"] if len(removed) > MOVES else []
-        yield sentence(f"{counted(len(removed), 'running replica')} would be removed", *removals, *omitted)
+        yield sentence(f"{count_of(len(removed), 'running replica')} would be removed", *removals, *omitted)
 
 
 def _list_names(keys: Iterable[Key]) -> str:
-    return listed(sorted(key.name for key in keys))
+    return list_names(sorted(key.name for key in keys))

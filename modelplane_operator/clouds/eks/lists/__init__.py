@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from modelplane_operator.clouds.eks.lists import ec2, efs, eks, iam, left
-from modelplane_operator.clouds.eks.lists.look import Lister, Look
+from modelplane_operator.clouds.eks.lists.look import ListContext, Lister
 from modelplane_operator.clouds.eks.render import kinds as k
 
-__all__ = ["LISTERS", "Lister", "Look", "listers"]
+__all__ = ["LISTERS", "ListContext", "Lister", "listers"]
 
 LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.SUBNET,), ec2.SUBNETS),
@@ -30,7 +30,7 @@ LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.FILE_SYSTEM, k.MOUNT_TARGET, k.ACCESS_POINT), efs.files),
     ((k.LOAD_BALANCER,), left.balancers),
     ((k.INTERFACE,), left.interfaces),
-    ((k.LEFT_GROUP,), left.groups),
+    ((k.LEFTOVER_GROUP,), left.groups),
     ((k.VOLUME,), left.volumes),
 )
 """Lists, each with the kinds that it returns."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from modelplane_operator.clouds.eks.changes import RESOURCE, SEPARATOR
-from modelplane_operator.clouds.eks.lists.look import Item, Look, found, tags_of
+from modelplane_operator.clouds.eks.lists.look import Item, ListContext, tags_of, to_resource
 from modelplane_operator.clouds.eks.render import kinds as k
 from modelplane_operator.clouds.eks.render.network import ANYWHERE
-from modelplane_operator.clouds.resources import Found, State
+from modelplane_operator.clouds.resources import ExistingResource, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +29,37 @@ class _SimpleList:
     live: tuple[str, ...] = ()
     """Keys of the parameters that can be compared."""
 
-    async def __call__(self, look: Look) -> list[Found]:
+    async def __call__(self, context: ListContext) -> list[ExistingResource]:
         return [
             resource
-            for item in await look.tagged(self.operation, self.items)
+            for item in await context.list_tagged(self.operation, self.items)
             if (resource := self._read(item)) is not None
         ]
 
-    def _read(self, item: Item) -> Found | None:
+    def _read(self, item: Item) -> ExistingResource | None:
         """Return the resource, or None if it is deleted."""
         state: State | None = self.states.get(item["State"], "Creating") if self.states else "Ready"
         if state is None:
             return None
         live = {name: item[name] for name in self.live if name in item}
-        return found(item, self.kind, item[self.id], state, live=live, message=item.get("FailureMessage", ""))
+        return to_resource(item, self.kind, item[self.id], state, live=live, message=item.get("FailureMessage", ""))
 
 
 _AVAILABLE: Mapping[str, State | None] = {"available": "Ready", "pending": "Creating"}
 _NAT: Mapping[str, State | None] = {**_AVAILABLE, "failed": "Failed", "deleting": "Deleting", "deleted": None}
 
 
-async def vpcs(look: Look) -> list[Found]:
+async def vpcs(context: ListContext) -> list[ExistingResource]:
     """List VPCs with their DNS settings."""
-    resources: list[Found] = []
-    for item in await look.tagged("describe_vpcs", "Vpcs"):
+    resources: list[ExistingResource] = []
+    for item in await context.list_tagged("describe_vpcs", "Vpcs"):
         live: dict[str, Any] = {}
         for name in ("EnableDnsSupport", "EnableDnsHostnames"):
             query = {"VpcId": item["VpcId"], "Attribute": name[0].lower() + name[1:]}
-            live[name] = (await look.session.call("ec2", "describe_vpc_attribute", query))[name]["Value"]
-        resources.append(found(item, k.VPC, item["VpcId"], _AVAILABLE.get(item["State"]) or "Creating", live=live))
+            live[name] = (await context.session.call("ec2", "describe_vpc_attribute", query))[name]["Value"]
+        resources.append(
+            to_resource(item, k.VPC, item["VpcId"], _AVAILABLE.get(item["State"]) or "Creating", live=live)
+        )
     return resources
 
 
@@ -65,36 +67,38 @@ async def vpcs(look: Look) -> list[Found]:
 _ATTACHED: Mapping[str, State] = {"available": "Ready", "attached": "Ready", "detaching": "Deleting"}
 
 
-async def gateways(look: Look) -> list[Found]:
+async def gateways(context: ListContext) -> list[ExistingResource]:
     """List internet gateways and their attachments."""
-    resources: list[Found] = []
-    for item in await look.tagged("describe_internet_gateways", "InternetGateways"):
-        gateway = found(item, k.INTERNET_GATEWAY, item["InternetGatewayId"], "Ready")
+    resources: list[ExistingResource] = []
+    for item in await context.list_tagged("describe_internet_gateways", "InternetGateways"):
+        gateway = to_resource(item, k.INTERNET_GATEWAY, item["InternetGatewayId"], "Ready")
         resources.append(gateway)
         for attachment in item.get("Attachments", ()):
             if attachment.get("State") != "detached":
                 name = SEPARATOR.join((gateway.id, attachment["VpcId"]))
                 state = _ATTACHED.get(attachment.get("State", ""), "Creating")
-                resources.append(Found(f"{gateway.key}-attachment", k.ATTACHMENT, name, state, gateway.owner))
+                resources.append(
+                    ExistingResource(f"{gateway.key}-attachment", k.ATTACHMENT, name, state, gateway.owner)
+                )
     return resources
 
 
-async def tables(look: Look) -> list[Found]:
+async def tables(context: ListContext) -> list[ExistingResource]:
     """List route tables, with their default routes and their associations with subnets."""
     subnets = {
         entry["SubnetId"]: tags_of(entry).get(RESOURCE, "")
-        for entry in await look.tagged("describe_subnets", "Subnets")
+        for entry in await context.list_tagged("describe_subnets", "Subnets")
     }
-    resources: list[Found] = []
-    for item in await look.tagged("describe_route_tables", "RouteTables"):
-        table = found(item, k.ROUTE_TABLE, item["RouteTableId"], "Ready")
+    resources: list[ExistingResource] = []
+    for item in await context.list_tagged("describe_route_tables", "RouteTables"):
+        table = to_resource(item, k.ROUTE_TABLE, item["RouteTableId"], "Ready")
         resources.append(table)
         for route in item.get("Routes", ()):
             if route.get("DestinationCidrBlock") == ANYWHERE:
                 key = table.key.replace("route-table", "route-default")
                 live = {"NatGatewayId": route["NatGatewayId"]} if "NatGatewayId" in route else {}
                 name = SEPARATOR.join((table.id, ANYWHERE))
-                resources.append(Found(key, k.ROUTE, name, "Ready", table.owner, live=live))
+                resources.append(ExistingResource(key, k.ROUTE, name, "Ready", table.owner, live=live))
         for entry in item.get("Associations", ()):
             state = entry.get("AssociationState", {}).get("State", "associated")
             if entry.get("Main") or "SubnetId" not in entry or state == "disassociated":
@@ -105,20 +109,20 @@ async def tables(look: Look) -> list[Found]:
             )
             states: Mapping[str, State] = {"associated": "Ready", "disassociating": "Deleting", "failed": "Failed"}
             name = entry["RouteTableAssociationId"]
-            resources.append(Found(key, k.ASSOCIATION, name, states.get(state, "Creating"), table.owner))
+            resources.append(ExistingResource(key, k.ASSOCIATION, name, states.get(state, "Creating"), table.owner))
     return resources
 
 
-async def rules(look: Look) -> list[Found]:
+async def rules(context: ListContext) -> list[ExistingResource]:
     """List the rules of security groups."""
     return [
-        found(
+        to_resource(
             item,
             k.RULE,
             SEPARATOR.join(("egress" if item["IsEgress"] else "ingress", item["GroupId"], item["SecurityGroupRuleId"])),
             "Ready",
         )
-        for item in await look.tagged("describe_security_group_rules", "SecurityGroupRules")
+        for item in await context.list_tagged("describe_security_group_rules", "SecurityGroupRules")
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 
 from modelplane_operator.clouds.eks.changes import RESOURCE
-from modelplane_operator.clouds.eks.lists.look import Look, found, tags_of
+from modelplane_operator.clouds.eks.lists.look import ListContext, tags_of, to_resource
 from modelplane_operator.clouds.eks.render import kinds as k
-from modelplane_operator.clouds.resources import Found, State
+from modelplane_operator.clouds.resources import ExistingResource, State
 
 _LIFE: Mapping[str, State | None] = {
     "available": "Ready",
@@ -19,34 +19,38 @@ _LIFE: Mapping[str, State | None] = {
 }
 
 
-async def files(look: Look) -> list[Found]:
+async def files(context: ListContext) -> list[ExistingResource]:
     """List file systems with their mount targets and access points."""
-    listing = await look.all("efs", "describe_file_systems", "FileSystems", CreationToken=look.named("efs"))
-    resources: list[Found] = []
+    listing = await context.all(
+        "efs", "describe_file_systems", "FileSystems", CreationToken=context.name_on_cloud("efs")
+    )
+    resources: list[ExistingResource] = []
     for item in listing:
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         if state is None:
             continue
-        system = found(item, k.FILE_SYSTEM, item["FileSystemId"], state, key="efs-filesystem")
+        system = to_resource(item, k.FILE_SYSTEM, item["FileSystemId"], state, key="efs-filesystem")
         resources.append(system)
-        resources.extend([resource async for resource in _list_contents(look, system)])
+        resources.extend([resource async for resource in _list_contents(context, system)])
     return resources
 
 
-async def _list_contents(context: Look, system: Found) -> AsyncIterator[Found]:
+async def _list_contents(context: ListContext, system: ExistingResource) -> AsyncIterator[ExistingResource]:
     """Yield the mount targets and the access points of a file system."""
     subnets = {
         subnet_item["SubnetId"]: tags_of(subnet_item).get(RESOURCE, "")
-        for subnet_item in await context.tagged("describe_subnets", "Subnets")
+        for subnet_item in await context.list_tagged("describe_subnets", "Subnets")
     }
     for item in await context.all("efs", "describe_mount_targets", "MountTargets", FileSystemId=system.id):
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         subnet: str = subnets.get(item["SubnetId"]) or item["SubnetId"]
         key = f"efs-mount-target-{subnet.rpartition('-')[2]}"
         if state is not None:
-            yield Found(key, k.MOUNT_TARGET, item["MountTargetId"], state, system.owner)
+            yield ExistingResource(key, k.MOUNT_TARGET, item["MountTargetId"], state, system.owner)
     for item in await context.all("efs", "describe_access_points", "AccessPoints", FileSystemId=system.id):
         state = _LIFE.get(item["LifeCycleState"], "Creating")
         if state is not None:
             access_point = item["AccessPointId"]
-            yield Found(access_point, k.ACCESS_POINT, access_point, state, "", swept=system.owner == context.owner.uid)
+            yield ExistingResource(
+                access_point, k.ACCESS_POINT, access_point, state, "", swept=system.owner == context.owner.uid
+            )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from modelplane_operator.clouds.eks.changes import SEPARATOR
-from modelplane_operator.clouds.eks.lists.look import Item, Lister, Look, found
+from modelplane_operator.clouds.eks.lists.look import Item, ListContext, Lister, to_resource
 from modelplane_operator.clouds.eks.render import kinds as k
 from modelplane_operator.clouds.eks.render.plan import part_of
-from modelplane_operator.clouds.resources import Found, State
+from modelplane_operator.clouds.resources import ExistingResource, State
 
 _STATES: Mapping[str, State] = {
     "ACTIVE": "Ready",
@@ -26,9 +26,9 @@ _STATES: Mapping[str, State] = {
 }
 
 
-async def clusters(look: Look) -> list[Found]:
+async def clusters(context: ListContext) -> list[ExistingResource]:
     """List a cluster, its node groups, addons, access entries and pod identities."""
-    answer = await look.one("eks", "describe_cluster", name=look.name)
+    answer = await context.get("eks", "describe_cluster", name=context.name)
     if answer is None:
         return []
     item = answer["cluster"]
@@ -44,11 +44,13 @@ async def clusters(look: Look) -> list[Found]:
     present = {name: value for name, value in outputs.items() if value}
     live = {"version": item.get("version")}
     state, health = _STATES[item["status"]], _health(item)
-    cluster = found(item, k.CLUSTER, look.name, state, key="cluster", outputs=present, live=live, message=health)
-    if cluster.owner != look.owner.uid or cluster.state == "Creating":
+    cluster = to_resource(
+        item, k.CLUSTER, context.name, state, key="cluster", outputs=present, live=live, message=health
+    )
+    if cluster.owner != context.owner.uid or cluster.state == "Creating":
         return [cluster]
-    needed = (part for kinds, part in _NESTED_LISTS if {*kinds} & {*look.kinds})
-    nested = await asyncio.gather(*(part(look) for part in needed))
+    needed = (part for kinds, part in _NESTED_LISTS if {*kinds} & {*context.kinds})
+    nested = await asyncio.gather(*(part(context) for part in needed))
     return [cluster, *(resource for part in nested for resource in part)]
 
 
@@ -58,22 +60,22 @@ def _health(item: Item) -> str:
 
 
 async def _describe_all(
-    context: Look, item_names: Iterable[str], operation: str, argument: str, field: str
+    context: ListContext, item_names: Iterable[str], operation: str, argument: str, field: str
 ) -> list[tuple[str, Item]]:
     """Describe each of the named items in parallel, without the ones that were deleted in the meantime."""
 
     async def describe(name: str) -> tuple[str, Item | None]:
         """Describe one item; None if it was deleted."""
-        answer = await context.one("eks", operation, clusterName=context.name, **{argument: name})
+        answer = await context.get("eks", operation, clusterName=context.name, **{argument: name})
         return name, answer[field] if answer else None
 
     return [(name, item) for name, item in await asyncio.gather(*map(describe, item_names)) if item is not None]
 
 
-async def _list_groups(context: Look) -> list[Found]:
+async def _list_groups(context: ListContext) -> list[ExistingResource]:
     """List node groups, with the properties that can be compared."""
     group_names = await context.all("eks", "list_nodegroups", "nodegroups", clusterName=context.name)
-    resources: list[Found] = []
+    resources: list[ExistingResource] = []
     for name, item in await _describe_all(context, group_names, "describe_nodegroup", "nodegroupName", "nodegroup"):
         scaling, template = item.get("scalingConfig", {}), item.get("launchTemplate")
         live: dict[str, Any] = {
@@ -88,16 +90,16 @@ async def _list_groups(context: Look) -> list[Found]:
         }
         identifier = SEPARATOR.join((context.name, name))
         resources.append(
-            found(item, k.NODEGROUP, identifier, _STATES[item["status"]], live=live, message=_health(item))
+            to_resource(item, k.NODEGROUP, identifier, _STATES[item["status"]], live=live, message=_health(item))
         )
     return resources
 
 
-async def _list_addons(context: Look) -> list[Found]:
+async def _list_addons(context: ListContext) -> list[ExistingResource]:
     """List addons."""
     addon_names = await context.all("eks", "list_addons", "addons", clusterName=context.name)
     return [
-        found(
+        to_resource(
             item,
             k.ADDON,
             SEPARATOR.join((context.name, name)),
@@ -109,14 +111,14 @@ async def _list_addons(context: Look) -> list[Found]:
     ]
 
 
-async def _list_entries(context: Look) -> list[Found]:
+async def _list_entries(context: ListContext) -> list[ExistingResource]:
     """List the operator's own access entries and their policies. EKS creates others for the roles of nodes."""
     principals = await context.all("eks", "list_access_entries", "accessEntries", clusterName=context.name)
-    resources: list[Found] = []
+    resources: list[ExistingResource] = []
     for principal, item in await _describe_all(
         context, principals, "describe_access_entry", "principalArn", "accessEntry"
     ):
-        entry = found(item, k.ACCESS_ENTRY, SEPARATOR.join((context.name, principal)), "Ready")
+        entry = to_resource(item, k.ACCESS_ENTRY, SEPARATOR.join((context.name, principal)), "Ready")
         if entry.owner != context.owner.uid:
             continue
         resources.append(entry)
@@ -130,17 +132,21 @@ async def _list_entries(context: Look) -> list[Found]:
         for policy in policies:
             identifier = SEPARATOR.join((context.name, principal, policy["policyArn"]))
             resources.append(
-                Found(f"access-policy-{part_of(principal)}", k.ACCESS_POLICY, identifier, "Ready", entry.owner)
+                ExistingResource(
+                    f"access-policy-{part_of(principal)}", k.ACCESS_POLICY, identifier, "Ready", entry.owner
+                )
             )
     return resources
 
 
-async def _list_identities(context: Look) -> list[Found]:
+async def _list_identities(context: ListContext) -> list[ExistingResource]:
     """List pod identity associations."""
     associations = await context.all("eks", "list_pod_identity_associations", "associations", clusterName=context.name)
     ids = [association["associationId"] for association in associations]
     described = await _describe_all(context, ids, "describe_pod_identity_association", "associationId", "association")
-    return [found(item, k.POD_IDENTITY, SEPARATOR.join((context.name, name)), "Ready") for name, item in described]
+    return [
+        to_resource(item, k.POD_IDENTITY, SEPARATOR.join((context.name, name)), "Ready") for name, item in described
+    ]
 
 
 _NESTED_LISTS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (

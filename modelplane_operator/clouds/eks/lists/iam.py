@@ -9,27 +9,29 @@ from typing import Any
 from urllib.parse import unquote
 
 from modelplane_operator.clouds.eks.changes import SEPARATOR, UID
-from modelplane_operator.clouds.eks.lists.look import Look, tags_of
+from modelplane_operator.clouds.eks.lists.look import ListContext, tags_of
 from modelplane_operator.clouds.eks.render import kinds as k
-from modelplane_operator.clouds.eks.render.identity import AUTOSCALER, ROLES, attached_to
-from modelplane_operator.clouds.resources import Found
+from modelplane_operator.clouds.eks.render.identity import AUTOSCALER, ROLES, policy_keys
+from modelplane_operator.clouds.resources import ExistingResource
 
 
-async def roles(look: Look) -> list[Found]:
+async def roles(context: ListContext) -> list[ExistingResource]:
     """List the roles of a cluster with their policies."""
-    return [existing for part in await asyncio.gather(*(_list_role(look, key) for key in ROLES)) for existing in part]
+    return [
+        existing for part in await asyncio.gather(*(_list_role(context, key) for key in ROLES)) for existing in part
+    ]
 
 
-async def _list_role(context: Look, key: str) -> list[Found]:
+async def _list_role(context: ListContext, key: str) -> list[ExistingResource]:
     """List a role and its policies, or nothing if it does not exist."""
-    name = context.named(key)
-    answer = await context.one("iam", "get_role", RoleName=name)
+    name = context.name_on_cloud(key)
+    answer = await context.get("iam", "get_role", RoleName=name)
     if answer is None:
         return []
     item = answer["Role"]
     trust = {"AssumeRolePolicyDocument": _parse_document(item["AssumeRolePolicyDocument"])}
     tags = tags_of(item)
-    role = Found(key, k.ROLE, name, "Ready", tags.get(UID, ""), {"arn": item["Arn"]}, trust)
+    role = ExistingResource(key, k.ROLE, name, "Ready", tags.get(UID, ""), {"arn": item["Arn"]}, trust)
     resources = [role]
     if role.owner != context.owner.uid:
         return resources
@@ -44,12 +46,16 @@ async def _list_role(context: Look, key: str) -> list[Found]:
     return resources
 
 
-def _to_policy(role: Found, kind: str, name: str, last: str, live: Mapping[str, Any] | None = None) -> Found:
+def _to_policy(
+    role: ExistingResource, kind: str, name: str, last: str, live: Mapping[str, Any] | None = None
+) -> ExistingResource:
     """Return a policy of a role. One that another party attached is deleted only together with the role."""
     key = f"{role.key}-{name}"
-    is_own = key in attached_to(role.key)
+    is_own = key in policy_keys(role.key)
     identifier = SEPARATOR.join((role.id, last))
-    return Found(key, kind, identifier, "Ready", role.owner if is_own else "", live=live or {}, swept=not is_own)
+    return ExistingResource(
+        key, kind, identifier, "Ready", role.owner if is_own else "", live=live or {}, swept=not is_own
+    )
 
 
 def _parse_document(value: Any) -> Any:

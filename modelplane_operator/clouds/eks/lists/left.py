@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from modelplane_operator.clouds.eks.lists.look import Item, Look, tags_of
+from modelplane_operator.clouds.eks.lists.look import Item, ListContext, tags_of
 from modelplane_operator.clouds.eks.render import kinds as k
-from modelplane_operator.clouds.resources import Found
+from modelplane_operator.clouds.resources import ExistingResource
 
 
-def _to_leftover(kind: str, name: str, message: str = "") -> Found:
-    return Found(name, kind, name, "Ready", "", message=message, swept=True)
+def _to_leftover(kind: str, name: str, message: str = "") -> ExistingResource:
+    return ExistingResource(name, kind, name, "Ready", "", message=message, swept=True)
 
 
-async def balancers(look: Look) -> list[Found]:
+async def balancers(context: ListContext) -> list[ExistingResource]:
     """List load balancers in the cluster's VPC that carry Kubernetes' tag."""
-    vpcs = {item["VpcId"] for item in await look.tagged("describe_vpcs", "Vpcs")}
+    vpcs = {item["VpcId"] for item in await context.list_tagged("describe_vpcs", "Vpcs")}
     if not vpcs:
         return []
-    classic = await look.all("elb", "describe_load_balancers", "LoadBalancerDescriptions")
-    newer = await look.all("elbv2", "describe_load_balancers", "LoadBalancers")
+    classic = await context.all("elb", "describe_load_balancers", "LoadBalancerDescriptions")
+    newer = await context.all("elbv2", "describe_load_balancers", "LoadBalancers")
     classic_names = [item["LoadBalancerName"] for item in classic if item.get("VPCId") in vpcs]
     newer_arns = [item["LoadBalancerArn"] for item in newer if item.get("VpcId") in vpcs]
     return [
         *[
             _to_leftover(k.LOAD_BALANCER, name)
-            for name in await _select_tagged(look, "elb", "LoadBalancerName", classic_names)
+            for name in await _select_tagged(context, "elb", "LoadBalancerName", classic_names)
         ],
         *[
             _to_leftover(k.LOAD_BALANCER, name)
-            for name in await _select_tagged(look, "elbv2", "ResourceArn", newer_arns)
+            for name in await _select_tagged(context, "elbv2", "ResourceArn", newer_arns)
         ],
     ]
 
 
-async def _select_tagged(context: Look, service: str, field: str, ids: list[str]) -> list[str]:
+async def _select_tagged(context: ListContext, service: str, field: str, ids: list[str]) -> list[str]:
     """Return the load balancers, by name or ARN, whose tags name the cluster."""
     selected: list[str] = []
     argument = "LoadBalancerNames" if service == "elb" else "ResourceArns"
@@ -49,16 +49,16 @@ async def _select_tagged(context: Look, service: str, field: str, ids: list[str]
     return selected
 
 
-def _has_cluster_tag(context: Look, tags: Mapping[str, str]) -> bool:
+def _has_cluster_tag(context: ListContext, tags: Mapping[str, str]) -> bool:
     """True if the tags of a controller in the cluster name it."""
     expected = {f"kubernetes.io/cluster/{context.name}": "owned", "elbv2.k8s.aws/cluster": context.name}
     expected |= {"aws:eks:cluster-name": context.name, "cluster.k8s.amazonaws.com/name": context.name}
     return any(tags.get(key) == value for key, value in expected.items())
 
 
-async def _list_in_vpc(context: Look, operation: str, items: str, **filters: str) -> list[Item]:
+async def _list_in_vpc(context: ListContext, operation: str, items: str, **filters: str) -> list[Item]:
     """List resources in the cluster's VPC; none if it has no VPC."""
-    vpcs = [vpc["VpcId"] for vpc in await context.tagged("describe_vpcs", "Vpcs")]
+    vpcs = [vpc["VpcId"] for vpc in await context.list_tagged("describe_vpcs", "Vpcs")]
     if not vpcs:
         return []
     conditions = [{"Name": name, "Values": [value]} for name, value in filters.items()]
@@ -68,12 +68,12 @@ async def _list_in_vpc(context: Look, operation: str, items: str, **filters: str
 _DESCRIPTIONS = ("aws-K8S-", "Amazon EKS ", "ELB ")
 
 
-async def interfaces(look: Look) -> list[Found]:
+async def interfaces(context: ListContext) -> list[ExistingResource]:
     """List unattached network interfaces of nodes and load balancers, recognized by their description or their tags."""
     return [
         _to_leftover(k.INTERFACE, item["NetworkInterfaceId"], item.get("Description", ""))
-        for item in await _list_in_vpc(look, "describe_network_interfaces", "NetworkInterfaces", status="available")
-        if item.get("Description", "").startswith(_DESCRIPTIONS) or _has_cluster_tag(look, _tagset(item))
+        for item in await _list_in_vpc(context, "describe_network_interfaces", "NetworkInterfaces", status="available")
+        if item.get("Description", "").startswith(_DESCRIPTIONS) or _has_cluster_tag(context, _tagset(item))
     ]
 
 
@@ -81,20 +81,20 @@ def _tagset(item: Item) -> Mapping[str, str]:
     return {tag["Key"]: tag["Value"] for tag in item.get("TagSet", ())}
 
 
-async def groups(look: Look) -> list[Found]:
+async def groups(context: ListContext) -> list[ExistingResource]:
     """List security groups of load balancers and of EKS itself."""
     return [
-        _to_leftover(k.LEFT_GROUP, item["GroupId"], item.get("GroupName", ""))
-        for item in await _list_in_vpc(look, "describe_security_groups", "SecurityGroups")
-        if _has_cluster_tag(look, tags_of(item))
+        _to_leftover(k.LEFTOVER_GROUP, item["GroupId"], item.get("GroupName", ""))
+        for item in await _list_in_vpc(context, "describe_security_groups", "SecurityGroups")
+        if _has_cluster_tag(context, tags_of(item))
     ]
 
 
-async def volumes(look: Look) -> list[Found]:
+async def volumes(context: ListContext) -> list[ExistingResource]:
     """List unattached volumes of the cluster."""
-    filters = [{"Name": f"tag:kubernetes.io/cluster/{look.name}", "Values": ["owned"]}]
+    filters = [{"Name": f"tag:kubernetes.io/cluster/{context.name}", "Values": ["owned"]}]
     return [
         _to_leftover(k.VOLUME, item["VolumeId"])
-        for item in await look.all("ec2", "describe_volumes", "Volumes", Filters=filters)
+        for item in await context.all("ec2", "describe_volumes", "Volumes", Filters=filters)
         if item.get("State") == "available"
     ]

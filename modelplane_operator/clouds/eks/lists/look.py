@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from kubeloop.errors import NotFound
 from modelplane_operator.api import names
 from modelplane_operator.clouds.eks.changes import RESOURCE, UID
-from modelplane_operator.clouds.resources import Found, Owner, State
+from modelplane_operator.clouds.resources import ExistingResource, Owner, State
 
 Item = Mapping[str, Any]
 
@@ -23,7 +23,7 @@ class Session(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ListContext:
     """The owner whose resources are listed, and the session."""
 
     session: Session
@@ -36,10 +36,10 @@ class Look:
         """Return the cluster's name on EKS."""
         return names.on_cloud(self.owner.cluster, self.owner.uid)
 
-    def named(self, *parts: str) -> str:
+    def name_on_cloud(self, *parts: str) -> str:
         return names.on_cloud(self.owner.cluster, self.owner.uid, *parts)
 
-    async def tagged(self, operation: str, items: str) -> list[Item]:
+    async def list_tagged(self, operation: str, items: str) -> list[Item]:
         """List the resources of EC2 that carry the owner's tag. The tag is checked again in the response."""
         filters = [{"Name": f"tag:{UID}", "Values": [self.owner.uid]}]
         results = await self.session.list("ec2", operation, items, {"Filters": filters})
@@ -48,7 +48,7 @@ class Look:
     async def all(self, service: str, operation: str, items: str, **parameters: Any) -> list[Any]:
         return await self.session.list(service, operation, items, parameters)
 
-    async def one(self, service: str, operation: str, **parameters: Any) -> Item | None:
+    async def get(self, service: str, operation: str, **parameters: Any) -> Item | None:
         """Make a request; None if the resource does not exist."""
         try:
             return await self.session.call(service, operation, parameters)
@@ -56,7 +56,7 @@ class Look:
             return None
 
 
-Lister = Callable[[Look], Awaitable[list[Found]]]
+Lister = Callable[[ListContext], Awaitable[list[ExistingResource]]]
 
 
 def tags_of(item: Item) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ def tags_of(item: Item) -> Mapping[str, str]:
     return cast(Mapping[str, str], raw) if isinstance(raw, dict) else {tag["Key"]: tag["Value"] for tag in raw}
 
 
-def found(
+def to_resource(
     item: Item,
     kind: str,
     name: str,
@@ -75,9 +75,9 @@ def found(
     outputs: Mapping[str, str] | None = None,
     live: Mapping[str, Any] | None = None,
     message: str = "",
-) -> Found:
+) -> ExistingResource:
     """Return the resource of an item that carries tags itself."""
     tags = tags_of(item)
-    return Found(
+    return ExistingResource(
         tags.get(RESOURCE) or key or name, kind, name, state, tags.get(UID, ""), outputs or {}, live or {}, message
     )

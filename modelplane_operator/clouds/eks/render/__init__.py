@@ -10,12 +10,12 @@ import yaml
 
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clouds.eks.render import kinds as k
-from modelplane_operator.clouds.eks.render.identity import attached_to, identity
+from modelplane_operator.clouds.eks.render.identity import identity, policy_keys
 from modelplane_operator.clouds.eks.render.network import network
 from modelplane_operator.clouds.eks.render.nodes import BEFORE_NODES, CNI, CNI_IDENTITY, efa, group_key, nodes
 from modelplane_operator.clouds.eks.render.plan import Blueprint, Facts, blueprint, part_of
 from modelplane_operator.clouds.eks.render.storage import FILE_SYSTEM
-from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Ref
 
 _NFS = 2049
 POLICIES: Final = "enableNetworkPolicy"
@@ -23,7 +23,7 @@ _ADDONS_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
 """Addons whose pods need nodes; without nodes they would be degraded."""
 
 
-def resources(cluster: EKSCluster, facts: Facts) -> tuple[Wanted, ...]:
+def resources(cluster: EKSCluster, facts: Facts) -> tuple[DesiredResource, ...]:
     """Return all resources of a cluster, each after the ones that it needs. Raise CannotMake."""
     plan = blueprint(cluster, facts)
     return (
@@ -36,11 +36,11 @@ def resources(cluster: EKSCluster, facts: Facts) -> tuple[Wanted, ...]:
     )
 
 
-def _render_control_plane(plan: Blueprint) -> Iterator[Wanted]:
+def _render_control_plane(plan: Blueprint) -> Iterator[DesiredResource]:
     """Yield the cluster, the operator's access to it, its addons, and the identities of pods."""
     name, partition = plan.name(), plan.facts.partition
     subnets = [Ref(f"{side}subnet-{subnet.number}") for side in ("", "private-") for subnet in plan.subnets]
-    yield Wanted(
+    yield DesiredResource(
         "cluster",
         k.CLUSTER,
         {
@@ -58,16 +58,16 @@ def _render_control_plane(plan: Blueprint) -> Iterator[Wanted]:
             },
             "bootstrapSelfManagedAddons": False,
         },
-        needs=attached_to("role-cluster"),
-        kept=frozenset({"version"}),
+        needs=policy_keys("role-cluster"),
+        updatable=frozenset({"version"}),
     )
     entry_parameters = {"clusterName": name, "principalArn": plan.facts.principal}
     admin = f"arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
     principal_id = part_of(plan.facts.principal)
     entry = f"access-entry-{principal_id}"
-    yield Wanted(entry, k.ACCESS_ENTRY, entry_parameters, needs=("cluster",))
+    yield DesiredResource(entry, k.ACCESS_ENTRY, entry_parameters, needs=("cluster",))
     association = {**entry_parameters, "policyArn": admin, "accessScope": {"type": "cluster"}}
-    yield Wanted(f"access-policy-{principal_id}", k.ACCESS_POLICY, association, needs=(entry,))
+    yield DesiredResource(f"access-policy-{principal_id}", k.ACCESS_POLICY, association, needs=(entry,))
     for key in (*BEFORE_NODES, *_ADDONS_AFTER_NODES):
         addon = {"clusterName": name, "addonName": key.removeprefix("addon-"), "resolveConflicts": "OVERWRITE"}
         prerequisites = (group_key("system"),) if key in _ADDONS_AFTER_NODES else ()
@@ -75,13 +75,13 @@ def _render_control_plane(plan: Blueprint) -> Iterator[Wanted]:
             # A change restarts its pods, which then run with their own identity.
             prerequisites, addon["configurationValues"] = (CNI_IDENTITY,), _enable_network_policies(plan.facts.cni)
         managed = frozenset(addon) & {"configurationValues"}
-        yield Wanted(key, k.ADDON, addon, needs=("cluster", *prerequisites), kept=managed)
+        yield DesiredResource(key, k.ADDON, addon, needs=("cluster", *prerequisites), updatable=managed)
     accounts = {"cni": "aws-node", "efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
     for role, account in accounts.items():
         pod_identity = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
         key = f"pod-identity-{role}"
-        needs = ("cluster", *attached_to(f"role-{role}"))
-        yield Wanted(key, k.POD_IDENTITY, {**pod_identity, "roleArn": Ref(f"role-{role}", "arn")}, needs=needs)
+        needs = ("cluster", *policy_keys(f"role-{role}"))
+        yield DesiredResource(key, k.POD_IDENTITY, {**pod_identity, "roleArn": Ref(f"role-{role}", "arn")}, needs=needs)
 
 
 def _enable_network_policies(values: str) -> str:
@@ -96,18 +96,18 @@ def _enable_network_policies(values: str) -> str:
     return json.dumps({**settings, POLICIES: "true"})
 
 
-def _render_storage(plan: Blueprint) -> Iterator[Wanted]:
+def _render_storage(plan: Blueprint) -> Iterator[DesiredResource]:
     """Yield storage that many nodes can write to. An empty file system costs next to nothing."""
     token = plan.name("efs")
     file_system = {"CreationToken": token, "ThroughputMode": "elastic", "Encrypted": True}
-    yield Wanted(FILE_SYSTEM, k.FILE_SYSTEM, file_system)
+    yield DesiredResource(FILE_SYSTEM, k.FILE_SYSTEM, file_system)
     group = {"GroupName": token, "Description": "NFS from the nodes of a cluster", "VpcId": Ref("vpc")}
-    yield Wanted("efs-security-group", k.SECURITY_GROUP, group)
+    yield DesiredResource("efs-security-group", k.SECURITY_GROUP, group)
     pairs = [{"GroupId": Ref("cluster", "securityGroup")}]
     rule = {"IpProtocol": "tcp", "FromPort": _NFS, "ToPort": _NFS, "UserIdGroupPairs": pairs}
     ingress = {"GroupId": Ref("efs-security-group"), "Direction": "ingress", "IpPermissions": [rule]}
-    yield Wanted("efs-security-group-ingress", k.RULE, ingress)
+    yield DesiredResource("efs-security-group-ingress", k.RULE, ingress)
     for subnet in plan.subnets:
         target = {"FileSystemId": Ref(FILE_SYSTEM), "SubnetId": Ref(f"private-subnet-{subnet.number}")}
         mount_target = {**target, "SecurityGroups": [Ref("efs-security-group")]}
-        yield Wanted(f"efs-mount-target-{subnet.number}", k.MOUNT_TARGET, mount_target)
+        yield DesiredResource(f"efs-mount-target-{subnet.number}", k.MOUNT_TARGET, mount_target)

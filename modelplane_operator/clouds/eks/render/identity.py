@@ -7,7 +7,7 @@ from typing import Any
 
 from modelplane_operator.clouds.eks.render import kinds as k
 from modelplane_operator.clouds.eks.render.plan import Blueprint
-from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Ref
 
 _READS = (
     "autoscaling:DescribeAutoScalingGroups",
@@ -44,25 +44,25 @@ POLICIES_OF = {
 """Policies managed by AWS that are attached to each role."""
 
 
-def identity(plan: Blueprint) -> Iterator[Wanted]:
+def identity(plan: Blueprint) -> Iterator[DesiredResource]:
     """Yield the roles and their policies."""
     for key, trusted in ROLES.items():
         parameters = {"RoleName": plan.name(key), "AssumeRolePolicyDocument": _trust_policy(*trusted)}
-        yield Wanted(key, k.ROLE, parameters, kept=frozenset({"AssumeRolePolicyDocument"}))
+        yield DesiredResource(key, k.ROLE, parameters, updatable=frozenset({"AssumeRolePolicyDocument"}))
     for role, policies in POLICIES_OF.items():
         for policy in policies:
             arn = f"arn:{plan.facts.partition}:iam::aws:policy/{policy}"
             parameters = {"RoleName": Ref(role), "PolicyArn": arn}
-            yield Wanted(f"{role}-{policy.rpartition('/')[2]}", k.ROLE_POLICY, parameters)
-    yield Wanted(
+            yield DesiredResource(f"{role}-{policy.rpartition('/')[2]}", k.ROLE_POLICY, parameters)
+    yield DesiredResource(
         f"role-autoscaler-{AUTOSCALER}",
         k.INLINE_POLICY,
         {"RoleName": Ref("role-autoscaler"), "PolicyName": AUTOSCALER, "PolicyDocument": _autoscaler_policy(plan)},
-        kept=frozenset({"PolicyDocument"}),
+        updatable=frozenset({"PolicyDocument"}),
     )
 
 
-def attached_to(role: str) -> tuple[str, ...]:
+def policy_keys(role: str) -> tuple[str, ...]:
     """Return the keys of a role's policies."""
     return tuple(f"{role}-{policy.rpartition('/')[2]}" for policy in POLICIES_OF.get(role, (AUTOSCALER,)))
 

@@ -36,10 +36,10 @@ MOUNT_TARGET: Final = "efs.MountTarget"
 
 LOAD_BALANCER: Final = "elb.LoadBalancer"
 INTERFACE: Final = "ec2.NetworkInterface"
-LEFT_GROUP: Final = "ec2.LeftSecurityGroup"
+LEFTOVER_GROUP: Final = "ec2.LeftSecurityGroup"
 VOLUME: Final = "ec2.Volume"
 ACCESS_POINT: Final = "efs.AccessPoint"
-SWEPT: Final = (LOAD_BALANCER, INTERFACE, LEFT_GROUP, VOLUME, ACCESS_POINT)
+SWEPT: Final = (LOAD_BALANCER, INTERFACE, LEFTOVER_GROUP, VOLUME, ACCESS_POINT)
 
 
 def _kind(name: str, usual: float, *gone_first: str, goes_with: str = "", announced: bool = False) -> Kind:
@@ -49,7 +49,16 @@ def _kind(name: str, usual: float, *gone_first: str, goes_with: str = "", announ
 
 _ROWS = (
     _kind(
-        VPC, 30, SUBNET, ATTACHMENT, ROUTE_TABLE, SECURITY_GROUP, LEFT_GROUP, INTERFACE, LOAD_BALANCER, announced=True
+        VPC,
+        30,
+        SUBNET,
+        ATTACHMENT,
+        ROUTE_TABLE,
+        SECURITY_GROUP,
+        LEFTOVER_GROUP,
+        INTERFACE,
+        LOAD_BALANCER,
+        announced=True,
     ),
     _kind(SUBNET, 30, ASSOCIATION, NAT_GATEWAY, CLUSTER, NODEGROUP, MOUNT_TARGET, INTERFACE, LOAD_BALANCER),
     _kind(INTERNET_GATEWAY, 30, ATTACHMENT, announced=True),
@@ -79,7 +88,7 @@ _ROWS = (
     # As long as the cluster exists, it would create them again.
     _kind(LOAD_BALANCER, 60, CLUSTER),
     _kind(INTERFACE, 60, CLUSTER, LOAD_BALANCER, NAT_GATEWAY, MOUNT_TARGET),
-    _kind(LEFT_GROUP, 60, CLUSTER, LOAD_BALANCER, INTERFACE, RULE),
+    _kind(LEFTOVER_GROUP, 60, CLUSTER, LOAD_BALANCER, INTERFACE, RULE),
     _kind(VOLUME, 60, CLUSTER),
     _kind(ACCESS_POINT, 60, CLUSTER),
 )

@@ -14,10 +14,10 @@ from typing import Any
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.clusters.eks import EKSPool
 from modelplane_operator.clouds.eks.render import kinds as k
-from modelplane_operator.clouds.eks.render.identity import attached_to
+from modelplane_operator.clouds.eks.render.identity import policy_keys
 from modelplane_operator.clouds.eks.render.network import OUT
 from modelplane_operator.clouds.eks.render.plan import Blueprint
-from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Ref
 
 SYSTEM = EKSPool(name="system", role="System", instance_type="m6i.xlarge", min_node_count=1, max_node_count=2)
 GPU_LABEL = f"{labels.PREFIX}gpu"
@@ -42,7 +42,7 @@ def first_nodes(pool: EKSPool) -> int:
     return min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
 
 
-def nodes(plan: Blueprint) -> Iterator[Wanted]:
+def nodes(plan: Blueprint) -> Iterator[DesiredResource]:
     """Yield the node groups, each after its launch template."""
     for pool in with_system(plan.pools):
         template = _render_template(plan, pool)
@@ -55,23 +55,23 @@ def group_key(pool: str) -> str:
     return f"nodegroup-{pool}"
 
 
-def efa(plan: Blueprint) -> Iterator[Wanted]:
+def efa(plan: Blueprint) -> Iterator[DesiredResource]:
     """Yield the security group of an EFA fabric, which allows traffic within the group only."""
     if not plan.has_efa:
         return
     name = plan.name("efa")
     group = {"GroupName": name, "Description": "EFA traffic between the nodes of a cluster", "VpcId": Ref("vpc")}
-    yield Wanted(EFA_GROUP, k.SECURITY_GROUP, group)
+    yield DesiredResource(EFA_GROUP, k.SECURITY_GROUP, group)
     for direction in ("ingress", "egress"):
         rule = {
             "GroupId": Ref(EFA_GROUP),
             "Direction": direction,
             "IpPermissions": [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": Ref(EFA_GROUP)}]}],
         }
-        yield Wanted(f"{EFA_GROUP}-{direction}", k.RULE, rule)
+        yield DesiredResource(f"{EFA_GROUP}-{direction}", k.RULE, rule)
 
 
-def _render_group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wanted:
+def _render_group(plan: Blueprint, pool: EKSPool, template: DesiredResource | None) -> DesiredResource:
     """Return the node group of a pool."""
     gpu = pool.role == "GPU" and pool.gpu
     key, subnets = group_key(pool.name), plan.of_zones(pool.zones)
@@ -96,10 +96,10 @@ def _render_group(plan: Blueprint, pool: EKSPool, template: Wanted | None) -> Wa
     else:
         machine["launchTemplate"] = _template_reference(plan, pool, template)
     routes = (OUT, *(f"private-route-table-association-{subnet.number}" for subnet in subnets))
-    needs = ("cluster", *attached_to("role-node"), *routes, *BEFORE_NODES, CNI_IDENTITY)
+    needs = ("cluster", *policy_keys("role-node"), *routes, *BEFORE_NODES, CNI_IDENTITY)
     managed = frozenset({"scaling", "labels", "taints", "version"})
     immutable = frozenset({"subnets", "amiType", "capacityType", *machine})
-    return Wanted(key, k.NODEGROUP, {**parameters, **machine}, needs, managed, immutable)
+    return DesiredResource(key, k.NODEGROUP, {**parameters, **machine}, needs, managed, immutable)
 
 
 def _has_machine_in_template(pool: EKSPool) -> bool:
@@ -107,7 +107,7 @@ def _has_machine_in_template(pool: EKSPool) -> bool:
     return pool.fabric == "EFA" or pool.capacity_block is not None
 
 
-def _template_reference(plan: Blueprint, pool: EKSPool, template: Wanted) -> Mapping[str, Any]:
+def _template_reference(plan: Blueprint, pool: EKSPool, template: DesiredResource) -> Mapping[str, Any]:
     """Return the launch template for a group, by id.
 
     If the spec needs another template than the group has, return it by a name that does not exist on AWS, so that the
@@ -120,7 +120,7 @@ def _template_reference(plan: Blueprint, pool: EKSPool, template: Wanted) -> Map
     return {"name": _template_name(plan, pool, new), "version": "1"}
 
 
-def _render_template(plan: Blueprint, pool: EKSPool) -> Wanted | None:
+def _render_template(plan: Blueprint, pool: EKSPool) -> DesiredResource | None:
     """Return the launch template that the pool's group has or will be created with; None for a group without one.
 
     The content is part of the key, so that a template never changes.
@@ -131,7 +131,7 @@ def _render_template(plan: Blueprint, pool: EKSPool) -> Wanted | None:
     new, old = _contents(plan, pool)
     content = old if existing == _template_key(pool, old) else new
     parameters = {"LaunchTemplateName": _template_name(plan, pool, content), "LaunchTemplateData": content}
-    return Wanted(existing or _template_key(pool, content), k.LAUNCH_TEMPLATE, parameters, needs=("cluster",))
+    return DesiredResource(existing or _template_key(pool, content), k.LAUNCH_TEMPLATE, parameters, needs=("cluster",))
 
 
 def _template_key(pool: EKSPool, content: Mapping[str, Any]) -> str:
@@ -185,4 +185,4 @@ def _network_interfaces(count: int) -> Iterator[dict[str, Any]]:
 
 def _group_name(pool: str) -> str:
     """Return the pool's name if EKS accepts it as a group's name, otherwise a derived one."""
-    return pool if re.fullmatch("[A-Za-z0-9][-A-Za-z0-9_]{0,62}", pool) else names.derived("pool", pool, show=pool)
+    return pool if re.fullmatch("[A-Za-z0-9][-A-Za-z0-9_]{0,62}", pool) else names.derive_name("pool", pool, show=pool)

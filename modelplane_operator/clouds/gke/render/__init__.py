@@ -14,7 +14,7 @@ from modelplane_operator.api.clusters.gke import GKECluster, GKENetworking, GKEP
 from modelplane_operator.clouds.gke.render import kinds as k
 from modelplane_operator.clouds.gke.render.storage import NETWORK
 from modelplane_operator.clouds.problem import CannotMake
-from modelplane_operator.clouds.resources import Ref, Wanted
+from modelplane_operator.clouds.resources import DesiredResource, Ref
 
 ROOM: Final = 40  # maximum length of names of clusters and node pools
 SERVICES: Final = ("compute", "container", "file")
@@ -44,7 +44,7 @@ class Facts:
     """Zones with nodes, by the key of the pool. GKE deletes the nodes of a removed zone, so no zone is ever removed."""
 
 
-def resources(cluster: GKECluster, facts: Facts) -> tuple[Wanted, ...]:
+def resources(cluster: GKECluster, facts: Facts) -> tuple[DesiredResource, ...]:
     """Return all resources of a cluster, each after the ones that it needs. Raise CannotMake."""
     networking = cluster.spec.networking or GKENetworking()
     _require_disjoint_ranges(networking)
@@ -78,7 +78,7 @@ def pool_key(pool: str) -> str:
 def pool_name(pool: str) -> str:
     """Return the pool's name if GKE accepts it, otherwise a derived one."""
     fits = re.fullmatch(f"[a-z]([-a-z0-9]{{0,{ROOM - 2}}}[a-z0-9])?", pool)
-    return pool if fits else names.derived("pool", pool, show=pool, room=ROOM)
+    return pool if fits else names.derive_name("pool", pool, show=pool, room=ROOM)
 
 
 def minor(version: str) -> str:
@@ -87,19 +87,19 @@ def minor(version: str) -> str:
     return match[1] if match else ""
 
 
-def _render_services() -> Iterator[Wanted]:
+def _render_services() -> Iterator[DesiredResource]:
     for service in SERVICES:
-        yield Wanted(f"service-{service}", k.SERVICE, {"name": f"{service}.googleapis.com"})
+        yield DesiredResource(f"service-{service}", k.SERVICE, {"name": f"{service}.googleapis.com"})
 
 
-def _render_network(cluster: GKECluster, networking: GKENetworking) -> Iterator[Wanted]:
+def _render_network(cluster: GKECluster, networking: GKENetworking) -> Iterator[DesiredResource]:
     """Yield the network and the subnet."""
     name = names.on_cloud(cluster.metadata.name, cluster.metadata.uid or "")
     routing = {"routingMode": "REGIONAL"}
     network = {"name": name, "autoCreateSubnetworks": False, "routingConfig": routing}
-    yield Wanted(NETWORK, k.NETWORK, network, needs=("service-compute",))
+    yield DesiredResource(NETWORK, k.NETWORK, network, needs=("service-compute",))
     ranges = {"pods": networking.pod_cidr, "services": networking.service_cidr}
-    yield Wanted(
+    yield DesiredResource(
         "subnet",
         k.SUBNETWORK,
         {
@@ -114,10 +114,10 @@ def _render_network(cluster: GKECluster, networking: GKENetworking) -> Iterator[
     )
 
 
-def _render_cluster(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted:
+def _render_cluster(cluster: GKECluster, facts: Facts, system: GKEPool) -> DesiredResource:
     """Return the cluster, with its first node pool."""
     version = _version(cluster, facts, "cluster")
-    return Wanted(
+    return DesiredResource(
         "cluster",
         k.CLUSTER,
         {
@@ -139,11 +139,11 @@ def _render_cluster(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wante
             "version": version,
         },
         needs=("service-container", "service-file"),
-        kept=frozenset({"version"}),
+        updatable=frozenset({"version"}),
     )
 
 
-def _render_pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
+def _render_pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> DesiredResource:
     """Return a node pool. The first one is created together with the cluster."""
     key = pool_key(pool.name)
     parameters = {**_pool_parameters(cluster, pool), "version": _version(cluster, facts, key)}
@@ -153,7 +153,7 @@ def _render_pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
     # Without a service account in the spec, any account of the nodes is accepted.
     account = {"service_account"} if cluster.spec.service_account else set[str]()
     immutable = frozenset({"machine_type", "disk_size_gb", "accelerators", *account})
-    return Wanted(key, k.NODE_POOL, parameters, needs=("cluster",), kept=managed, fixed=immutable)
+    return DesiredResource(key, k.NODE_POOL, parameters, needs=("cluster",), updatable=managed, fixed=immutable)
 
 
 def _pool_parameters(cluster: GKECluster, pool: GKEPool) -> dict[str, Any]:

@@ -53,5 +53,5 @@ _ROWS = (
 
 KINDS: Final[Mapping[str, Kind]] = {row.name: row for row in _ROWS}
 
-LEFT: Final = frozenset(KINDS) - {SERVICE}
+DELETED_WITH_CLUSTER: Final = frozenset(KINDS) - {SERVICE}
 """Kinds that are deleted with a cluster. Enabled services stay, since others may use them."""

@@ -25,8 +25,8 @@ from modelplane_operator.clusters.cluster.plan.observed import (
     Registered,
     Secrets,
 )
-from modelplane_operator.clusters.cluster.plan.out_of_reach import unreachable, waiting
-from modelplane_operator.clusters.cluster.plan.provisioned import provisioned
+from modelplane_operator.clusters.cluster.plan.out_of_reach import plan_unreachable, plan_waiting
+from modelplane_operator.clusters.cluster.plan.provisioned import plan_provisioned
 from modelplane_operator.clusters.cluster.plan.registered import only_once
 from modelplane_operator.clusters.cluster.plan.renewal import renewal
 from modelplane_operator.clusters.cluster.plan.teardown import is_emptied, teardown
@@ -34,12 +34,12 @@ from modelplane_operator.clusters.cluster.plan.teardown import is_emptied, teard
 __all__ = ["CHILDREN", "ON_HUB", "ClusterState", "Observed", "Registered", "Secrets", "is_emptied", "plan"]
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the plan of a cluster, with the token renewal first when that is due."""
-    decided, next_renewal = _plan_cluster(seen), renewal(seen)
+    decided, next_renewal = _plan_cluster(observed), renewal(observed)
     if next_renewal is None:
         return decided
-    wait = (next_renewal[0] - seen.now).total_seconds()
+    wait = (next_renewal[0] - observed.now).total_seconds()
     # a token that cannot be renewed must not block the end of a deletion
     if LET_GO in decided.steps or is_emptied(decided.status):
         return decided
@@ -55,25 +55,25 @@ def _plan_cluster(observed: Observed) -> Plan:
         return teardown(observed)
     source = observed.cluster.spec.cluster.source
     if source in INFRASTRUCTURE:
-        return provisioned(observed, _plan_reachable)
+        return plan_provisioned(observed, _plan_reachable)
     if source != "Existing":
         message = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
-        return waiting(observed, ClusterReady.UNSUPPORTED_SOURCE, message)
+        return plan_waiting(observed, ClusterReady.UNSUPPORTED_SOURCE, message)
     return _plan_reachable(observed)
 
 
 def _plan_reachable(observed: Observed) -> Plan:
     """Return the plan of a cluster that has a kubeconfig, by how far the operator can read it."""
     if not observed.connected and observed.kubeconfig is not None:
-        return waiting(observed, ClusterReady.INVALID_KUBECONFIG, str(observed.kubeconfig))
+        return plan_waiting(observed, ClusterReady.INVALID_KUBECONFIG, str(observed.kubeconfig))
     if observed.unreachable is not None:
-        return unreachable(observed, observed.unreachable)
+        return plan_unreachable(observed, observed.unreachable)
     if observed.forbidden is not None:
         message = (
-            f"the operator lacks a permission on {observed.named}: {observed.forbidden}; apply the access manifest "
-            "there again"
+            f"the operator lacks a permission on {observed.display_name}: {observed.forbidden}; apply the access "
+            "manifest there again"
         )
-        return replace(waiting(observed, ClusterReady.NOT_PERMITTED, message), requeue_after=REQUEUE_AFTER)
+        return replace(plan_waiting(observed, ClusterReady.NOT_PERMITTED, message), requeue_after=REQUEUE_AFTER)
     if observed.state is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return only_once(observed, observed.state) or in_service(observed, observed.state)

@@ -7,7 +7,7 @@ from datetime import datetime
 from kubeloop.condition_types import Condition, ServerVerified
 
 
-def verified(unverified: str, now: datetime) -> Condition:
+def server_verified(unverified: str, now: datetime) -> Condition:
     """Return the ServerVerified condition.
 
     `unverified`: the reason why the server cannot prove its identity; empty when it does.

@@ -20,7 +20,7 @@ _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class ObservedHardware:
-    """The nodes of a cluster with a pool label and all its ResourceSlices, reduced by `cut_node` and `cut_slice`."""
+    """The nodes of a cluster with a pool label and its ResourceSlices, as `prune_node` and `prune_slice` keep them."""
 
     nodes: tuple[Manifest, ...]
     slices: tuple[Manifest, ...]
@@ -34,7 +34,7 @@ class PoolNodes:
     """The number of nodes with the pool's label."""
     usable: int
     """The number of nodes that are ready, schedulable and have the devices."""
-    lacking: str = ""
+    first_problem: str = ""
     """The problem of the first node that is not usable."""
     allocatable: Amounts | None = None
     """The smallest allocatable CPU (whole cores) and memory (Gi) of any node; None while no node reports them."""
@@ -45,7 +45,7 @@ class PoolNodes:
 # Reduced copies -------------------------------------------------------------------------------------------------
 
 
-def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
+def prune_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
     """Return the parts of a Node that are used; a full Node is large and changes every few minutes.
 
     `fabrics`: the label keys that identify fabrics. A key that the node lacks is kept as empty, to show that it was
@@ -82,12 +82,12 @@ def _round_down(resource: str, amount: str) -> int:
     return int(max(0, min(units, _MAX_UNITS[resource])))
 
 
-def cut_slice(known: Manifest) -> Manifest:
+def prune_slice(resource_slice: Manifest) -> Manifest:
     """Return the parts of a ResourceSlice that are used: the number of devices by capacity, without tainted devices.
 
     Raises KeyError, TypeError or ValueError if the slice is malformed; the caller skips it.
     """
-    spec = section(known, "spec")
+    spec = section(resource_slice, "spec")
     counted = Counter(
         tuple(sorted((name, amount["value"]) for name, amount in section(device, "capacity").items()))
         for device in entries(spec, "devices")
@@ -98,7 +98,7 @@ def cut_slice(known: Manifest) -> Manifest:
     if not all(isinstance(name, str) for name in identifiers) or not isinstance(spec["pool"]["generation"], int):
         raise TypeError("it does not say of which driver and pool it is")
     retained = {name: spec[name] for name in ("driver", "nodeName", "pool") if name in spec}
-    return {"metadata": _get_identity(known), "spec": {**retained, "devices": devices}}
+    return {"metadata": _get_identity(resource_slice), "spec": {**retained, "devices": devices}}
 
 
 def _get_identity(manifest: Manifest) -> Manifest:
@@ -119,12 +119,12 @@ class _Stock:
     """Drivers with devices that belong to no single node and cannot be counted by node."""
 
 
-def present(pools: Iterable[GpuPool], seen: ObservedHardware) -> dict[str, PoolNodes]:
+def nodes_by_pool(pools: Iterable[GpuPool], observed: ObservedHardware) -> dict[str, PoolNodes]:
     """Return the observed nodes by pool; nodes with a label of no pool are ignored."""
     by_pool: dict[str, list[Manifest]] = {}
-    for node in seen.nodes:
+    for node in observed.nodes:
         by_pool.setdefault(labels_of(node).get(labels.POOL, ""), []).append(node)
-    stock = _build_stock(seen.slices)
+    stock = _build_stock(observed.slices)
     return {pool.name: _evaluate_pool(pool, by_pool.get(pool.name, ()), stock) for pool in pools}
 
 

@@ -8,7 +8,7 @@ from kubeloop.condition_types import Condition, Ready, is_true
 from kubeloop.errors import ClientError
 from kubeloop.plan import KEEP, Apply, Plan, SetFinalizer
 from kubeloop.types import SECRET
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import (
     BackendReady,
@@ -25,18 +25,18 @@ from modelplane_operator.clusters.cluster.plan.gateway import (
     gateway_requeue,
     gateway_secured,
     gateway_status,
-    misleading,
+    prune_relay,
 )
-from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware, PoolNodes, present
+from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware, PoolNodes, nodes_by_pool
 from modelplane_operator.clusters.cluster.plan.node_pools import ResolvedPools
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON, SWEEP, ClusterState, Observed
 from modelplane_operator.clusters.cluster.plan.registered import marks
-from modelplane_operator.clusters.cluster.plan.serving import from_stack, has_stack, own_gateway, unless_ours
+from modelplane_operator.clusters.cluster.plan.serving import from_stack, has_stack, own_gateway, reject_hub_address
 from modelplane_operator.clusters.cluster.plan.status import (
-    counted_pools,
-    missing_classes,
+    list_missing_classes,
+    pool_statuses,
     pools_valid,
-    resolved_pools,
+    resolve_pools,
     status_of,
     unusable_pools,
 )
@@ -52,70 +52,76 @@ def _describe_deleted_secret(observed: Observed) -> str:
     if not observed.secrets.terminating:
         return ""
     return (
-        f"Secret {observed.secrets.mine} is being deleted, and is kept only while a cluster names it: put the "
+        f"Secret {observed.secrets.own} is being deleted, and is kept only while a cluster names it: put the "
         "kubeconfig into a Secret of another name, and name that in spec.cluster.existing.secretRef"
     )
 
 
-def in_service(seen: Observed, state: ClusterState) -> Plan:
+def in_service(observed: Observed, state: ClusterState) -> Plan:
     """Return the plan of a cluster that answers.
 
     The finalizer comes first; the marks for other InferenceClusters come last, so that they block no other step.
     """
-    serving = unless_ours(seen, from_stack(seen) if has_stack(seen, state) else own_gateway(seen, state))
-    resolved = resolved_pools(seen)
-    nodes = present(resolved.pools, state.hardware) if isinstance(state.hardware, ObservedHardware) else {}
+    serving = reject_hub_address(
+        observed, from_stack(observed) if has_stack(observed, state) else own_gateway(observed, state)
+    )
+    resolved = resolve_pools(observed)
+    nodes = nodes_by_pool(resolved.pools, state.hardware) if isinstance(state.hardware, ObservedHardware) else {}
     # A cluster without any known pool cannot run models, whatever else works.
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
     note = (
-        f"{seen.named} is reached as before, but {seen.kubeconfig}"
-        if seen.kubeconfig
-        else _describe_deleted_secret(seen)
+        f"{observed.display_name} is reached as before, but {observed.kubeconfig}"
+        if observed.kubeconfig
+        else _describe_deleted_secret(observed)
     )
-    message = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
-    gateway = gateway_status(seen, serving)
+    message = list_missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
+    gateway = gateway_status(observed, serving)
     ready = serving.ready
     if ready.status == "True" and gateway is None:
-        reason = f"the gateway of {seen.named} answers the hub's gateway alone, which is not set up for that yet"
-        ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (reason, seen.hub.why))))
+        reason = (
+            f"the gateway of {observed.display_name} answers the hub's gateway alone, which is not set up for that yet"
+        )
+        ready = BackendReady.INSTALLING.condition(
+            observed.now, message=": ".join(filter(None, (reason, observed.hub.reason)))
+        )
     # The relay is created as soon as mutual TLS is wanted, before any endpoint uses it.
-    relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
-    secured = gateway_secured(seen, serving, gateway)
+    relay = render_relay(observed.cluster, serving.address) if observed.hub.is_desired and serving.address else ()
+    secured = gateway_secured(observed, serving, gateway)
     conditions = (
-        running.condition(seen.now, message=message),
+        running.condition(observed.now, message=message),
         ready,
         secured,
-        pools_valid(seen, resolved),
-        _build_gpu_ready(seen, state, nodes),
-        _build_ready(seen, state, resolved, ready),
-        *_build_ownership(seen, state),
+        pools_valid(observed, resolved),
+        _build_gpu_ready(observed, state, nodes),
+        _build_ready(observed, state, resolved, ready),
+        *_build_ownership(observed, state),
     )
     changes = {
         "gateway": gateway,
-        "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(state.hardware, ClientError)),
-        "observed": _build_observed(seen, state, nodes),
+        "gpu_pools": pool_statuses(observed, resolved, nodes, last=not isinstance(state.hardware, ClientError)),
+        "observed": _build_observed(observed, state, nodes),
         "orphans": len(state.orphans) if state.orphans is not None else None,
     }
-    add_finalizer = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
-    remove_finalizers = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
+    add_finalizer = (SetFinalizer(SECRET, observed.secrets.own),) if observed.secrets.own else ()
+    remove_finalizers = (SetFinalizer(SECRET, key, present=False) for key in observed.secrets.unneeded)
     hardware_poll = (
         REQUEUE_SOON if state.hardware is None else None
     )  # a cluster without nodes sends no event when its nodes have been listed
     next_sweep = SWEEP if state.orphans is not None else None
-    delays = (serving.requeue_after, gateway_requeue(seen, serving, secured), hardware_poll, next_sweep)
+    delays = (serving.requeue_after, gateway_requeue(observed, serving, secured), hardware_poll, next_sweep)
     return Plan(
         (
             KEEP,
             *add_finalizer,
             *serving.steps,
             *map(Apply, relay),
-            *misleading(seen, relay),
+            *prune_relay(observed, relay),
             *remove_finalizers,
-            *marks(seen, state),
+            *marks(observed, state),
         ),
-        status_of(seen, resolved, conditions).model_copy(update=changes),
+        status_of(observed, resolved, conditions).model_copy(update=changes),
         requeue_after=min((delay for delay in delays if delay), default=None),
     )
 
@@ -124,21 +130,21 @@ def _build_gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str
     """Return the GPUReady condition: unknown, devices missing, nodes missing or all present."""
     if isinstance(state.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
-            observed.now, message=f"the nodes of {observed.named} cannot be seen: {state.hardware}"
+            observed.now, message=f"the nodes of {observed.display_name} cannot be seen: {state.hardware}"
         )
     if state.hardware is None:
         return GPUReady.NOT_SEEN.condition(observed.now, message=UNLISTED)
     pools = {pool.name: pool for pool in observed.cluster.spec.node_pools}
     too_few = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.nodes < _get_min_nodes(pools[name])}
-    unusable = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.lacking}
+    unusable = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.first_problem}
     remedy = ": label them, or correct nodeCount" if observed.cluster.spec.cluster.source == "Existing" else ""
     messages = [
-        f"pool {name}: {pool_nodes.nodes} of {counted(_get_min_nodes(pools[name]), 'node')} with the label "
+        f"pool {name}: {pool_nodes.nodes} of {count_of(_get_min_nodes(pools[name]), 'node')} with the label "
         f"{labels.POOL}={name}{remedy}"
         for name, pool_nodes in too_few.items()
     ]
     messages += [
-        f"pool {name}: {pool_nodes.usable} of {counted(pool_nodes.nodes, 'node')} usable, {pool_nodes.lacking}"
+        f"pool {name}: {pool_nodes.usable} of {count_of(pool_nodes.nodes, 'node')} usable, {pool_nodes.first_problem}"
         for name, pool_nodes in unusable.items()
     ]
     if "DRA" not in state.apis:
@@ -154,8 +160,8 @@ def _build_ownership(observed: Observed, state: ClusterState) -> Iterator[Condit
     """Yield the ObjectsOwned condition; nothing while no sweep for orphans has finished."""
     if state.orphans:
         message = (
-            f"nothing on this hub owns {counted(len(state.orphans), 'object')} of the operator's on {observed.named}: "
-            f"{listed(state.orphans)}; delete what is not another hub's"
+            f"nothing on this hub owns {count_of(len(state.orphans), 'object')} of the operator's on "
+            f"{observed.display_name}: {list_names(state.orphans)}; delete what is not another hub's"
         )
         yield ObjectsOwned.ORPHANS_FOUND.condition(observed.now, message=message)
     elif state.orphans is not None:
@@ -200,7 +206,7 @@ def _build_ready(observed: Observed, state: ClusterState, resolved: ResolvedPool
         return Ready.UNREACHABLE.condition(observed.now, message=backend.message or "")
     # without the details, which name the endpoint of another tenant
     if backend.reason == BackendReady.ADDRESS_IN_USE.reason:
-        message = f"the gateway of {observed.named} has no address of its own: see BackendReady"
+        message = f"the gateway of {observed.display_name} has no address of its own: see BackendReady"
         return not_ready(InferenceCluster.definition.kind, backend, message)
     if backend.status != "True":
         return not_ready(InferenceCluster.definition.kind, backend)

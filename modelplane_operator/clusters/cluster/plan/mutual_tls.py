@@ -17,7 +17,13 @@ from kubeloop.plan import Issue
 from kubeloop.types import GATEWAY, SECRET, type_of
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
-from modelplane_operator.clusters.cluster.cluster_gateway import certificate, is_guarded, is_open, secured, working
+from modelplane_operator.clusters.cluster.cluster_gateway import (
+    certificate,
+    is_guarded,
+    is_open,
+    is_secured,
+    programmed_listeners,
+)
 from modelplane_operator.owned import Owner
 from modelplane_operator.routing.gateway.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.routing.gateway.render import data_plane
@@ -31,13 +37,13 @@ class Hub:
 
     trust: Trust | None = None
     """The certificate authority; None while there is none."""
-    wanted: bool = field(default=False)
+    is_desired: bool = field(default=False)
     """True if clusters should answer the hub's gateway only."""
     ready: bool = field(default=False)
     """True if the hub's gateway presents its certificate."""
-    why: str = ""
+    reason: str = ""
     """The reason why it presents none."""
-    known: bool = field(default=True)
+    is_decided: bool = field(default=True)
     """True if the desired mode is known. Until then cluster gateways stay as they are, open or closed."""
     began: bool = field(default=False)
     """True if mutual TLS was in use, or may be soon: new gateways wait for the decision."""
@@ -51,22 +57,22 @@ def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now:
         # The InferenceGateway may be created later with mutual TLS; a gateway opened until then could be used by
         # anyone.
         why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
-        return Hub(authority, known=False, began=True, why=why)
+        return Hub(authority, is_decided=False, began=True, reason=why)
     reported = next((item for item in gateway.conditions if item.type == MutualTLSReady.__name__), None)
     supported = data_plane(gateway).PRESENTS_CERTIFICATE
     if reported is None:
         began = began or (supported and gateway.spec.mutual_tls != "Never")
-        return Hub(authority, known=False, began=began, why="the InferenceGateway has not been looked at yet")
+        return Hub(authority, is_decided=False, began=began, reason="the InferenceGateway has not been looked at yet")
     ready_reason = next((item for item in MutualTLSReady if item.reason == reported.reason), MutualTLSReady.NOT_OFFERED)
     why = f"InferenceGateway {gateway.metadata.name} says {reported.reason}: {reported.message or ready_reason.meaning}"
     # A Traefik that the operator merely cannot read at the moment must not open gateways; only a spec change may.
     uncertain = ready_reason is MutualTLSReady.NOT_OFFERED and supported
     ready = ready_reason is MutualTLSReady.READY
-    return Hub(authority, ready_reason.wanted, ready, "" if ready else why, known=not uncertain)
+    return Hub(authority, ready_reason.is_desired, ready, "" if ready else why, is_decided=not uncertain)
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """The listeners and the certificate that the gateway of a cluster should have."""
 
     https: bool
@@ -81,38 +87,38 @@ class Doors:
         """True if the gateway must not be created yet, because it could only answer anyone."""
         return not self.https and not self.http
 
-    def issued(self) -> Iterator[Issue]:
+    def steps(self) -> Iterator[Issue]:
         """Yield the certificate to issue, if any."""
         if self.issue is not None:
             yield self.issue
 
 
-SHUT: Final = Doors(https=False, http=False, issue=None, server_name=None)
+SHUT: Final = Listeners(https=False, http=False, issue=None, server_name=None)
 
 
-def doors(  # noqa: PLR0917 - what decides
+def choose_listeners(  # noqa: PLR0917 - what decides
     owner: Owner,
     cluster: str,
     hub: Hub,
     children: Iterable[Manifest],
     now: datetime,
-    known: str | None,
+    server_name: str | None,
     *,
     closed: bool,
-) -> Doors:
+) -> Listeners:
     """Return the desired listeners of the gateway, given the objects on the cluster.
 
-    `known`: the server name in the last status; it remains proven while the Gateway is changing. `closed`: True if no
+    `server_name`: the one in the last status; it remains proven while the Gateway is changing. `closed`: True if no
     request can arrive by http any more.
     """
     existing = {(type_of(child), key_of(child)): child for child in children}
     live = existing.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
     certificate_secret = existing.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
     name = names.server_name(cluster)
-    if not hub.known or (hub.wanted and hub.trust is None):
+    if not hub.is_decided or (hub.is_desired and hub.trust is None):
         https = certificate_secret is not None if live is None else is_guarded(live)
-        proven = known == name or (certificate_secret is not None and live is not None and secured(live))
-        http = not (https or hub.wanted or hub.began) if live is None else is_open(live)
+        proven = server_name == name or (certificate_secret is not None and live is not None and is_secured(live))
+        http = not (https or hub.is_desired or hub.began) if live is None else is_open(live)
         # An existing certificate is still renewed, since the authority was known when it was issued.
         renewed = (
             leaf(certificate(owner), name, "server", hub.trust, now, cluster)
@@ -120,15 +126,17 @@ def doors(  # noqa: PLR0917 - what decides
             else None
         )
         expired = renewed is not None and not is_current(certificate_secret, renewed, now)
-        return Doors(https, http, issue=renewed if expired else None, server_name=name if https and proven else None)
-    if hub.trust is None or not (hub.wanted or certificate_secret is not None):
-        return Doors(https=False, http=True, issue=None, server_name=None)
+        return Listeners(
+            https, http, issue=renewed if expired else None, server_name=name if https and proven else None
+        )
+    if hub.trust is None or not (hub.is_desired or certificate_secret is not None):
+        return Listeners(https=False, http=True, issue=None, server_name=None)
     issue = leaf(certificate(owner), name, "server", hub.trust, now, cluster)
-    proves = certificate_secret is not None and live is not None and (secured(live) or known == name)
-    http = not hub.wanted or (live is not None and is_open(live) and not closed)
+    proves = certificate_secret is not None and live is not None and (is_secured(live) or server_name == name)
+    http = not hub.is_desired or (live is not None and is_open(live) and not closed)
     # After mutual TLS is turned off, http is open before requests are sent to it.
-    opening = not hub.wanted and live is not None and is_open(live) and _is_listening(live)
-    return Doors(
+    opening = not hub.is_desired and live is not None and is_open(live) and _is_listening(live)
+    return Listeners(
         https=True,
         http=http,
         issue=None if is_current(certificate_secret, issue, now) else issue,
@@ -136,18 +144,18 @@ def doors(  # noqa: PLR0917 - what decides
     )
 
 
-def waits(why: str) -> str:
+def waits(reason: str) -> str:
     """Return the message for a gateway that is not created yet (`Doors.shut`)."""
-    return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {why}"
+    return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {reason}"
 
 
-def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetime) -> timedelta:
+def unlearnt(desired: Iterable[Manifest], remote: Iterable[Manifest], now: datetime) -> timedelta:
     """Return how long until the hub's Traefik has loaded the relay, by the age of its objects; zero once it has.
 
     Traefik does not report this.
     """
-    created = {(type_of(item), key_of(item)): item["metadata"]["creationTimestamp"] for item in there}
-    times = [created.get((type_of(item), key_of(item))) for item in wanted]
+    created = {(type_of(item), key_of(item)): item["metadata"]["creationTimestamp"] for item in remote}
+    times = [created.get((type_of(item), key_of(item))) for item in desired]
     if None in times:
         return LEARNT
     return max((datetime.fromisoformat(item) + LEARNT - now for item in times if item), default=LEARNT)
@@ -155,4 +163,4 @@ def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetim
 
 def _is_listening(gateway: Manifest) -> bool:
     """True if every desired listener of the Gateway works."""
-    return working(gateway) >= {listener["name"] for listener in gateway["spec"].get("listeners") or ()}
+    return programmed_listeners(gateway) >= {listener["name"] for listener in gateway["spec"].get("listeners") or ()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kubeloop.memo import remembered
+from kubeloop.memo import memoize_bounded
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
 from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
 from modelplane_operator.api.node_pool import NodePool
@@ -21,12 +21,12 @@ _DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _KEY = re.compile(rf"({_DOMAIN}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
 _WRITE = "write at most 32 letters, digits and underscores, with a DNS name and a slash before them or nothing"
 DRIVER_LENGTH = 63
-KEPT_BYTES = 1 << 18  # bytes of JSON kept in the cache; a class has less than one KB
+CACHE_BYTES = 1 << 18  # bytes of JSON kept in the cache; a class has less than one KB
 
 
-def published(known: InferenceClass) -> tuple[PublishedDevice, ...]:
+def publish_devices(inference_class: InferenceClass) -> tuple[PublishedDevice, ...]:
     """Return the devices of a class in the form that a cluster publishes."""
-    return tuple(_publish(_key_by_content(device)) for device in known.spec.devices)
+    return tuple(_publish(_key_by_content(device)) for device in inference_class.spec.devices)
 
 
 def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def resolve(
     A pool whose class is missing or invalid keeps the devices that were published last.
     """
     previous = {pool.name: pool.devices for pool in last}
-    current = {name: published(resolved_names) for name, resolved_names in classes.items()}
+    current = {name: publish_devices(resolved_names) for name, resolved_names in classes.items()}
     invalid = {name for name, devices in current.items() if problems(devices)}
     resolved: list[GpuPool] = []
     for pool in pools:
@@ -77,7 +77,7 @@ def resolve(
     )
 
 
-def counted(
+def count_nodes(
     pools: Iterable[NodePool],
     resolved: Iterable[GpuPool],
     nodes: Mapping[str, PoolNodes],
@@ -98,7 +98,7 @@ def counted(
     def number(pool: GpuPool) -> int:
         """Return the number of nodes that models can count on."""
         max_nodes, pool_nodes, previous = (
-            declared(by_name[pool.name]),
+            declared_nodes(by_name[pool.name]),
             nodes.get(pool.name),
             previous_nodes.get(pool.name),
         )
@@ -126,7 +126,7 @@ def counted(
     return tuple(pool.model_copy(update={"nodes": number(pool), **offer(pool), **fabric(pool)}) for pool in resolved)
 
 
-def declared(pool: NodePool) -> int:
+def declared_nodes(pool: NodePool) -> int:
     """Return the number of nodes that the spec declares; the maximum of an autoscaled pool."""
     return pool.max_node_count or pool.node_count
 
@@ -152,14 +152,14 @@ def _get_size(device: _Device[Any]) -> int:
     return len(device.text)
 
 
-@remembered(most=KEPT_BYTES, size=_get_size)
+@memoize_bounded(most=CACHE_BYTES, size=_get_size)
 def _publish(device: _Device[ClassDevice]) -> PublishedDevice:
     """Return the published form of a class's device; cached by its content."""
     read = device.read
     return PublishedDevice.model_validate({**read.to_manifest(), "claim": read.claim, "count": read.count})
 
 
-@remembered(most=KEPT_BYTES, size=_get_size)
+@memoize_bounded(most=CACHE_BYTES, size=_get_size)
 def _find_problems(device: _Device[PublishedDevice]) -> tuple[str, ...]:
     """Return the problems of a device; cached by its content."""
     return tuple(_check_device(device.read))

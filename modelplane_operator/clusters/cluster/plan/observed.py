@@ -89,11 +89,11 @@ class ClusterState:
 class Secrets:
     """The kubeconfig Secrets that should get the finalizer for this cluster, or lose it."""
 
-    mine: Key | None = None
+    own: Key | None = None
     """The referenced Secret, if it exists and can be kept."""
     terminating: bool = False
     """True if the referenced Secret is being deleted and only the operator's finalizer keeps it."""
-    theirs: bool = False
+    is_shared: bool = False
     """True if another cluster references the same Secret."""
     unneeded: tuple[Key, ...] = ()
     """Secrets with the finalizer that no cluster references now."""
@@ -138,7 +138,7 @@ class Observed:
     """The reason why the server's identity cannot be verified; empty when it can."""
     token: Token | None = None
     """The operator's token for the cluster, if it expires."""
-    token_seen: datetime | None = None
+    token_observed_at: datetime | None = None
     """The time at which the token was first observed, by the operator's clock."""
     hub: Hub = field(default_factory=Hub)
     """The state of the hub's gateway, for mutual TLS."""
@@ -154,7 +154,7 @@ class Observed:
     """The addresses of the cluster's gateway that belong to the hub's own gateway."""
 
     @property
-    def named(self) -> str:
+    def display_name(self) -> str:
         """The cluster's name in messages."""
         return f"cluster {self.cluster.metadata.name}"
 

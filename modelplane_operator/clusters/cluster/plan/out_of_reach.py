@@ -10,36 +10,38 @@ from kubeloop.plan import Plan
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady, InferenceCluster
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clusters.cluster.plan.observed import Observed
-from modelplane_operator.clusters.cluster.plan.status import pools_valid, resolved_pools, status_of
+from modelplane_operator.clusters.cluster.plan.status import pools_valid, resolve_pools, status_of
 
 
-def waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
+def plan_waiting(observed: Observed, reason: ClusterReady, message: str) -> Plan:
     """Return a plan that changes nothing until the user changes something; it sets the reason and message."""
-    resolved = resolved_pools(seen)
-    cluster_ready = reason.condition(seen.now, message=words)
+    resolved = resolve_pools(observed)
+    cluster_ready = reason.condition(observed.now, message=message)
     conditions = (
         cluster_ready,
-        BackendReady.WAITING_FOR_CLUSTER.condition(seen.now),
-        pools_valid(seen, resolved),
+        BackendReady.WAITING_FOR_CLUSTER.condition(observed.now),
+        pools_valid(observed, resolved),
         not_ready(InferenceCluster.definition.kind, cluster_ready),
     )
-    return Plan(status=status_of(seen, resolved, conditions))
+    return Plan(status=status_of(observed, resolved, conditions))
 
 
-def unreachable(seen: Observed, error: ClientError) -> Plan:
+def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
     """Return a plan that changes nothing but conditions: the cluster does not answer, or its responses are unusable."""
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
-    started_at = _get_transition_time(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
-    address = f" ({seen.server})" if seen.server else ""
-    message = f"{seen.named} {_describe_error(error)} since {started_at}: {error}{address}"
-    resolved = resolved_pools(seen)
+    started_at = _get_transition_time(observed, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
+    address = f" ({observed.server})" if observed.server else ""
+    message = f"{observed.display_name} {_describe_error(error)} since {started_at}: {error}{address}"
+    resolved = resolve_pools(observed)
     conditions = (
-        reason.condition(seen.now, message=message),
-        BackendReady.UNREACHABLE.condition(seen.now, message=f"{seen.named} cannot be asked: see ClusterReady"),
-        pools_valid(seen, resolved),
-        Ready.UNREACHABLE.condition(seen.now, message=message),
+        reason.condition(observed.now, message=message),
+        BackendReady.UNREACHABLE.condition(
+            observed.now, message=f"{observed.display_name} cannot be asked: see ClusterReady"
+        ),
+        pools_valid(observed, resolved),
+        Ready.UNREACHABLE.condition(observed.now, message=message),
     )
-    return Plan(status=status_of(seen, resolved, conditions))
+    return Plan(status=status_of(observed, resolved, conditions))
 
 
 def _describe_error(error: ClientError) -> str:

@@ -12,24 +12,24 @@ from modelplane_operator.api.inference_cluster import ClusterReady
 from modelplane_operator.clouds.problem import CannotMake
 from modelplane_operator.clouds.render import INFRASTRUCTURE, objects_of, render_infrastructure
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON, Observed
-from modelplane_operator.clusters.cluster.plan.out_of_reach import unreachable, waiting
+from modelplane_operator.clusters.cluster.plan.out_of_reach import plan_unreachable, plan_waiting
 
 _PROBLEM_CONDITIONS = (("CredentialsValid", "False"), ("Stalled", "True"), ("CapacityAvailable", "False"))
 """Conditions of the cloud's object, with the status that means a lasting problem."""
 
 
-def never_reached(seen: Observed) -> bool:
+def never_reached(observed: Observed) -> bool:
     """True if a cloud creates the cluster and nothing can run on it, as it never answered or has no API server.
 
     Anything that a crashed operator started there is deleted together with the cluster.
     """
-    is_made = seen.cluster.spec.cluster.source in INFRASTRUCTURE
-    answered = seen.cluster.status is not None and seen.cluster.status.observed is not None
-    return is_made and seen.state is None and not (answered and has_api_server(seen.infrastructure))
+    is_made = observed.cluster.spec.cluster.source in INFRASTRUCTURE
+    answered = observed.cluster.status is not None and observed.cluster.status.observed is not None
+    return is_made and observed.state is None and not (answered and has_api_server(observed.infrastructure))
 
 
-def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
-    """Apply the cloud's object and, once the cluster is connected, add the plan that `as_brought` returns.
+def plan_provisioned(observed: Observed, plan_connected: Callable[[Observed], Plan]) -> Plan:
+    """Apply the cloud's object and, once the cluster is connected, add the plan that `plan_connected` returns.
 
     The InferenceCluster stays until the cloud's object is deleted, so that waiting for its deletion means that nothing
     is billed any longer. A problem with a pool or its class changes nothing on a running cluster.
@@ -37,28 +37,32 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     steps: tuple[Step, ...] = ()
     problem = ""
     try:
-        steps = (KEEP, Apply(render_infrastructure(seen.cluster, seen.classes, seen.removed_pools)))
-        problem = _find_lasting_problem(seen.infrastructure) if seen.connected else ""
+        steps = (KEEP, Apply(render_infrastructure(observed.cluster, observed.classes, observed.removed_pools)))
+        problem = _find_lasting_problem(observed.infrastructure) if observed.connected else ""
     except CannotMake as error:
         problem = str(error)
-    seen = replace(seen, problem=problem)
-    if seen.connected:
+    observed = replace(observed, problem=problem)
+    if observed.connected:
         # From here on it is a cluster like one that its owner has registered.
-        plan = as_brought(seen)
-        manifests = objects_of(seen.cluster, seen.infrastructure) if seen.state is not None else ()
-        objects = (Apply(manifest, seen.cluster.metadata.name) for manifest in manifests)
+        plan = plan_connected(observed)
+        manifests = objects_of(observed.cluster, observed.infrastructure) if observed.state is not None else ()
+        objects = (Apply(manifest, observed.cluster.metadata.name) for manifest in manifests)
         return replace(plan, steps=(*steps, *plan.steps, *objects))
-    if has_api_server(seen.infrastructure):
+    if has_api_server(observed.infrastructure):
         # The connection is being opened, as after each change of leader: the status stays as it was.
-        plan = unreachable(seen, seen.kubeconfig) if seen.kubeconfig is not None else Plan(requeue_after=REQUEUE_SOON)
+        plan = (
+            plan_unreachable(observed, observed.kubeconfig)
+            if observed.kubeconfig is not None
+            else Plan(requeue_after=REQUEUE_SOON)
+        )
         return replace(plan, steps=(*steps, *plan.steps))
     if problem:
         reason = ClusterReady.INVALID_NODE_POOL
         # A missing class is not an error of the pool: it may be created later.
-        missing = any(pool.class_name not in seen.classes for pool in seen.cluster.spec.node_pools)
-        plan = waiting(seen, ClusterReady.WAITING_FOR_CLASSES if missing else reason, problem)
+        missing = any(pool.class_name not in observed.classes for pool in observed.cluster.spec.node_pools)
+        plan = plan_waiting(observed, ClusterReady.WAITING_FOR_CLASSES if missing else reason, problem)
     else:
-        plan = waiting(seen, ClusterReady.PROVISIONING, _describe_progress(seen))
+        plan = plan_waiting(observed, ClusterReady.PROVISIONING, _describe_progress(observed))
     return replace(plan, steps=(*steps, *plan.steps))
 
 
@@ -95,9 +99,9 @@ def has_api_server(made: Manifest | None) -> bool:
     return made is not None and bool(section(made, "status", "endpoint"))
 
 
-def ended(seen: Observed) -> tuple[tuple[Step, ...], str]:
+def plan_deleted(observed: Observed) -> tuple[tuple[Step, ...], str]:
     """Return the step that deletes the cloud's object and the message to wait with; empty when it is deleted."""
-    infrastructure = seen.infrastructure
+    infrastructure = observed.infrastructure
     if infrastructure is None:
         return (), ""
     steps: tuple[Step, ...] = () if is_terminating(infrastructure) else (delete(infrastructure),)

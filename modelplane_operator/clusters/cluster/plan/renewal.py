@@ -12,22 +12,22 @@ from modelplane_operator.clusters.cluster.plan.observed import Observed
 RENEWED_LATELY = timedelta(seconds=10)  # minimum age of a token before its renewal, whatever the cluster's clock says
 
 
-def renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
+def renewal(observed: Observed) -> tuple[datetime, RenewToken] | None:
     """Return when to renew the token and the step that does it; None if renewal is off or not possible now.
 
     A token is renewed after half of its lifetime, but not within seconds of its arrival: the cluster's clock may differ
     from the operator's.
     """
-    existing, token = seen.cluster.spec.cluster.existing, seen.token
+    existing, token = observed.cluster.spec.cluster.existing, observed.token
     secret = existing.secret_ref if existing and existing.credential_renewal != "Never" else None
-    if secret is None or token is None or _is_out_of_reach(seen):
+    if secret is None or token is None or _is_out_of_reach(observed):
         return None
     renew_at = token.since + token.lasts / 2
-    if seen.token_seen is not None:
-        renew_at = max(renew_at, seen.token_seen + RENEWED_LATELY)
+    if observed.token_observed_at is not None:
+        renew_at = max(renew_at, observed.token_observed_at + RENEWED_LATELY)
     secret_key = Key(names.SYSTEM_NAMESPACE, secret.name)
     account = Key(token.namespace, token.account)
-    name, seconds = seen.cluster.metadata.name, int(token.lasts.total_seconds())
+    name, seconds = observed.cluster.metadata.name, int(token.lasts.total_seconds())
     return renew_at, RenewToken(name, account, seconds, secret_key, secret.key)
 
 

@@ -21,11 +21,11 @@ from modelplane_operator.clusters.cluster.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
-from modelplane_operator.clusters.cluster.plan.mutual_tls import SHUT, Hub, doors, waits
+from modelplane_operator.clusters.cluster.plan.mutual_tls import SHUT, Hub, choose_listeners, waits
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_AFTER, ClusterState, Observed
 from modelplane_operator.clusters.cluster.plan.registered import mark_of
 from modelplane_operator.clusters.stack.render import render_stack
-from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keeping_balancer, service_annotations
+from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keep_load_balancer, service_annotations
 from modelplane_operator.routing.gateway.render import address_of
 
 
@@ -44,46 +44,46 @@ class ClusterServing:
     """The name that the gateway's certificate proves to the hub's gateway."""
     http: bool = field(default=True)
     """True if the gateway answers anyone, by http."""
-    why: str = ""
+    reason: str = ""
     """The reason why it cannot stop doing so; empty if it can."""
     port: int | None = None
     """The port of its http listener, unless that is 80."""
 
 
-def unless_ours(seen: Observed, serving: ClusterServing) -> ClusterServing:
+def reject_hub_address(observed: Observed, serving: ClusterServing) -> ClusterServing:
     """Return the serving without an address that is the hub gateway's own, as requests would loop.
 
     A cluster may report any address.
     """
-    if serving.address not in seen.hub_gateway:
+    if serving.address not in observed.hub_gateway:
         return serving
     message = (
-        f"the gateway of {seen.named} says that it is at {serving.address}, where the hub's own is: give it an address "
-        "of its own"
+        f"the gateway of {observed.display_name} says that it is at {serving.address}, where the hub's own is: give it "
+        "an address of its own"
     )
-    rejected = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=message)
+    rejected = BackendReady.ADDRESS_IN_USE.condition(observed.now, message=message)
     return replace(serving, ready=rejected, address=None, requeue_after=REQUEUE_AFTER)
 
 
-def has_stack(seen: Observed, state: ClusterState) -> bool:
+def has_stack(observed: Observed, state: ClusterState) -> bool:
     """True if a ServingStack creates the gateway.
 
     A gateway that the operator created directly stays so: another owner's would replace it.
     """
-    mark = mark_of(seen, state.children)
-    return seen.stack is not None or (seen.helm and all(child is mark for child in state.children))
+    mark = mark_of(observed, state.children)
+    return observed.stack is not None or (observed.helm and all(child is mark for child in state.children))
 
 
-def from_stack(seen: Observed) -> ClusterServing:
+def from_stack(observed: Observed) -> ClusterServing:
     """Return the serving of a cluster whose gateway a ServingStack creates, from that stack's status."""
-    charts = charts_of(seen.cluster, seen.infrastructure)
-    desired = render_stack(seen.cluster, charts or (), driver_root_of(seen.cluster))
+    charts = charts_of(observed.cluster, observed.infrastructure)
+    desired = render_stack(observed.cluster, charts or (), driver_root_of(observed.cluster))
     steps = (Apply(desired),) if charts is not None else ()  # applying without charts would uninstall the present ones
-    if seen.stack is None:
+    if observed.stack is None:
         message = f"ServingStack {key_of(desired)} is being made"
-        return ClusterServing(BackendReady.INSTALLING.condition(seen.now, message=message), steps=steps)
-    stack = ServingStack.parse(seen.stack)
-    ready_condition, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
+        return ClusterServing(BackendReady.INSTALLING.condition(observed.now, message=message), steps=steps)
+    stack = ServingStack.parse(observed.stack)
+    ready_condition, synced = condition(observed.stack, "Ready"), condition(observed.stack, "Synced")
     sync_error = synced.message if synced.status == "False" else None
     gateway = stack.status.gateway if stack.status else None
     # The stack's Ready condition decides; a degraded stack still serves.
@@ -97,9 +97,9 @@ def from_stack(seen: Observed) -> ClusterServing:
         reason = BackendReady.INSTALL_FAILED
     if reason is BackendReady.BACKEND_HEALTHY:
         message = ""
-    if not seen.helm:
+    if not observed.helm:
         message = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
-    ready = reason.condition(seen.now, message=message)
+    ready = reason.condition(observed.now, message=message)
     if gateway is None:
         return ClusterServing(ready, None, steps)
     listeners = stack.spec.gateway.listeners if stack.spec.gateway else ()
@@ -109,50 +109,50 @@ def from_stack(seen: Observed) -> ClusterServing:
         steps,
         server_name=gateway.server_name,
         http=gateway.http is not False,
-        why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if listeners else "",
+        reason=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if listeners else "",
         port=own_port(listeners),
     )
 
 
-def own_gateway(seen: Observed, state: ClusterState) -> ClusterServing:
+def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     """Return the serving of a cluster whose gateway the operator creates directly, with Envoy Gateway there."""
     if missing := _list_missing_software(state):
-        message = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
+        message = f"{observed.display_name} has no gateway yet, as it lacks {missing}: install that there"
         return ClusterServing(
-            BackendReady.NOT_INSTALLED.condition(seen.now, message=message),
+            BackendReady.NOT_INSTALLED.condition(observed.now, message=message),
             _get_gateway_address(state),
             requeue_after=REQUEUE_AFTER,
         )
-    cluster = seen.cluster.metadata.name
-    last = seen.cluster.status.gateway if seen.cluster.status else None
+    cluster = observed.cluster.metadata.name
+    last = observed.cluster.status.gateway if observed.cluster.status else None
     live = gateway_among(state.children)
     # Losing permission to read the certificate must not open a gateway that uses it.
-    unreadable = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
-    hub = unreadable if state.unpermitted else seen.hub
-    closed = is_true(seen.cluster.conditions, GatewaySecured)
-    desired_doors = doors(
-        seen.cluster, cluster, hub, state.children, seen.now, last.server_name if last else None, closed=closed
+    unreadable = replace(observed.hub, is_decided=False) if live and is_guarded(live) else Hub()
+    hub = unreadable if state.unpermitted else observed.hub
+    closed = is_true(observed.cluster.conditions, GatewaySecured)
+    desired_doors = choose_listeners(
+        observed.cluster, cluster, hub, state.children, observed.now, last.server_name if last else None, closed=closed
     )
     if live is None and state.unpermitted and closed:  # nor create an open one in its place
         desired_doors = SHUT
-    namespace = () if state.has_namespace else (render_system_namespace(seen.cluster),)
-    gateway = keeping_balancer(gateway_of(seen.cluster), service_annotations(state.children))
-    desired = render_cluster_gateway(seen.cluster, gateway, https=desired_doors.https, http=desired_doors.http)
+    namespace = () if state.has_namespace else (render_system_namespace(observed.cluster),)
+    gateway = keep_load_balancer(gateway_of(observed.cluster), service_annotations(state.children))
+    desired = render_cluster_gateway(observed.cluster, gateway, https=desired_doors.https, http=desired_doors.http)
     # The certificate is issued after its namespace and before the Gateway that uses it.
     first, last_steps = (
         tuple(Apply(manifest, cluster) for manifest in manifests) for manifests in (namespace, desired)
     )
-    steps = (*first, *desired_doors.issued(), *last_steps)
+    steps = (*first, *desired_doors.steps(), *last_steps)
     # Steps that will likely be forbidden come last, so that they block no others.
     steps = tuple(sorted(steps, key=lambda step: _get_step_type(step) in state.forbidden))
     address = _get_gateway_address(state)
     return ClusterServing(
-        _build_own_gateway_ready(seen, state, address, shut=desired_doors.shut),
+        _build_own_gateway_ready(observed, state, address, shut=desired_doors.shut),
         address,
         steps,
         server_name=desired_doors.server_name,
         http=desired_doors.http,
-        why=state.unpermitted,
+        reason=state.unpermitted,
     )
 
 
@@ -164,11 +164,13 @@ def _get_step_type(step: Apply | Issue) -> ResourceType:
 def _build_own_gateway_ready(observed: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
     """Return the BackendReady condition of a gateway that the operator creates directly."""
     if address:
-        message = f"the gateway of {observed.named} is of before this operator ran Helm, which installs nothing there"
+        message = (
+            f"the gateway of {observed.display_name} is of before this operator ran Helm, which installs nothing there"
+        )
         message = message if observed.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(observed.now, message=message)
     if shut:
-        return BackendReady.INSTALLING.condition(observed.now, message=waits(state.unpermitted or observed.hub.why))
+        return BackendReady.INSTALLING.condition(observed.now, message=waits(state.unpermitted or observed.hub.reason))
     gateway = gateway_among(state.children)
     details = condition(gateway, "Programmed").message if gateway else None
     message = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {details}' if details else ''}; {GIVE_ADDRESSES}"

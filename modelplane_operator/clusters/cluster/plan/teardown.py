@@ -10,7 +10,7 @@ from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, is_terminating, key_of
 from kubeloop.plan import LET_GO, Plan, SetFinalizer, Step, delete
 from kubeloop.types import SECRET, type_of
-from kubeloop.words import NAMED, listed
+from kubeloop.words import MAX_NAMES, list_names
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import (
     ClusterReady,
@@ -25,40 +25,50 @@ from modelplane_operator.clusters.cluster.plan.observed import (
     ClusterState,
     Observed,
 )
-from modelplane_operator.clusters.cluster.plan.provisioned import ended, never_reached
-from modelplane_operator.clusters.cluster.plan.status import resolved_pools, status_of
+from modelplane_operator.clusters.cluster.plan.provisioned import never_reached, plan_deleted
+from modelplane_operator.clusters.cluster.plan.status import resolve_pools, status_of
 
 _ABANDON = f'annotate the InferenceCluster with {labels.ABANDON}="true"'
 
 
-def teardown(seen: Observed) -> Plan:
+def teardown(observed: Observed) -> Plan:
     """Return the plan of a cluster that is being deleted: the next step, and the objects it waits for."""
-    metadata = seen.cluster.metadata
+    metadata = observed.cluster.metadata
     if labels.FINALIZER not in metadata.finalizers:
         return Plan()  # nothing was created there, or all of it has been deleted
     if metadata.annotations.get(labels.ABANDON) == "true":
-        return _abandon(seen) if seen.infrastructure is None else _delete_infrastructure(seen)
-    if seen.replicas:
-        blocking = [f"ModelReplica {key}" for key in seen.replicas]
+        return _abandon(observed) if observed.infrastructure is None else _delete_infrastructure(observed)
+    if observed.replicas:
+        blocking = [f"ModelReplica {key}" for key in observed.replicas]
         remedy = (
             "they stay for want of another place: make room elsewhere, or end them all the same by annotating the "
             f'InferenceCluster with {labels.FORCE_DRAIN}="true"'
         )
-        return _build_deletion_plan(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
-    if is_emptied(seen.cluster.status) or never_reached(seen):
-        return _delete_infrastructure(seen) if seen.infrastructure is not None else Plan(_build_release_steps(seen))
-    if seen.state is None:
-        reason = seen.unreachable or seen.forbidden or seen.kubeconfig
+        return _build_deletion_plan(
+            observed, "Blocked", blocking, f"replicas are placed on {observed.display_name}", remedy=remedy
+        )
+    if is_emptied(observed.cluster.status) or never_reached(observed):
+        return (
+            _delete_infrastructure(observed)
+            if observed.infrastructure is not None
+            else Plan(_build_release_steps(observed))
+        )
+    if observed.state is None:
+        reason = observed.unreachable or observed.forbidden or observed.kubeconfig
         if reason is None:
             return Plan(requeue_after=REQUEUE_SOON)
-        message = f"{seen.named} cannot be cleaned up: {reason}; {_ABANDON} to leave all there"
-        return _build_deletion_plan(seen, "Unreachable", [], message)
-    if seen.state.others:
+        message = f"{observed.display_name} cannot be cleaned up: {reason}; {_ABANDON} to leave all there"
+        return _build_deletion_plan(observed, "Unreachable", [], message)
+    if observed.state.others:
         remedy = f"delete them there if nobody else does, or {_ABANDON} to leave them"
         return _build_deletion_plan(
-            seen, "DrainServing", seen.state.others, f"objects of models are left on {seen.named}", remedy=remedy
+            observed,
+            "DrainServing",
+            observed.state.others,
+            f"objects of models are left on {observed.display_name}",
+            remedy=remedy,
         )
-    return _uninstall(seen, seen.state)
+    return _uninstall(observed, observed.state)
 
 
 def _uninstall(observed: Observed, state: ClusterState) -> Plan:
@@ -71,14 +81,18 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
     descriptions = [f"{child['kind']} {key_of(child)}" for child in reversed(remaining)]
     steps: tuple[Step, ...] = (delete(remaining[-1], cluster=observed.cluster.metadata.name),)
     return _build_deletion_plan(
-        observed, "UninstallServingStack", descriptions, f"the gateway of {observed.named} is being deleted", steps
+        observed,
+        "UninstallServingStack",
+        descriptions,
+        f"the gateway of {observed.display_name} is being deleted",
+        steps,
     )
 
 
 def _report_spared(observed: Observed, state: ClusterState) -> Plan:
     """Report the tenant namespaces that stay on the cluster (see `is_emptied`)."""
     reason = "others have something in them, or nobody knows whose they are"
-    message = f"namespaces stay on {observed.named}, as {reason}: {listed(state.spared)}"
+    message = f"namespaces stay on {observed.display_name}, as {reason}: {list_names(state.spared)}"
     return replace(_build_deletion_plan(observed, "UninstallServingStack", [], message), requeue_after=REQUEUE_SOON)
 
 
@@ -92,30 +106,33 @@ def _delete_stack(observed: Observed, stack: Manifest) -> Plan:
         observed,
         "UninstallServingStack",
         blocking,
-        f"the software of {observed.named} is being uninstalled",
+        f"the software of {observed.display_name} is being uninstalled",
         _delete_stack_step(observed),
     )
 
 
 def _delete_infrastructure(observed: Observed) -> Plan:
     """Delete the cloud's object and wait: its own finalizer holds it until the cloud has deleted everything."""
-    steps, remaining = ended(observed)
+    steps, remaining = plan_deleted(observed)
     return _build_deletion_plan(
         observed,
         "DeleteCluster",
         [remaining],
-        f"the cloud is taking {observed.named} down",
+        f"the cloud is taking {observed.display_name} down",
         (*_delete_stack_step(observed), *steps),
     )
 
 
 def _abandon(observed: Observed) -> Plan:
     """Report the objects that stay behind and, once that is in the status, remove the finalizer."""
-    message = f"{observed.named} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
+    message = (
+        f"{observed.display_name} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} "
+        "and what models have there stay"
+    )
     abandoned = ClusterReady.ABANDONED.condition(observed.now, message=message)
     if any((item.type, item.reason) == (abandoned.type, abandoned.reason) for item in observed.cluster.conditions):
         return Plan(_build_release_steps(observed))
-    return Plan(status=status_of(observed, resolved_pools(observed), (abandoned,)), requeue_after=REQUEUE_SOON)
+    return Plan(status=status_of(observed, resolve_pools(observed), (abandoned,)), requeue_after=REQUEUE_SOON)
 
 
 def _report_emptied(observed: Observed) -> Plan:
@@ -125,7 +142,7 @@ def _report_emptied(observed: Observed) -> Plan:
     that crashed in between could not read the cluster again.
     """
     return replace(
-        _build_deletion_plan(observed, "UninstallServingStack", [], f"nothing is left on {observed.named}"),
+        _build_deletion_plan(observed, "UninstallServingStack", [], f"nothing is left on {observed.display_name}"),
         requeue_after=REQUEUE_SOON,
     )
 
@@ -145,8 +162,10 @@ def _delete_stack_step(observed: Observed) -> tuple[Step, ...]:
 
 def _build_release_steps(observed: Observed) -> tuple[Step, ...]:
     """Return the steps that delete the stack and remove the finalizers of the Secret and the cluster."""
-    secret = observed.secrets.mine
-    remove_finalizer = (SetFinalizer(SECRET, secret, present=False),) if secret and not observed.secrets.theirs else ()
+    secret = observed.secrets.own
+    remove_finalizer = (
+        (SetFinalizer(SECRET, secret, present=False),) if secret and not observed.secrets.is_shared else ()
+    )
     return (*_delete_stack_step(observed), *remove_finalizer, LET_GO)
 
 
@@ -160,9 +179,9 @@ def _build_deletion_plan(
     remedy: str = "",
 ) -> Plan:
     """Return the plan of a phase of the deletion, with its message, the objects it waits for and its steps."""
-    full_message = f"{message}: {listed(blocking)}" if blocking else message
+    full_message = f"{message}: {list_names(blocking)}" if blocking else message
     full_message = f"{full_message}; {remedy}" if remedy else full_message
     conditions = (Ready.DELETING.condition(observed.now, message=full_message),)
-    deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
-    status = status_of(observed, resolved_pools(observed), conditions, deletion=deletion)
+    deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:MAX_NAMES]))
+    status = status_of(observed, resolve_pools(observed), conditions, deletion=deletion)
     return Plan(steps, status, requeue_after=REQUEUE_AFTER)

@@ -15,21 +15,23 @@ from modelplane_operator.models.deployment.plan.steps import steps
 __all__ = ["FOLLOWING", "Observed", "plan"]
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the steps, the status and the requeue time for a deployment.
 
     A deployment that is being deleted gets no status. The requeue time is the next moment at which a grace period,
     a toleration or the wait for a route ends.
     """
-    rollout_plan = decide(seen)
+    rollout_plan = decide(observed)
     route_deadlines = [
-        deadline for deadline in map(seen.awaited, seen.live) if deadline is not None and deadline > seen.now
+        deadline
+        for deadline in map(observed.waits_until, observed.live)
+        if deadline is not None and deadline > observed.now
     ]
     times = [
         deadline
         for deadline in (rollout_plan.decision.requeue_at, rollout_plan.moves.requeue_at, *route_deadlines)
         if deadline is not None
     ]
-    wait = max((min(times) - seen.now).total_seconds(), 0.1) if times else None
-    reported = None if seen.terminating else status(seen, rollout_plan)
-    return Plan(tuple(steps(seen, rollout_plan)), reported, requeue_after=wait)
+    wait = max((min(times) - observed.now).total_seconds(), 0.1) if times else None
+    reported = None if observed.terminating else status(observed, rollout_plan)
+    return Plan(tuple(steps(observed, rollout_plan)), reported, requeue_after=wait)

@@ -13,7 +13,7 @@ from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout import Budget, Moves, moves
 from modelplane_operator.models.deployment.render import render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
-from modelplane_operator.scheduling.reasons import ClusterGone, ClusterTerminating, Forced, Tainted
+from modelplane_operator.scheduling.reasons import ClusterDeleted, ClusterTerminating, Forced, Tainted
 from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
 
@@ -22,14 +22,14 @@ DEFAULT_ROLLOUT = Rollout()
 
 
 @dataclass(frozen=True)
-class Course:
+class RolloutPlan:
     """The rollout plan of a deployment: placements, desired replicas, and the moves that are allowed now."""
 
     decision: Decision
     """Placements for the requested number of replicas, which the status reports."""
     target: Decision
     """Placements that the steps work towards; may have surge replicas while others change."""
-    wanted: Mapping[Key, Manifest]
+    desired: Mapping[Key, Manifest]
     """The desired ModelReplica of every placement of the target, by key."""
     changed: tuple[Key, ...]
     """Keys of replicas that stay on their cluster and need another spec."""
@@ -39,41 +39,41 @@ class Course:
     """Replicas to create, drain, change or remove now."""
 
 
-def decide(seen: Observed) -> Course:
+def decide(observed: Observed) -> RolloutPlan:
     """Return the rollout plan for an observed deployment.
 
     If replicas change and the fleet has room, the target has up to `maxSurge` replicas more than requested. Without
     that room, at least one replica may be out of service at a time, or the rollout would never finish.
     """
-    request = _request(seen)
-    rollout = seen.deployment.replica.rollout or DEFAULT_ROLLOUT
-    decision = schedule(request, seen.fleet, now=seen.now)
-    if seen.frozen:
-        decision = _only_evictions(decision, seen)
-    target, surge, desired = decision, not decision.missing, _render_replicas(seen, decision)
-    changed = _find_changed(seen, decision, desired)
+    request = _request(observed)
+    rollout = observed.deployment.replica.rollout or DEFAULT_ROLLOUT
+    decision = schedule(request, observed.fleet, now=observed.now)
+    if observed.frozen:
+        decision = _only_evictions(decision, observed)
+    target, surge, desired = decision, not decision.missing, _render_replicas(observed, decision)
+    changed = _find_changed(observed, decision, desired)
     if changed and rollout.max_surge and surge:
         extra = min(rollout.max_surge, len(changed))
-        surged = schedule(_add_replicas(request, extra), seen.fleet, now=seen.now)
+        surged = schedule(_add_replicas(request, extra), observed.fleet, now=observed.now)
         if 0 < surged.missing < extra:  # there is room for some of them
-            surged = schedule(_add_replicas(request, extra - surged.missing), seen.fleet, now=seen.now)
+            surged = schedule(_add_replicas(request, extra - surged.missing), observed.fleet, now=observed.now)
         surge = not surged.missing
         if surge:
-            target, desired = surged, _render_replicas(seen, surged)
-            changed = _find_changed(seen, surged, desired)
+            target, desired = surged, _render_replicas(observed, surged)
+            changed = _find_changed(observed, surged, desired)
     disrupted = [*(removal.replica.key for removal in target.removed), *changed]
     forced = frozenset(removal.replica.key for removal in target.removed if _is_forced(removal))
     budget = Budget(
         desired=decision.desired,
         surge=rollout.max_surge if surge else 0,
         unavailable=rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
-        grace=seen.grace,
+        grace=observed.grace,
     )
     returning = frozenset(changed) if decision.missing else frozenset[Key]()
     allowed_moves = moves(
-        dict.fromkeys(disrupted), forced, seen.live_replicas, budget, now=seen.now, returning=returning
+        dict.fromkeys(disrupted), forced, observed.live_replicas, budget, now=observed.now, returning=returning
     )
-    return Course(decision, target, desired, changed, surge, allowed_moves)
+    return RolloutPlan(decision, target, desired, changed, surge, allowed_moves)
 
 
 def _request(observed: Observed) -> PlacementRequest:
@@ -84,7 +84,7 @@ def _request(observed: Observed) -> PlacementRequest:
 
 def _only_evictions(decision: Decision, observed: Observed) -> Decision:
     """Keep only the removals from drained or deleted clusters, and the placements that replace them."""
-    evicted = tuple(removal for removal in decision.removed if isinstance(removal.why, _EVICTIONS))
+    evicted = tuple(removal for removal in decision.removed if isinstance(removal.reason, _EVICTIONS))
     room = max(decision.desired - len(observed.live) + len(evicted), 0)
     new = decision.new[:room]
     placements = tuple(
@@ -93,7 +93,7 @@ def _only_evictions(decision: Decision, observed: Observed) -> Decision:
     return replace(decision, placements=placements, new=new, removed=evicted)
 
 
-_EVICTIONS = (ClusterGone, ClusterTerminating, Tainted, Forced)
+_EVICTIONS = (ClusterDeleted, ClusterTerminating, Tainted, Forced)
 """Reasons of removals that must not wait for a pause to end."""
 
 
@@ -103,7 +103,7 @@ def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
 
 def _is_forced(removal: Removal) -> bool:
     """True if a removal does not wait until another replica serves in its place."""
-    return isinstance(removal.why, ClusterGone | Forced)
+    return isinstance(removal.reason, ClusterDeleted | Forced)
 
 
 def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Manifest]:

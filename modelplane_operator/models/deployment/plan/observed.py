@@ -84,14 +84,14 @@ class Observed:
         return {
             key: LiveReplica(
                 key,
-                serving=self.answers(replica) and (self.awaited(key) or self.now) <= self.now,
+                serving=self.answers(replica) and (self.waits_until(key) or self.now) <= self.now,
                 draining_since=_read_draining_since(replica),
                 routed=key in self.endpoint or key in self.routed,
             )
             for key, replica in self.live.items()
         }
 
-    def awaited(self, key: Key) -> datetime | None:
+    def waits_until(self, key: Key) -> datetime | None:
         """Return the time until which a rollout waits for a route to this replica, or None if it does not wait."""
         replica = self.live[key]
         if not self.answers(replica) or key in self.reached or not self.routed:

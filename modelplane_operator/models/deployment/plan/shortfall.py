@@ -29,7 +29,7 @@ from modelplane_operator.scheduling.reasons import (
 )
 
 
-def unplaced(decision: Decision) -> ReplicasScheduled:
+def explain_unplaced(decision: Decision) -> ReplicasScheduled:
     """Return the reason of ReplicasScheduled when some replica has no cluster.
 
     A label conflict decides alone. Otherwise the nearest miss of a cluster decides, then the first replica that
@@ -38,7 +38,7 @@ def unplaced(decision: Decision) -> ReplicasScheduled:
     if any(isinstance(conflict, LabelConflict) for conflict in decision.problems):
         return ReplicasScheduled.NO_MATCHING_CLUSTERS
     misses = (refusal.reason for refusal in decision.refusals if not isinstance(refusal.reason, Spare))
-    blocked = (outdated.why.why for outdated in decision.held if outdated.why)
+    blocked = (outdated.reason.reason for outdated in decision.retained if outdated.reason)
     nearest = next(misses, None) or next(blocked, None)
     return _reason(nearest) if nearest else ReplicasScheduled.INSUFFICIENT_CAPACITY
 

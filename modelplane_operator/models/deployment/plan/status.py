@@ -8,7 +8,7 @@ from dataclasses import replace
 from kubeloop.condition_types import Condition, Ready
 from kubeloop.conditions import condition
 from kubeloop.objects import Key, Manifest, key_of
-from kubeloop.words import counted, listed
+from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_deployment import (
     ModelCacheResolved,
@@ -21,10 +21,10 @@ from modelplane_operator.api.model_deployment import (
     ReplicasScheduled,
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica
-from modelplane_operator.api.reasons import is_trouble, not_ready
-from modelplane_operator.models.deployment.plan.course import Course
+from modelplane_operator.api.reasons import is_warning, not_ready
+from modelplane_operator.models.deployment.plan.course import RolloutPlan
 from modelplane_operator.models.deployment.plan.observed import Observed
-from modelplane_operator.models.deployment.plan.shortfall import unplaced
+from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced
 from modelplane_operator.models.deployment.render import not_allowed, replica_key
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.problems import (
@@ -35,35 +35,37 @@ from modelplane_operator.scheduling.problems import (
     Overdrawn,
     Problem,
 )
-from modelplane_operator.scheduling.prose import problem, stuck, summary
+from modelplane_operator.scheduling.prose import describe_blocked, problem, summary
 from modelplane_operator.scheduling.requirement import NoCache
 
 KIND, REPLICA = ModelDeployment.definition.kind, ModelReplica.definition.kind
 
-TOLD = 3  # the message says how many more there are
+MAX_ITEMS = 3  # the message says how many more there are
 """Number of items that a condition's message lists, such as failing replicas."""
 
 
-def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
+def status(observed: Observed, rollout_plan: RolloutPlan) -> ModelDeploymentStatus:
     """Return the status for an observed deployment and its rollout plan.
 
     Ready is Available when enough replicas are ready in their final shape and no condition is False. Otherwise its
     reason is that of the worst condition, and its message joins all of theirs.
     """
-    ready = [item for item in seen.live.values() if condition(item, Ready.__name__).is_true]
-    removed_keys = {removal.replica.key for removal in course.target.removed}
-    finished = [item for item in ready if key_of(item) not in {*removed_keys, *course.changed} and seen.answers(item)]
-    needed = [
-        _report_scheduled(seen, course.decision),
-        _report_replicas_ready(seen, course, len(ready)),
-        *_report_cache(seen),
+    ready = [item for item in observed.live.values() if condition(item, Ready.__name__).is_true]
+    removed_keys = {removal.replica.key for removal in rollout_plan.target.removed}
+    finished = [
+        item for item in ready if key_of(item) not in {*removed_keys, *rollout_plan.changed} and observed.answers(item)
     ]
-    progressing = _report_progressing(seen, course)
-    desired = course.decision.desired
-    not_true = sorted((item for item in needed if item.status != "True"), key=lambda item: not is_trouble(KIND, item))
-    if len(finished) >= desired and not not_true and not course.changed:
+    needed = [
+        _report_scheduled(observed, rollout_plan.decision),
+        _report_replicas_ready(observed, rollout_plan, len(ready)),
+        *_report_cache(observed),
+    ]
+    progressing = _report_progressing(observed, rollout_plan)
+    desired = rollout_plan.decision.desired
+    not_true = sorted((item for item in needed if item.status != "True"), key=lambda item: not is_warning(KIND, item))
+    if len(finished) >= desired and not not_true and not rollout_plan.changed:
         ready_condition = Ready.AVAILABLE.condition(
-            seen.now, message=f"{len(finished)} of {counted(desired, 'replica')} ready"
+            observed.now, message=f"{len(finished)} of {count_of(desired, 'replica')} ready"
         )
     else:
         moving = [progressing] if progressing.status == "True" else []
@@ -71,9 +73,11 @@ def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
         message = "; ".join(item.message for item in (*not_true[:1], *others, *moving) if item.message)
         ready_condition = not_ready(KIND, next(iter(not_true), progressing), message)
     return ModelDeploymentStatus(
-        conditions=(*needed, progressing, *_report_allowed(seen, course.target), ready_condition),
-        replicas=ReplicaCount(total=seen.replica_count if seen.frozen else len(seen.live), ready=len(ready)),
-        selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
+        conditions=(*needed, progressing, *_report_allowed(observed, rollout_plan.target), ready_condition),
+        replicas=ReplicaCount(
+            total=observed.replica_count if observed.frozen else len(observed.live), ready=len(ready)
+        ),
+        selector=f"{labels.DEPLOYMENT}={observed.deployment.metadata.name}",
     )
 
 
@@ -87,9 +91,9 @@ def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
     if (decision.missing and not _has_only_cache_problems(decision.problems)) or any(
-        retained.why for retained in decision.held
+        retained.reason for retained in decision.retained
     ):
-        return unplaced(decision).condition(now, message=message)
+        return explain_unplaced(decision).condition(now, message=message)
     placement_keys = {replica_key(observed.deployment, placement) for placement in decision.placements}
     if decision.missing or not placement_keys <= observed.live.keys():
         return ReplicasScheduled.SCHEDULING.condition(now, message=message)
@@ -101,18 +105,18 @@ def _has_only_cache_problems(problems: Sequence[Problem]) -> bool:
     return bool(problems) and all(isinstance(issue, CacheNotFound | CacheNotRead) for issue in problems)
 
 
-def _report_replicas_ready(observed: Observed, rollout_plan: Course, ready: int) -> Condition:
+def _report_replicas_ready(observed: Observed, rollout_plan: RolloutPlan, ready: int) -> Condition:
     """Return the ReplicasReady condition, with the messages of up to TOLD replicas, failing ones first."""
     desired = rollout_plan.decision.desired
-    figures = f"{ready} of {counted(desired, 'replica')} ready"
+    figures = f"{ready} of {count_of(desired, 'replica')} ready"
     if ready >= desired:
         return ReplicasReady.ALL_REPLICAS_READY.condition(observed.now, message=figures)
     if not observed.live and not rollout_plan.target.placements:
         return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(observed.now, message=figures)
     waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
     waiting.sort(key=lambda replica: not _is_failing(replica))
-    messages = [f"{_location(replica)}: {_find_message(replica)}" for replica in waiting[:TOLD]]
-    omitted = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
+    messages = [f"{_location(replica)}: {_find_message(replica)}" for replica in waiting[:MAX_ITEMS]]
+    omitted = [f"and {len(waiting) - MAX_ITEMS} more"] if len(waiting) > MAX_ITEMS else []
     reason = ReplicasReady.REPLICAS_FAILING if any(map(_is_failing, waiting)) else ReplicasReady.MODEL_STARTING
     return reason.condition(observed.now, message="; ".join([figures, *messages, *omitted]))
 
@@ -120,7 +124,7 @@ def _report_replicas_ready(observed: Observed, rollout_plan: Course, ready: int)
 def _is_failing(replica: Manifest) -> bool:
     """True if a replica is not Ready for a reason that does not resolve by itself."""
     ready = condition(replica, Ready.__name__)
-    return ready.status not in {"", "True"} and is_trouble(REPLICA, ready)
+    return ready.status not in {"", "True"} and is_warning(REPLICA, ready)
 
 
 def _location(replica: Manifest) -> str:
@@ -136,19 +140,19 @@ def _find_message(replica: Manifest) -> str:
     return "not looked at yet"
 
 
-def _report_progressing(observed: Observed, rollout: Course) -> Condition:
+def _report_progressing(observed: Observed, rollout: RolloutPlan) -> Condition:
     """Return the Progressing condition: what moves, what waits, and what is blocked for lack of another cluster."""
     allowed_moves, now = rollout.moves, observed.now
     moving = {*allowed_moves.go, *allowed_moves.drain, *allowed_moves.wait}
     serving = sum(replica.serving for replica in observed.live_replicas.values())
-    waits = f"{counted(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
+    waits = f"{count_of(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
     waiting = [f"{waits}, {serving} so far"]
-    if rollout.decision.stuck and not allowed_moves.go and not allowed_moves.drain:
-        clauses = [stuck(rollout.decision), *(waiting if allowed_moves.wait else [])]
+    if rollout.decision.blocked and not allowed_moves.go and not allowed_moves.drain:
+        clauses = [describe_blocked(rollout.decision), *(waiting if allowed_moves.wait else [])]
         return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(clauses))
     if not moving:
         return _report_starting(observed, rollout)
-    clauses = [f"{counted(len(moving), 'replica')} to be moved, changed or removed"]
+    clauses = [f"{count_of(len(moving), 'replica')} to be moved, changed or removed"]
     if allowed_moves.drain:
         clauses.append(f"out of rotation and finishing their answers: {_list_names(allowed_moves.drain)}")
     clauses += waiting if allowed_moves.wait else []
@@ -156,17 +160,17 @@ def _report_progressing(observed: Observed, rollout: Course) -> Condition:
     return reason.condition(now, message="; ".join(clauses))
 
 
-def _report_starting(observed: Observed, rollout_plan: Course) -> Condition:
+def _report_starting(observed: Observed, rollout_plan: RolloutPlan) -> Condition:
     """Return the Progressing condition while nothing moves: Starting, Stalled or Settled."""
     waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
     failing = sum(map(_is_failing, waiting))
-    if len(waiting) > failing or rollout_plan.wanted.keys() - observed.live.keys():
+    if len(waiting) > failing or rollout_plan.desired.keys() - observed.live.keys():
         return Progressing.STARTING.condition(observed.now)
     return (Progressing.STALLED if failing else Progressing.SETTLED).condition(observed.now)
 
 
 def _list_names(keys: Iterable[Key]) -> str:
-    return listed(sorted(key.name for key in keys), TOLD)
+    return list_names(sorted(key.name for key in keys), MAX_ITEMS)
 
 
 def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Condition]:
@@ -181,8 +185,10 @@ def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Conditio
     if not by_cluster:
         reported_before = any(item.type == PodTemplateAllowed.__name__ for item in observed.deployment.conditions)
         return [PodTemplateAllowed.ALLOWED.condition(observed.now)] if reported_before else []
-    items = [f"{name}: {listed(map(str, rejected), TOLD)}" for name, rejected in by_cluster.items()][:TOLD]
-    more = [f"and {len(by_cluster) - TOLD} more"] if len(by_cluster) > TOLD else []
+    items = [f"{name}: {list_names(map(str, rejected), MAX_ITEMS)}" for name, rejected in by_cluster.items()][
+        :MAX_ITEMS
+    ]
+    more = [f"and {len(by_cluster) - MAX_ITEMS} more"] if len(by_cluster) > MAX_ITEMS else []
     message = (
         f"pods do without what is not allowed on cluster {'; '.join([*items, *more])}. To allow it, the platform team "
         "adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it"

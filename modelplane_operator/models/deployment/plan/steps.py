@@ -10,43 +10,47 @@ from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_
 from kubeloop.plan import Apply, Create, Replace, Step, delete
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.models.deployment.plan.course import Course
+from modelplane_operator.models.deployment.plan.course import RolloutPlan
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.render import render_endpoint
-from modelplane_operator.scheduling.placement import charges, held_nodes, read
+from modelplane_operator.scheduling.placement import charges, read, reserved_nodes
 from modelplane_operator.scheduling.reasons import ScaledDown
 
 
-def steps(seen: Observed, course: Course) -> Iterable[Step]:
+def steps(observed: Observed, rollout_plan: RolloutPlan) -> Iterable[Step]:
     """Yield the steps in order: out of rotation, replicas rewritten, created and removed, into rotation.
 
     Tenants may edit ModelEndpoints. One that cannot be written must not block replicas that leave their cluster.
     """
-    out_of_rotation = course.moves.drain | course.moves.go
-    in_rotation = {key for key, replica in seen.live.items() if key not in out_of_rotation and seen.answers(replica)}
-    for key, endpoint in seen.endpoint.items():
+    out_of_rotation = rollout_plan.moves.drain | rollout_plan.moves.go
+    in_rotation = {
+        key for key, replica in observed.live.items() if key not in out_of_rotation and observed.answers(replica)
+    }
+    for key, endpoint in observed.endpoint.items():
         if key not in in_rotation and not is_terminating(endpoint):
             yield delete(endpoint)
-    changing = [key for key in course.changed if key in course.moves.go]
+    changing = [key for key in rollout_plan.changed if key in rollout_plan.moves.go]
     # A surplus replica that needs a change is removed instead of changed, unless another replica must go anyway.
-    leaving = [removal for removal in course.decision.removed if not isinstance(removal.why, ScaledDown)]
-    surplus = len(seen.live) - len(leaving) - course.decision.desired
-    instead = set(course.changed) if 0 < len(course.changed) <= surplus else set[Key]()
-    removed = {removal.replica.key for removal in course.target.removed} | (instead & set(changing))
-    for key, live in seen.live.items():
-        if rewritten := _rewrite(seen, course, key, live, removed):
+    leaving = [removal for removal in rollout_plan.decision.removed if not isinstance(removal.reason, ScaledDown)]
+    surplus = len(observed.live) - len(leaving) - rollout_plan.decision.desired
+    instead = set(rollout_plan.changed) if 0 < len(rollout_plan.changed) <= surplus else set[Key]()
+    removed = {removal.replica.key for removal in rollout_plan.target.removed} | (instead & set(changing))
+    for key, live in observed.live.items():
+        if rewritten := _rewrite(observed, rollout_plan, key, live, removed):
             yield Replace(rewritten)
-    missing = [key for key in course.wanted if key not in seen.live]
-    existing = {key_of(replica) for replica in seen.replicas}
-    for key in [key for key in missing if key not in existing][: course.moves.create]:
-        yield Create(course.wanted[key])
-    for key in sorted(removed & course.moves.go):
-        if key in seen.live:
-            yield delete(seen.live[key])
-    yield from _apply_endpoints(seen, in_rotation)
+    missing = [key for key in rollout_plan.desired if key not in observed.live]
+    existing = {key_of(replica) for replica in observed.replicas}
+    for key in [key for key in missing if key not in existing][: rollout_plan.moves.create]:
+        yield Create(rollout_plan.desired[key])
+    for key in sorted(removed & rollout_plan.moves.go):
+        if key in observed.live:
+            yield delete(observed.live[key])
+    yield from _apply_endpoints(observed, in_rotation)
 
 
-def _rewrite(observed: Observed, rollout_plan: Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
+def _rewrite(
+    observed: Observed, rollout_plan: RolloutPlan, key: Key, live: Manifest, removed: set[Key]
+) -> Manifest | None:
     """Return the replica with the annotations, labels and spec to store now, or None if nothing differs.
 
     The spec changes only once the rollout allows the replica to go.
@@ -55,13 +59,13 @@ def _rewrite(observed: Observed, rollout_plan: Course, key: Key, live: Manifest,
         return None
     metadata: Manifest = live["metadata"]
     foreign_annotations = {name: text for name, text in annotations_of(live).items() if name not in _OWN_ANNOTATIONS}
-    desired = rollout_plan.wanted.get(key)
+    desired = rollout_plan.desired.get(key)
     reshaped = desired is not None and key in rollout_plan.changed and key in rollout_plan.moves.go
     own_annotations = {
         labels.DRAINING_SINCE: (annotations_of(live).get(labels.DRAINING_SINCE) or observed.now.isoformat())
         if key in rollout_plan.moves.drain
         else "",
-        labels.HELD_NODES: _compute_held_nodes(live, desired if desired and reshaped else live),
+        labels.HELD_NODES: _compute_reserved_nodes(live, desired if desired and reshaped else live),
     }
     annotations = {**foreign_annotations, **{name: text for name, text in own_annotations.items() if text}}
     new_labels = labels_of(desired or live)
@@ -78,7 +82,7 @@ _OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
 """Annotations that the plan sets and removes."""
 
 
-def _compute_held_nodes(live: Manifest, next_: Manifest) -> str:
+def _compute_reserved_nodes(live: Manifest, next_: Manifest) -> str:
     """Return the nodes that a replica's pods may still use although its next spec needs fewer.
 
     Returns "" once the replica is Ready in its current spec.
@@ -86,7 +90,7 @@ def _compute_held_nodes(live: Manifest, next_: Manifest) -> str:
     if next_ is live and (not annotations_of(live).get(labels.HELD_NODES) or _has_current_shape(live)):
         return ""
     old, new = (read(ModelReplica.parse(replica)) for replica in (live, next_))
-    return held_nodes(old.charges, charges(new.engines))
+    return reserved_nodes(old.charges, charges(new.engines))
 
 
 def _has_current_shape(replica: Manifest) -> bool:

@@ -11,9 +11,9 @@ from kubeloop.types import type_of
 from modelplane_operator.api.model_replica import ModelAccepted
 from modelplane_operator.models.replica.plan.engines import engines
 from modelplane_operator.models.replica.plan.observed import REQUEUE_SOON, WORKLOADS, ClusterState, Observed
-from modelplane_operator.models.replica.plan.out_of_reach import out_of_sight, waiting
-from modelplane_operator.models.replica.plan.referenced import keeps, missing, whole
-from modelplane_operator.models.replica.plan.status import Problem, judged
+from modelplane_operator.models.replica.plan.out_of_reach import plan_unreachable, plan_waiting
+from modelplane_operator.models.replica.plan.referenced import complete_context, describe_missing, keeps
+from modelplane_operator.models.replica.plan.status import Problem, compute_status
 from modelplane_operator.models.replica.plan.teardown import teardown
 from modelplane_operator.models.replica.render import NOT_SERVED, CannotRender, render_model_replica, sources
 
@@ -23,37 +23,37 @@ REFRESH = 300.0  # Secrets of the hub are read, not watched: a change reaches th
 """Seconds between reconciles of a replica that copies Secrets or ConfigMaps of the hub."""
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the steps and the status for an observed replica.
 
     Nothing is applied while the cluster is unknown, unreachable or not synced, or while the spec cannot be
     rendered. Workloads that do not exist yet wait until the weights are complete on the cluster.
     """
-    if seen.replica.metadata.deletion_timestamp is not None:
-        return teardown(seen)
-    if not seen.cluster.exists:
-        name = seen.replica.spec.cluster_name
-        return waiting(seen, f"there is no connection to cluster {name}: see its InferenceCluster")
-    if seen.cluster.error is not None:
-        return out_of_sight(seen, seen.cluster.error)
-    if not seen.cluster.connected:
+    if observed.replica.metadata.deletion_timestamp is not None:
+        return teardown(observed)
+    if not observed.cluster.exists:
+        name = observed.replica.spec.cluster_name
+        return plan_waiting(observed, f"there is no connection to cluster {name}: see its InferenceCluster")
+    if observed.cluster.error is not None:
+        return plan_unreachable(observed, observed.cluster.error)
+    if not observed.cluster.connected:
         return Plan(requeue_after=REQUEUE_SOON)
-    rendered = render_model_replica(seen.replica, whole(seen), lifecycle=seen.lifecycle)
+    rendered = render_model_replica(observed.replica, complete_context(observed), lifecycle=observed.lifecycle)
     if isinstance(rendered, CannotRender):
         reason = ModelAccepted.NOT_SERVED if rendered.cause in NOT_SERVED else ModelAccepted.INVALID_ENGINE
-        return Plan(status=judged(seen, engines(seen, ()), Problem(reason, rendered.message)))
-    states = engines(seen, rendered)
-    cluster = seen.replica.spec.cluster_name
-    hold_reason = "" if any(type_of(child) in WORKLOADS for child in seen.children) else seen.held
+        return Plan(status=compute_status(observed, engines(observed, ()), Problem(reason, rendered.message)))
+    states = engines(observed, rendered)
+    cluster = observed.replica.spec.cluster_name
+    hold_reason = "" if any(type_of(child) in WORKLOADS for child in observed.children) else observed.wait_reason
     steps: list[Step] = [
         Apply(manifest, cluster) for manifest in rendered if not hold_reason or type_of(manifest) not in WORKLOADS
     ]
     complete = not any(engine.lacks for engine in states)
-    prunable = [child for child in seen.children if not keeps(child, seen, complete=complete)]
-    steps += prune(prunable, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
-    steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
-    requeue_after = REFRESH if sources(seen.replica) else None
-    missing_sources = missing(seen, copied=False)
+    prunable = [child for child in observed.children if not keeps(child, observed, complete=complete)]
+    steps += prune(prunable, rendered, owner=observed.replica.metadata.uid or "", cluster=cluster)
+    steps += prune(observed.fences, rendered, owner=observed.around.namespace_uid, cluster=cluster)
+    requeue_after = REFRESH if sources(observed.replica) else None
+    missing_sources = describe_missing(observed, copied=False)
     problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, hold_reason) if hold_reason else None
     problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, missing_sources) if missing_sources else problem
-    return Plan(tuple(steps), judged(seen, states, problem), requeue_after=requeue_after)
+    return Plan(tuple(steps), compute_status(observed, states, problem), requeue_after=requeue_after)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from kubeloop.objects import Manifest, key_of, labels_of, section
 from kubeloop.ownership import was_applied
 from kubeloop.types import type_of
-from kubeloop.words import counted
+from kubeloop.words import count_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.models.replica.plan.observed import WORKLOADS, Observed
-from modelplane_operator.models.replica.plan.symptoms import is_behind, is_ready, unfinished
+from modelplane_operator.models.replica.plan.symptoms import describe_unfinished, is_behind, is_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,24 @@ class EngineState:
         """Return what all copies are missing, as a message; "" if nothing."""
         if self.workload is None:
             return f"engine {self.name}: no workload yet"
-        missing = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
+        missing = describe_unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
         if not missing and self.stranded:
-            missing = f"{counted(self.stranded, 'pod')} on nodes that are not ready"
+            missing = f"{count_of(self.stranded, 'pod')} on nodes that are not ready"
         return f"engine {self.name}: {missing}" if missing else ""
 
 
-def engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[EngineState]:
+def engines(observed: Observed, rendered: Iterable[Manifest]) -> Sequence[EngineState]:
     """Return the state of each engine of the replica."""
-    workloads = {key_of(child).name: child for child in seen.children if type_of(child) in WORKLOADS}
+    workloads = {key_of(child).name: child for child in observed.children if type_of(child) in WORKLOADS}
     desired = {key_of(manifest).name: manifest for manifest in rendered if type_of(manifest) in WORKLOADS}
     states: list[EngineState] = []
-    for engine in seen.replica.spec.engines:
-        name = names.workload(seen.replica.metadata.name, engine.name)
+    for engine in observed.replica.spec.engines:
+        name = names.workload(observed.replica.metadata.name, engine.name)
         live, desired_workload = workloads.get(name), desired.get(name)
         # An engine that cannot be rendered now keeps its workload, which then counts as current.
         current = live is not None and (desired_workload is None or was_applied(live, desired_workload))
-        ready = [pod for pod in seen.pods if is_ready(pod) and labels_of(pod).get(labels.WORKLOAD) == name]
-        pods = [pod for pod in ready if labels.SERVING in labels_of(pod) and seen.runs(pod)]
-        stranded = sum(not seen.runs(pod) for pod in ready)
+        ready = [pod for pod in observed.pods if is_ready(pod) and labels_of(pod).get(labels.WORKLOAD) == name]
+        pods = [pod for pod in ready if labels.SERVING in labels_of(pod) and observed.runs(pod)]
+        stranded = sum(not observed.runs(pod) for pod in ready)
         states.append(EngineState(engine.name, engine.copies, live, current, pods, stranded))
     return states

@@ -8,27 +8,27 @@ from functools import cached_property
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, entries, labels_of, section
-from kubeloop.remote_messages import is_formed, worded
-from kubeloop.words import listed
+from kubeloop.remote_messages import is_formed, sanitize
+from kubeloop.words import list_names
 from modelplane_operator.api import labels
 
-NAMED = 3  # the message says how many more there are
+MAX_NAMES = 3  # the message says how many more there are
 """Number of nodes that a message names."""
 
 
-def why_not_ready(node: Manifest) -> str:
+def describe_not_ready(node: Manifest) -> str:
     """Return since when and for what reason a node is not ready, as a message; "" while it is ready."""
     ready = condition(node, "Ready")
     if ready.is_true:
         return ""
-    changed_at, reason = ready.last_transition_time, worded(ready.reason)
+    changed_at, reason = ready.last_transition_time, sanitize(ready.reason)
     since_text = f" since {changed_at}" if is_formed("lastTransitionTime", changed_at) else ""
     return f"is not ready{since_text}{f' ({reason})' if reason else ''}"
 
 
 def unfit(node: Manifest) -> str:
     """Return why no further pods are scheduled on a node, as a message; "" if they are."""
-    return why_not_ready(node) or ("is cordoned" if section(node, "spec").get("unschedulable") else "")
+    return describe_not_ready(node) or ("is cordoned" if section(node, "spec").get("unschedulable") else "")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Unfit:
     @cached_property
     def _not_ready(self) -> dict[str, str]:
         """Return the reason of each node that is not ready, by name."""
-        return {node["metadata"]["name"]: message for node in self.nodes if (message := why_not_ready(node))}
+        return {node["metadata"]["name"]: message for node in self.nodes if (message := describe_not_ready(node))}
 
     def under(self, pod: Manifest) -> str:
         """Return the node of a pod and since when it is not ready; "" if it is ready.
@@ -51,7 +51,7 @@ class Unfit:
         name = section(pod, "spec").get("nodeName", "")
         return f"node {name}, which {self._not_ready[name]}" if name in self._not_ready else ""
 
-    def cordoned(self, pods: Iterable[Manifest]) -> str:
+    def describe_cordoned(self, pods: Iterable[Manifest]) -> str:
         """Return a message that names the cordoned nodes of these pods; "" without any.
 
         A pod that ends on such a node needs another node for its successor.
@@ -62,15 +62,14 @@ class Unfit:
         }
         names = sorted(cordoned & used)
         is_plural = len(names) > 1
-        description = (
-            f"node{'s' if is_plural else ''} {listed(names, NAMED)}, which {'are' if is_plural else 'is'} cordoned"
-        )
+        listed_names = list_names(names, MAX_NAMES)
+        description = f"node{'s' if is_plural else ''} {listed_names}, which {'are' if is_plural else 'is'} cordoned"
         return f"pods of the replica are on {description}" if names else ""
 
-    def kept_from(self, pod: Manifest) -> str:
+    def describe_taints(self, pod: Manifest) -> str:
         """Return the unfit nodes of a pending pod's pool, as a message."""
         pool = section(pod, "spec", "nodeSelector").get(labels.POOL)
-        return listed(sorted(self._describe_unfit(pool)) if pool else (), NAMED)
+        return list_names(sorted(self._describe_unfit(pool)) if pool else (), MAX_NAMES)
 
     def _describe_unfit(self, pool: str) -> Iterator[str]:
         """Yield a message for each unfit node of a pool."""

@@ -57,7 +57,7 @@ class Observed:
     now: datetime
     nodes: Unfit = ALL_FIT
     """Nodes of the cluster's pools that are not ready or are cordoned."""
-    held: str = ""
+    wait_reason: str = ""
     """Reason why workloads must not be created yet, because weights are incomplete. Existing workloads stay."""
     of_others: tuple[str, ...] = ()
     """Foreign objects in the namespace, as `kind name`. The namespace stays while there are any."""

@@ -10,15 +10,15 @@ from modelplane_operator.models.replica.plan.observed import Observed
 from modelplane_operator.models.replica.plan.status import status
 
 
-def waiting(seen: Observed, why: str) -> Plan:
+def plan_waiting(observed: Observed, reason: str) -> Plan:
     """Return the plan of a replica that waits for its cluster. A replica that has conditions keeps them."""
-    if seen.replica.conditions:
+    if observed.replica.conditions:
         return Plan()
-    now = seen.now
+    now = observed.now
     conditions = (
-        ModelAccepted.WAITING_FOR_CLUSTER.condition(now, message=why),
+        ModelAccepted.WAITING_FOR_CLUSTER.condition(now, message=reason),
         ModelReady.WAITING_FOR_MODEL.condition(now),
-        Ready.CREATING.condition(now, message=why),
+        Ready.CREATING.condition(now, message=reason),
     )
     return Plan(status=status(conditions))
 
@@ -33,28 +33,28 @@ def silence(cluster: str, error: ClientError) -> ClientError:
     return type(error)(f"cluster {cluster} does not answer: see ClusterReady of that InferenceCluster")
 
 
-def out_of_sight(seen: Observed, error: ClientError) -> Plan:
+def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
     """Return the plan of a replica whose cluster's API server does not answer.
 
     The model counts as lost only if the gateway of the cluster is silent, too.
     """
-    cluster = seen.replica.spec.cluster_name
+    cluster = observed.replica.spec.cluster_name
     error = silence(cluster, error)
-    if not seen.replica.conditions:
-        return Plan(status=waiting(seen, str(error)).status, failure=error)
-    if seen.cluster.serving:
+    if not observed.replica.conditions:
+        return Plan(status=plan_waiting(observed, str(error)).status, failure=error)
+    if observed.cluster.serving:
         return Plan(failure=error)
     message = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
-    picker = (item for item in seen.replica.conditions if item.type == PickerReady.__name__)
+    picker = (item for item in observed.replica.conditions if item.type == PickerReady.__name__)
     conditions = (
         *picker,
-        ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=message),
-        Ready.UNREACHABLE.condition(seen.now, message=message),
+        ModelReady.CLUSTER_UNREACHABLE.condition(observed.now, message=message),
+        Ready.UNREACHABLE.condition(observed.now, message=message),
     )
-    last = seen.replica.status
+    last = observed.replica.status
     new_status = status(
         conditions,
-        held=last.held_nodes if last else (),
+        reserved=last.held_nodes if last else (),
         unschedulable_since=last.unschedulable_since if last else None,
         paths=last.paths if last else None,
     )

@@ -16,31 +16,33 @@ _REFERENCED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
 """Types that a pod needs to start."""
 
 
-def whole(seen: Observed) -> Context:
+def complete_context(observed: Observed) -> Context:
     """Return the rendering context without referenced objects that lack keys.
 
     Engines then keep their existing copy or wait for one. A copy without those keys would replace a complete one.
     """
-    incomplete = {(source.kind, source.name) for source in _find_incomplete(seen)}
+    incomplete = {(source.kind, source.name) for source in _find_incomplete(observed)}
     referenced = [
         manifest
-        for manifest in seen.around.referenced
+        for manifest in observed.around.referenced
         if (manifest["kind"], manifest["metadata"]["name"]) not in incomplete
     ]
-    picker_answers = seen.picker_answers and not seen.picker_refusal
-    return replace(seen.around, referenced=tuple(referenced), picker_answers=picker_answers)
+    picker_answers = observed.picker_answers and not observed.picker_refusal
+    return replace(observed.around, referenced=tuple(referenced), picker_answers=picker_answers)
 
 
-def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
+def keeps(child: Manifest, observed: Observed, *, complete: bool) -> bool:
     """True if a child that is not rendered stays: pods may use it, or it is a copy of an object that has vanished."""
     if type_of(child) not in _REFERENCED_BY_PODS:
         return False
-    return not complete or child["metadata"]["name"] in {_name_copy(seen, source) for source in _find_incomplete(seen)}
+    return not complete or child["metadata"]["name"] in {
+        _name_copy(observed, source) for source in _find_incomplete(observed)
+    }
 
 
 def _name_copy(observed: Observed, source: CopySource) -> str:
     """Return the name of the copy of a referenced object."""
-    return names.copied(observed.replica.metadata.name, source.use, source.name)
+    return names.name_of_copy(observed.replica.metadata.name, source.use, source.name)
 
 
 def _find_incomplete(observed: Observed) -> Mapping[CopySource, str]:
@@ -64,16 +66,16 @@ def _describe_missing(source: CopySource, referenced: Manifest | None) -> str:
     return f"no {keys} in {source.kind} {source.name}" if missing_keys else ""
 
 
-def missing(seen: Observed, *, copied: bool) -> str:
+def describe_missing(observed: Observed, *, copied: bool) -> str:
     """Return a message about required objects that the hub lacks; "" if there are none.
 
     `copied` selects the objects that the cluster has an old copy of; otherwise those that it has no copy of.
     """
-    child_names = {child["metadata"]["name"] for child in seen.children}
+    child_names = {child["metadata"]["name"] for child in observed.children}
     messages = [
         message
-        for source, message in _find_incomplete(seen).items()
-        if source.required and (_name_copy(seen, source) in child_names) is copied
+        for source, message in _find_incomplete(observed).items()
+        if source.required and (_name_copy(observed, source) in child_names) is copied
     ]
     remedy = "" if copied else ", which its engines name: create what is missing"
-    return f"namespace {seen.replica.key.namespace} has {', '.join(messages)}{remedy}" if messages else ""
+    return f"namespace {observed.replica.key.namespace} has {', '.join(messages)}{remedy}" if messages else ""

@@ -24,9 +24,15 @@ from modelplane_operator.api.model_replica import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.models.replica.plan.engines import EngineState
 from modelplane_operator.models.replica.plan.observed import Observed
-from modelplane_operator.models.replica.plan.referenced import missing
-from modelplane_operator.models.replica.plan.symptoms import is_pending, is_refused, symptoms, told, unrouted
-from modelplane_operator.models.replica.render import unheard, untransferred
+from modelplane_operator.models.replica.plan.referenced import describe_missing
+from modelplane_operator.models.replica.plan.symptoms import (
+    describe_unrouted,
+    is_pending,
+    is_refused,
+    summarize,
+    symptoms,
+)
+from modelplane_operator.models.replica.render import engines_without_kv_transfer, unheard
 from modelplane_operator.scheduling.placement import charges, read
 
 KIND = ModelReplica.definition.kind
@@ -38,24 +44,24 @@ class Problem:
 
     reason: ModelAccepted
     """Reason for the condition ModelAccepted."""
-    words: str
+    message: str
     """Message for that condition."""
 
 
-def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | None) -> ModelReplicaStatus:
+def compute_status(observed: Observed, engines: Sequence[EngineState], problem: Problem | None) -> ModelReplicaStatus:
     """Return the status of a replica whose cluster is reachable.
 
     `problem` is the reason why the replica cannot be deployed as requested, if there is one.
     """
-    now, problem_message = seen.now, problem.words if problem else ""
+    now, problem_message = observed.now, problem.message if problem else ""
     without_workload = [engine.name for engine in engines if engine.workload is None]
     not_answering = [engine.name for engine in engines if not engine.answers]
     route_problem, picker_problem, pod_symptoms = (
-        _find_route_problem(seen),
-        _find_picker_problem(seen),
-        symptoms(seen.pods, seen.nodes),
+        _find_route_problem(observed),
+        _find_picker_problem(observed),
+        symptoms(observed.pods, observed.nodes),
     )
-    symptom_message = told(pod_symptoms)
+    symptom_message = summarize(pod_symptoms)
     if without_workload:
         reason = problem.reason if problem else ModelAccepted.DEPLOYING
         accepted = reason.condition(
@@ -63,47 +69,48 @@ def judged(seen: Observed, engines: Sequence[EngineState], problem: Problem | No
         )
         model_ready = ModelReady.WAITING_FOR_MODEL.condition(now)
     else:
-        missing_on_hub = missing(seen, copied=True)
+        missing_on_hub = describe_missing(observed, copied=True)
         accepted = ModelAccepted.ACCEPTED.condition(
             now, message=f"{missing_on_hub}; the copy of before stays" if missing_on_hub else ""
         )
         if not_answering:
-            hints = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in not_answering]
+            hints = [unheard(engine) for engine in observed.replica.spec.engines if engine.name in not_answering]
             reason = pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING
             cause = _join(
                 problem_message, f"no pod of engine {', '.join(not_answering)} answers", *hints, symptom_message
             )
             model_ready = reason.condition(now, message=cause)
-        elif picker_problem and seen.replica.spec.is_split:
+        elif picker_problem and observed.replica.spec.is_split:
             model_ready = ModelReady.PICKER_NOT_READY.condition(now, message=_join(picker_problem, symptom_message))
         elif route_problem:
-            is_rejected = any(map(is_refused, seen.routes))
+            is_rejected = any(map(is_refused, observed.routes))
             reason = ModelReady.ROUTE_REFUSED if is_rejected else ModelReady.MODEL_STARTING
             model_ready = reason.condition(now, message=route_problem)
         else:
             model_ready = ModelReady.SERVING.condition(now)
-    required_picker = picker_problem if seen.replica.spec.is_split else ""
+    required_picker = picker_problem if observed.replica.spec.is_split else ""
     missing_message = _join(problem_message, *(engine.lacks for engine in engines), required_picker, route_problem)
     if problem:
         cause = problem.reason.condition(now)
     elif without_workload or model_ready.status != "True":
         cause = accepted if without_workload else model_ready
     elif required_picker:
-        cause = _choose_picker_reason(seen).condition(now)
+        cause = _choose_picker_reason(observed).condition(now)
     else:
         cause = (pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING).condition(now)
-    cordoned = seen.nodes.cordoned(seen.pods)
+    cordoned = observed.nodes.describe_cordoned(observed.pods)
     # In mode Unified, a replica serves without its endpoint picker, too.
     ready = Ready.AVAILABLE.condition(
-        now, message=_join(cordoned, _explain_distribution(seen, picker_problem), picker_problem and symptom_message)
+        now,
+        message=_join(cordoned, _explain_distribution(observed, picker_problem), picker_problem and symptom_message),
     )
     if missing_message:
         ready = not_ready(KIND, cause, _join(missing_message, symptom_message, cordoned))
     return status(
-        (accepted, *_report_transfer(seen), *_report_picker(seen, picker_problem), model_ready, ready),
-        held=_count_held_nodes(seen),
-        unschedulable_since=_unschedulable_since(seen),
-        paths="ModelAPIs" if seen.around.filters(seen.replica) else "All",
+        (accepted, *_report_transfer(observed), *_report_picker(observed, picker_problem), model_ready, ready),
+        reserved=_count_reserved_nodes(observed),
+        unschedulable_since=_unschedulable_since(observed),
+        paths="ModelAPIs" if observed.around.filters(observed.replica) else "All",
     )
 
 
@@ -111,7 +118,7 @@ def _report_transfer(observed: Observed) -> tuple[Condition, ...]:
     """Return the CacheTransfer condition of a split replica."""
     if not observed.replica.spec.is_split:
         return ()
-    engines_without = untransferred(observed.replica)
+    engines_without = engines_without_kv_transfer(observed.replica)
     reason = CacheTransfer.NOT_CONFIGURED if engines_without else CacheTransfer.CONFIGURED
     return (reason.condition(observed.now, message=engines_without),)
 
@@ -147,13 +154,13 @@ def _choose_picker_reason(observed: Observed) -> PickerReady:
 def status(
     conditions: tuple[Condition, ...],
     *,
-    held: tuple[HeldNodes, ...] = (),
+    reserved: tuple[HeldNodes, ...] = (),
     unschedulable_since: datetime | None = None,
     paths: Literal["ModelAPIs", "All"] | None = None,
 ) -> ModelReplicaStatus:
-    """Return a status with these conditions. `held` are nodes that pods of an earlier shape still use."""
+    """Return a status with these conditions. `reserved` are nodes that pods of an earlier shape still use."""
     return ModelReplicaStatus(
-        conditions=conditions, held_nodes=held, unschedulable_since=unschedulable_since, paths=paths
+        conditions=conditions, held_nodes=reserved, unschedulable_since=unschedulable_since, paths=paths
     )
 
 
@@ -171,7 +178,7 @@ def _is_unschedulable(pod: Manifest) -> bool:
     return bool(claims_devices) and condition(pod, "PodScheduled").status == "False"
 
 
-def _count_held_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
+def _count_reserved_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
     """Return the pools on which pods of the replica use more nodes than the spec requests."""
     requested = charges(read(observed.replica).engines)
     pools = Counter(
@@ -206,7 +213,7 @@ def _find_route_problem(observed: Observed) -> str:
         item.type == ModelReady.__name__ and item.status == "True" and item.observed_generation == generation
         for item in observed.replica.conditions
     )
-    return "" if was_serving and is_pending(route) else unrouted(route)
+    return "" if was_serving and is_pending(route) else describe_unrouted(route)
 
 
 def _find_picker_problem(observed: Observed) -> str:

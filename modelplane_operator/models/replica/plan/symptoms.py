@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, Section, entries, is_terminating, section
-from kubeloop.remote_messages import is_formed, why, worded
-from kubeloop.words import counted
+from kubeloop.remote_messages import describe_condition, is_formed, sanitize
+from kubeloop.words import count_of
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.models.replica.plan.nodes import Unfit
@@ -51,16 +51,16 @@ class Symptom:
     """0: it cannot run at all; 1: it has no node, or one that is not ready; 2: it is starting or ending."""
     pod: str
     """Name of the pod."""
-    words: str
+    message: str
     """Message about the pod, without its name."""
     reason: ModelReady = ModelReady.MODEL_STARTING
     """Reason for the condition ModelReady."""
 
     def __str__(self) -> str:
-        return f"pod {self.pod} {self.words}"
+        return f"pod {self.pod} {self.message}"
 
 
-def cut_pod(pod: Manifest) -> Manifest:
+def prune_pod(pod: Manifest) -> Manifest:
     """Return the fields of a pod that the operator reads. Tenants write the others, which may have a megabyte.
 
     A cluster may return anything. A field that does not have the expected type is left out. A pod with a malformed
@@ -70,33 +70,35 @@ def cut_pod(pod: Manifest) -> Manifest:
     conditions = [
         pruned
         for entry in objects_in(status.get("conditions"))
-        if (pruned := cut(entry, _CONDITION)).get("type") in _POD_CONDITIONS
+        if (pruned := shorten(entry, _CONDITION)).get("type") in _POD_CONDITIONS
     ]
     containers = {
         name: [
-            {**fields, **_cut_states(pruned)} for pruned in statuses if (fields := cut(pruned, _CONTAINER)).get("name")
+            {**fields, **_prune_states(pruned)}
+            for pruned in statuses
+            if (fields := shorten(pruned, _CONTAINER)).get("name")
         ]
         for name in _CONTAINERS
         if (statuses := objects_in(status.get(name)))
     }
-    selector = cut(object_in(spec.get("nodeSelector")), (labels.POOL,))
+    selector = shorten(object_in(spec.get("nodeSelector")), (labels.POOL,))
     return {
         "metadata": {name: metadata[name] for name in _METADATA if is_formed(name, metadata.get(name))},
         "spec": {
-            **cut(spec, ("nodeName",)),
+            **shorten(spec, ("nodeName",)),
             **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
             "containers": [
-                {**fields, **_cut_probe(pruned)}
+                {**fields, **_prune_probe(pruned)}
                 for pruned in objects_in(spec.get("containers"))
-                if (fields := cut(pruned, ("name",)))
+                if (fields := shorten(pruned, ("name",)))
             ],
         },
-        "status": {**cut(status, _STATUS), "conditions": conditions, **containers},
+        "status": {**shorten(status, _STATUS), "conditions": conditions, **containers},
     }
 
 
-def cut_workload(workload: Manifest) -> Manifest:
+def prune_workload(workload: Manifest) -> Manifest:
     """Return the metadata and the status fields of a Deployment or LeaderWorkerSet that the operator reads.
 
     The spec has all that a tenant writes and is left out: an annotation shows whether it is current.
@@ -105,23 +107,23 @@ def cut_workload(workload: Manifest) -> Manifest:
     failures = [
         {**pruned, "message": _without_pod_name(pruned.get("message", ""))}
         for entry in objects_in(status.get("conditions"))
-        if (pruned := cut(entry, ("type", "status", "reason", "message"))).get("type") == _REPLICA_FAILURE
+        if (pruned := shorten(entry, ("type", "status", "reason", "message"))).get("type") == _REPLICA_FAILURE
     ]
-    status_fields = cut(status, WORKLOAD_STATUS) | ({"conditions": failures} if failures else {})
+    status_fields = shorten(status, WORKLOAD_STATUS) | ({"conditions": failures} if failures else {})
     return {"metadata": section(workload, "metadata"), "status": status_fields}
 
 
-def cut_route(route: Manifest) -> Manifest:
+def prune_route(route: Manifest) -> Manifest:
     """Return the fields of an HTTPRoute that the operator reads: parents and their conditions, without times."""
     spec, status = object_in(route.get("spec")), object_in(route.get("status"))
     parent_statuses = [
         {
-            "parentRef": cut(object_in(parent.get("parentRef")), _PARENT),
-            "conditions": [cut(entry, _ROUTE_CONDITION) for entry in objects_in(parent.get("conditions"))],
+            "parentRef": shorten(object_in(parent.get("parentRef")), _PARENT),
+            "conditions": [shorten(entry, _ROUTE_CONDITION) for entry in objects_in(parent.get("conditions"))],
         }
         for parent in objects_in(status.get("parents"))
     ]
-    parents = [cut(parent, _PARENT) for parent in objects_in(spec.get("parentRefs"))]
+    parents = [shorten(parent, _PARENT) for parent in objects_in(spec.get("parentRefs"))]
     return {
         "metadata": section(route, "metadata"),
         "spec": {"parentRefs": parents},
@@ -129,10 +131,10 @@ def cut_route(route: Manifest) -> Manifest:
     }
 
 
-def cut_policy(policy: Manifest) -> Manifest:
+def prune_policy(policy: Manifest) -> Manifest:
     """Return the fields of a policy that the operator reads: the conditions that gateways report."""
     ancestors = [
-        {"conditions": [cut(entry, _ROUTE_CONDITION) for entry in objects_in(ancestor.get("conditions"))]}
+        {"conditions": [shorten(entry, _ROUTE_CONDITION) for entry in objects_in(ancestor.get("conditions"))]}
         for ancestor in objects_in(object_in(policy.get("status")).get("ancestors"))
     ]
     return {"metadata": section(policy, "metadata"), "status": {"ancestors": ancestors}}
@@ -167,19 +169,19 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 """Types of fields that are not text."""
 
 
-def _cut_states(container: Section) -> Manifest:
+def _prune_states(container: Section) -> Manifest:
     """Return the current and last state of a container, cut to the fields that messages use."""
     return {
-        name: {phase: cut(state, _STATE) for phase in phases if (state := object_in(states_by_kind.get(phase)))}
+        name: {phase: shorten(state, _STATE) for phase in phases if (state := object_in(states_by_kind.get(phase)))}
         for name, phases in _STATES.items()
         if (states_by_kind := object_in(container.get(name)))
     }
 
 
-def _cut_probe(container: Section) -> Manifest:
+def _prune_probe(container: Section) -> Manifest:
     """Return the path and port of a container's HTTP readiness probe, if it has one."""
     http_get = object_in(object_in(container.get("readinessProbe")).get("httpGet"))
-    return {"readinessProbe": {"httpGet": cut(http_get, ("path", "port"))}} if http_get else {}
+    return {"readinessProbe": {"httpGet": shorten(http_get, ("path", "port"))}} if http_get else {}
 
 
 def object_in(value: Any) -> Section:
@@ -196,9 +198,9 @@ def objects_in(value: Any) -> Sequence[Section]:
     )
 
 
-def cut(said: Section, fields: Iterable[str]) -> Manifest:
+def shorten(text: Section, fields: Iterable[str]) -> Manifest:
     """Return some fields of an object, if they have the expected type and form; text is cut to LENGTH characters."""
-    typed = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
+    typed = {name: value for name in fields if isinstance(value := text.get(name), _TYPES.get(name, str))}
     valid = {name: value for name, value in typed.items() if is_formed(name, value)}
     return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in valid.items()}
 
@@ -218,12 +220,12 @@ def symptoms(pods: Iterable[Manifest], nodes: Unfit = ALL_FIT) -> tuple[Symptom,
     return tuple(sorted(unsorted, key=lambda symptom: (symptom.gravity, symptom.pod)))
 
 
-def told(found: Sequence[Symptom]) -> str:
+def summarize(symptoms: Sequence[Symptom]) -> str:
     """Return a message with the first symptom and the number of further ones; "" without any."""
-    if not found:
+    if not symptoms:
         return ""
-    count_suffix = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{found[0]}{count_suffix}"
+    count_suffix = f" (and {len(symptoms) - 1} more)" if len(symptoms) > 1 else ""
+    return f"{symptoms[0]}{count_suffix}"
 
 
 def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
@@ -239,12 +241,12 @@ def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
             message = f"{message}{_describe_restarts(pod, container)}{_hint_at_exit_log(pod, container)}"
             return Symptom(0, name, f"{container['name']}: {message}", reason)
     if status.get("phase") == "Failed":
-        message = worded(status.get("reason"), status.get("message")) or "no reason given"
+        message = sanitize(status.get("reason"), status.get("message")) or "no reason given"
         return Symptom(0, name, f"failed: {message}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
     if scheduled.status == "False":
-        unfit_nodes = nodes.kept_from(pod)
-        message = "; ".join(filter(None, (f"has no node: {why(scheduled)}", unfit_nodes)))
+        unfit_nodes = nodes.describe_taints(pod)
+        message = "; ".join(filter(None, (f"has no node: {describe_condition(scheduled)}", unfit_nodes)))
         return Symptom(1, name, message, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
         if message := _describe_silence(pod, container):
@@ -281,7 +283,7 @@ def _describe_container(status: Section) -> tuple[ModelReady, str]:
     if blocked_reason := _BLOCKED_REASONS.get(waiting.get("reason", "")):
         return (
             blocked_reason,
-            f"{worded(waiting.get('reason'), waiting.get('message'))}{_ADVICE.get(blocked_reason, '')}",
+            f"{sanitize(waiting.get('reason'), waiting.get('message'))}{_ADVICE.get(blocked_reason, '')}",
         )
     terminated = section(status, "state", "terminated")
     return ModelReady.CRASH_LOOP, _describe_exit(terminated) if terminated else ""
@@ -296,7 +298,7 @@ def _describe_silence(pod: Manifest, status: Section) -> str:
     path = f" at {http_get['path']}" if "path" in http_get else ""
     where = f"no answer on port {http_get['port']}{path}" if "port" in http_get else "not ready"
     terminated, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
-    restarted = f", after {counted(restarts, 'restart')}" if restarts else ""
+    restarted = f", after {count_of(restarts, 'restart')}" if restarts else ""
     exited = f", the last with {_describe_exit(terminated)}" if restarts and terminated else ""
     return f"{where} since {_find_silence_start(pod, status) or since}{restarted}{exited}{_hint_at_log(pod, status)}"
 
@@ -315,7 +317,7 @@ def _describe_restarts(pod: Manifest, status: Section) -> str:
     if not section(status, "state", "terminated") and not section(status, "lastState", "terminated"):
         return ""
     restarts, not_ready_at = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
-    restarted = f", {counted(restarts, 'restart')} so far" if restarts else ""
+    restarted = f", {count_of(restarts, 'restart')} so far" if restarts else ""
     return f"{restarted}{f', not ready since {not_ready_at}' if not_ready_at else ''}"
 
 
@@ -341,7 +343,7 @@ def _find_container(pod: Manifest, container: str) -> Section:
 
 def _describe_exit(terminated: Section) -> str:
     """Return the exit code of a terminated container with its likely cause, as a message."""
-    code, reason = terminated.get("exitCode", "unknown"), worded(terminated.get("reason"))
+    code, reason = terminated.get("exitCode", "unknown"), sanitize(terminated.get("reason"))
     causes = [reason] if reason and reason != "Error" else []
     if reason == "OOMKilled":
         causes.append("it takes more memory than its limit: raise that, or have it take less")
@@ -363,7 +365,7 @@ def is_behind(workload: Manifest) -> bool:
     return observed_generation is not None and observed_generation < workload["metadata"].get("generation", 0)
 
 
-def unfinished(workload: Manifest, copies: int) -> str:
+def describe_unfinished(workload: Manifest, copies: int) -> str:
     """Return what a Deployment or LeaderWorkerSet lacks of the requested copies; "" if all have the current
     content.
     """
@@ -373,12 +375,12 @@ def unfinished(workload: Manifest, copies: int) -> str:
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:
         figures, failure = (
-            f"{ready} of {counted(copies, 'copy', 'copies')} ready",
+            f"{ready} of {count_of(copies, 'copy', 'copies')} ready",
             condition(workload, _REPLICA_FAILURE),
         )
-        return f"{figures}, and no more pods can be made: {why(failure)}" if failure.is_true else figures
+        return f"{figures}, and no more pods can be made: {describe_condition(failure)}" if failure.is_true else figures
     if updated < copies or total > copies:
-        return f"{min(updated, copies)} of {counted(copies, 'copy', 'copies')} updated"
+        return f"{min(updated, copies)} of {count_of(copies, 'copy', 'copies')} updated"
     return ""
 
 
@@ -394,19 +396,19 @@ def is_unseen(route: Manifest) -> bool:
 
 def is_refused(route: Manifest) -> bool:
     """True if the gateway of a route has observed its latest change and does not accept it."""
-    return unrouted(route).startswith(_NOT_ACCEPTED)
+    return describe_unrouted(route).startswith(_NOT_ACCEPTED)
 
 
 def is_pending(route: Manifest) -> bool:
     """True if a gateway accepted the route before and has not observed its latest change yet."""
-    return unrouted(route) == _NOT_OBSERVED
+    return describe_unrouted(route) == _NOT_OBSERVED
 
 
 _NOT_ACCEPTED = "the gateway does not accept the route"
 _NOT_OBSERVED = "the gateway has not seen the latest change of the route"
 
 
-def unrouted(route: Manifest) -> str:
+def describe_unrouted(route: Manifest) -> str:
     """Return why requests do not pass a route at its gateway; "" if they do.
 
     A controller that no longer owns the gateway leaves its status behind. One positive status is therefore enough,
@@ -425,14 +427,14 @@ def _check_parent(route: Manifest, parent: Section) -> str:
         if not current.current:
             return _NOT_OBSERVED
         if not current.is_true:
-            return f"{_NOT_ACCEPTED}: {why(current)}"
+            return f"{_NOT_ACCEPTED}: {describe_condition(current)}"
     return ""
 
 
 def refusal(policy: Manifest) -> str:
     """Return why a gateway rejects a policy; "" if it accepts it or has not observed the current generation."""
     judgements = (condition(policy, "Accepted", item) for item in entries(policy, "status", "ancestors"))
-    return next((why(item) for item in judgements if item.current and item.status == "False"), "")
+    return next((describe_condition(item) for item in judgements if item.current and item.status == "False"), "")
 
 
 def _find_parent_statuses(route: Manifest) -> Sequence[Section]:

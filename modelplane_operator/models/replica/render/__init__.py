@@ -9,16 +9,16 @@ from kubeloop.objects import Manifest
 from modelplane_operator.api.isolation import Isolation, PodIsolation
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.images import TESTED, Images
-from modelplane_operator.models.replica.render.allowed import allowed_serving
+from modelplane_operator.models.replica.render.allowed import allow_serving
 from modelplane_operator.models.replica.render.budgets import render_budgets
 from modelplane_operator.models.replica.render.claims import render_claim_templates
-from modelplane_operator.models.replica.render.copies import CopySource, render_copies, sources, too_much
+from modelplane_operator.models.replica.render.copies import CopySource, describe_excess, render_copies, sources
 from modelplane_operator.models.replica.render.deployment import render_deployment
 from modelplane_operator.models.replica.render.endpoint_picker import picker_pods, render_picker, render_picker_policy
 from modelplane_operator.models.replica.render.fences import render_fences
 from modelplane_operator.models.replica.render.gang import render_gang
 from modelplane_operator.models.replica.render.monitors import render_monitors
-from modelplane_operator.models.replica.render.part import Part, misheard, part_of, unheard, untransferred
+from modelplane_operator.models.replica.render.part import Part, engines_without_kv_transfer, misheard, part_of, unheard
 from modelplane_operator.models.replica.render.pods import DEFAULT_LIFECYCLE, Lifecycle
 from modelplane_operator.models.replica.render.problem import NOT_SERVED, CannotRender, Cause
 from modelplane_operator.models.replica.render.revision import REVISION
@@ -42,13 +42,13 @@ __all__ = [
     "Context",
     "CopySource",
     "Lifecycle",
+    "engines_without_kv_transfer",
     "misheard",
     "picker_pods",
     "render_model_replica",
     "replica_prefix",
     "sources",
     "unheard",
-    "untransferred",
 ]
 
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
@@ -103,32 +103,32 @@ def _count_endpoints(engine: PlacedEngine) -> int:
 
 
 def render_model_replica(
-    replica: ModelReplica, seen: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
+    replica: ModelReplica, context: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
 ) -> tuple[Manifest, ...] | CannotRender:
     """Return the objects of a replica in the order in which to apply them, or why they cannot be rendered."""
-    if problem := _find_problem(replica, seen):
+    if problem := _find_problem(replica, context):
         return problem
     lifecycle = lifecycle.at(replica.spec.pod_revision)
     parts: list[tuple[PlacedEngine, Part]] = []
     for engine in replica.spec.engines:
-        part = part_of(replica, engine, seen.images)
+        part = part_of(replica, engine, context.images)
         if isinstance(part, CannotRender):
             return part
         parts.append((engine, part))
     return (
-        *render_fences(replica.key.namespace, seen.namespace_uid, seen.isolation),
-        *render_copies(replica, seen.referenced),
+        *render_fences(replica.key.namespace, context.namespace_uid, context.isolation),
+        *render_copies(replica, context.referenced),
         *_render_claim_templates(replica),
         *(_render_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_render_front(replica, seen),
-        *(render_budgets(replica, picked=seen.has_picker(replica)) if BUDGETS in seen.serves else ()),
-        *(render_monitors(replica, picked=seen.has_picker(replica)) if POD_MONITORS in seen.serves else ()),
+        *_render_front(replica, context),
+        *(render_budgets(replica, picked=context.has_picker(replica)) if BUDGETS in context.serves else ()),
+        *(render_monitors(replica, picked=context.has_picker(replica)) if POD_MONITORS in context.serves else ()),
     )
 
 
 def _find_problem(replica: ModelReplica, context: Context) -> CannotRender | None:
     """Return the reason why the replica cannot be rendered, or None."""
-    if excess := too_much(replica, context.referenced):
+    if excess := describe_excess(replica, context.referenced):
         return CannotRender(
             Cause.TOO_MUCH_TO_COPY, f"the Secrets and ConfigMaps that its engines name have {excess}: name fewer keys"
         )
@@ -180,7 +180,7 @@ def _render_front(replica: ModelReplica, context: Context) -> Sequence[Manifest]
     has_picker, filtered = context.has_picker(replica), context.filters(replica)
     if replica.spec.serving:
         # The cluster may allow less than when the replica was created.
-        serving = allowed_serving(replica.spec.serving, context.isolation.pods or PodIsolation())
+        serving = allow_serving(replica.spec.serving, context.isolation.pods or PodIsolation())
         replica = replica.model_copy(update={"spec": replica.spec.model_copy(update={"serving": serving})})
     return [
         *((*render_picker(replica, context.images), render_picker_policy(replica)) if has_picker else ()),

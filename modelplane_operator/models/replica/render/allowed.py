@@ -85,7 +85,7 @@ SHARED_MEMORY: Final = "32Gi"  # engines pass tensors through it; unused space c
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LeftOut:
+class Disallowed:
     """A value that a pod template requests and its cluster does not allow."""
 
     what: str
@@ -116,27 +116,27 @@ def isolation_of(cluster: InferenceCluster | None) -> PodIsolation:
     return (isolation.pods if isolation else None) or PodIsolation()
 
 
-def left_out(template: PodTemplate, may: PodIsolation) -> Iterator[LeftOut]:
+def find_disallowed(template: PodTemplate, may: PodIsolation) -> Iterator[Disallowed]:
     """Yield what the template requests and does not get."""
     for request in (*_read_metadata(template, may), *_read_spec(template, may)):
         for name in request.names:
             if name and not _is_granted(name, request.granted):
-                yield LeftOut(f"{request.what} {name}", request.setting)
+                yield Disallowed(f"{request.what} {name}", request.setting)
     size = template.spec.shared_memory_size if template.spec else None
     if size and in_bytes(size) > in_bytes(may.max_shared_memory):
-        yield LeftOut(f"what sharedMemorySize {size} is above {may.max_shared_memory}", "maxSharedMemory")
+        yield Disallowed(f"what sharedMemorySize {size} is above {may.max_shared_memory}", "maxSharedMemory")
 
 
-def paths_left_out(serving: Serving | None, may: PodIsolation) -> Iterator[LeftOut]:
+def find_disallowed_paths(serving: Serving | None, may: PodIsolation) -> Iterator[Disallowed]:
     """Yield the paths that a deployment opens to clients and its cluster does not allow."""
     for path in serving.paths if serving else ():
         if not any(_is_below(path, prefix) for prefix in (*API_PATHS, *may.allowed_paths)):
-            yield LeftOut(f"path {path}", "allowedPaths")
+            yield Disallowed(f"path {path}", "allowedPaths")
 
 
-def allowed_serving(serving: Serving, may: PodIsolation) -> Serving:
+def allow_serving(serving: Serving, may: PodIsolation) -> Serving:
     """Return `serving` with only the paths that the cluster allows."""
-    rejected = {item.what for item in paths_left_out(serving, may)}
+    rejected = {item.what for item in find_disallowed_paths(serving, may)}
     paths = tuple(path for path in serving.paths if f"path {path}" not in rejected)
     return serving if paths == serving.paths else serving.model_copy(update={"paths": paths})
 
@@ -217,7 +217,7 @@ def _is_granted(name: str, granted: Collection[str]) -> bool:
 
 def allowed(template: PodTemplate, may: PodIsolation) -> PodTemplate:
     """Return the template reduced to what its cluster allows, with the operator's defaults for missing values."""
-    rejected = frozenset(item.what for item in left_out(template, may))
+    rejected = frozenset(item.what for item in find_disallowed(template, may))
     return template.model_copy(
         update={
             **({"metadata": _filter_metadata(template.metadata, rejected)} if template.metadata else {}),

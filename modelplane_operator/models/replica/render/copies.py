@@ -59,9 +59,9 @@ def sources(replica: ModelReplica) -> tuple[CopySource, ...]:
     return tuple(merged[key] for key in sorted(merged))
 
 
-def render_copies(replica: ModelReplica, found: Iterable[Manifest]) -> tuple[Manifest, ...]:
+def render_copies(replica: ModelReplica, objects: Iterable[Manifest]) -> tuple[Manifest, ...]:
     """Render the copies that the replica needs of the given objects. Other objects are ignored."""
-    referenced = {(item["kind"], item["metadata"]["name"]): item for item in found}
+    referenced = {(item["kind"], item["metadata"]["name"]): item for item in objects}
     return tuple(
         _render_copy(replica, source, referenced[source.kind, source.name])
         for source in sources(replica)
@@ -69,9 +69,9 @@ def render_copies(replica: ModelReplica, found: Iterable[Manifest]) -> tuple[Man
     )
 
 
-def too_much(replica: ModelReplica, found: Iterable[Manifest]) -> str:
+def describe_excess(replica: ModelReplica, objects: Iterable[Manifest]) -> str:
     """Return by how much the copies exceed the size limit, as a message; "" if they do not."""
-    data = [copied.get(field, {}) for copied in render_copies(replica, found) for field in ("data", "binaryData")]
+    data = [copied.get(field, {}) for copied in render_copies(replica, objects) for field in ("data", "binaryData")]
     size = sum(len(name) + len(value) for values in data for name, value in values.items())
     return f"{size / MIB:.1f} MiB, and {MOST / MIB:g} MiB are allowed" if size > MOST else ""
 
@@ -82,7 +82,7 @@ def _render_copy(replica: ModelReplica, source: CopySource, referenced: Manifest
     return {
         "apiVersion": "v1",
         "kind": source.kind,
-        "metadata": on_cluster(replica, names.copied(replica.metadata.name, source.use, source.name)),
+        "metadata": on_cluster(replica, names.name_of_copy(replica.metadata.name, source.use, source.name)),
         # A Secret's type requires keys that a partial copy may lack, so only a full copy keeps the type.
         **({"type": referenced.get("type", "Opaque") if is_full else "Opaque"} if source.kind == "Secret" else {}),
         **{

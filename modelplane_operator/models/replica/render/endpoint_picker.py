@@ -18,7 +18,7 @@ from modelplane_operator.images import TESTED, Images
 from modelplane_operator.models.replica.render.kubelets import LOST, PROBE_GRACE, apart
 from modelplane_operator.models.replica.render.part import metrics_path, ports, runs_sglang
 from modelplane_operator.owned import on_cluster, owner_labels
-from modelplane_operator.routing.gateway.envoy_policies import ASKED
+from modelplane_operator.routing.gateway.envoy_policies import PICKER_TRAFFIC
 
 GRPC_PORT = 9002
 """Port that the gateway queries."""
@@ -114,7 +114,7 @@ def render_picker_policy(replica: ModelReplica) -> Manifest:
                     ],
                     # Requests only: responses bypass the picker, so that they continue when it ends.
                     "processingMode": {"request": {"body": "FullDuplexStreamed"}},
-                    "backendSettings": ASKED,
+                    "backendSettings": PICKER_TRAFFIC,
                 }
             ],
         },

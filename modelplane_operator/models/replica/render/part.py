@@ -65,7 +65,7 @@ def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED
     image = images.of_sidecar(replica.spec.pod_revision)
     if not sglang:
         return Part(port=port, labels=shared, env=env, sidecar_image=image)
-    prefill = next((serving_container(other) for other in replica.spec.engines if other.phase == "Prefill"), None)
+    prefill = next((find_serving_container(other) for other in replica.spec.engines if other.phase == "Prefill"), None)
     bootstrap = flag_value(prefill, "--disaggregation-bootstrap-port") if prefill else None
     return Part(port, shared, env, image, "sglang", bootstrap)
 
@@ -88,7 +88,7 @@ def metrics_path(replica: ModelReplica) -> str:
 
 def runs_sglang(engine: PlacedEngine | DeployedEngine) -> bool:
     """True if the engine is SGLang, by its declared type or by its command."""
-    container = serving_container(engine)
+    container = find_serving_container(engine)
     return engine.type == "sglang" if engine.type else container is not None and is_sglang(container)
 
 
@@ -97,7 +97,7 @@ def ports(replica: ModelReplica) -> range:
     return range(SERVING_PORT, SERVING_PORT + replica.spec.engines[0].ranks)
 
 
-def serving_container(engine: PlacedEngine | DeployedEngine) -> Container | None:
+def find_serving_container(engine: PlacedEngine | DeployedEngine) -> Container | None:
     """Return the container that serves requests; None if its member has no pod."""
     member = next(member for member in engine.members if member.role != "Worker")
     return member.template.spec.containers[0] if member.template.spec else None
@@ -110,7 +110,7 @@ _NIXL: tuple[Manifest, ...] = (
 )
 
 
-def untransferred(replica: ModelReplica) -> str:
+def engines_without_kv_transfer(replica: ModelReplica) -> str:
     """Return a message with the engines of a split replica that lack a flag to transfer their KV cache; "" if none.
 
     Engines whose arguments cannot be read without running them count as correct.
@@ -122,7 +122,7 @@ def untransferred(replica: ModelReplica) -> str:
 
 def _find_missing_flag(engine: PlacedEngine) -> str:
     """Return the missing flag of one engine; "" if none."""
-    container = serving_container(engine)
+    container = find_serving_container(engine)
     if engine.phase is None or container is None or not is_legible(container):
         return ""
     if runs_sglang(engine):
@@ -141,7 +141,7 @@ def _is_unreadable(container: Container, value: str | None) -> bool:
 
 def misheard(engine: DeployedEngine) -> str:
     """Return why the engine's `--port` argument conflicts with its role; "" if it has none or it fits."""
-    container = serving_container(engine)
+    container = find_serving_container(engine)
     if container is None or not is_legible(container) or flag_value(container, "--port") is None:
         return ""
     if engine.phase != "Decode":
@@ -152,7 +152,7 @@ def misheard(engine: DeployedEngine) -> str:
 
 def unheard(engine: PlacedEngine | DeployedEngine) -> str:
     """Return why the engine may not listen on the port that requests are sent to; "" if nothing suggests that."""
-    container = serving_container(engine)
+    container = find_serving_container(engine)
     if container is None or not is_legible(container):
         return ""
     expected = DECODE_PORT if engine.phase == "Decode" else SERVING_PORT
@@ -178,7 +178,7 @@ def _parse_port(text: str) -> int | None:
 
 def _find_decode_port(engine: PlacedEngine | DeployedEngine) -> int | CannotRender:
     """Return the port on which a decode engine listens, or the reason why it cannot be used."""
-    container = serving_container(engine)
+    container = find_serving_container(engine)
     text = flag_value(container, "--port") if container else None
     if text is None or "$" in text:  # a variable's value is known only at run time
         return DECODE_PORT

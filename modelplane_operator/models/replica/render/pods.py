@@ -105,7 +105,7 @@ def render_pod(
             **(
                 {
                     "imagePullSecrets": [
-                        {"name": names.copied(replica.metadata.name, "PullSecret", name)} for name in pull_secrets
+                        {"name": names.name_of_copy(replica.metadata.name, "PullSecret", name)} for name in pull_secrets
                     ]
                 }
                 if pull_secrets
@@ -280,7 +280,7 @@ def _render_variable(replica: ModelReplica, variable: Env) -> Manifest:
 
 def _refer_to_copy(replica: ModelReplica, use: str, reference: KeyRef) -> Manifest:
     """Return a reference to a key of the replica's copy."""
-    return {**reference.to_manifest(), "name": names.copied(replica.metadata.name, use, reference.name)}
+    return {**reference.to_manifest(), "name": names.name_of_copy(replica.metadata.name, use, reference.name)}
 
 
 def _render_gang_affinity(workload: str, topology_key: str) -> Manifest:

@@ -8,11 +8,15 @@ from modelplane_operator.routing.gateway.plan.observed import Observed as Observ
 from modelplane_operator.routing.gateway.plan.software import install, leave, teardown
 
 
-def plan(seen: Observed) -> Plan:
+def plan(observed: Observed) -> Plan:
     """Return the plan of an InferenceGateway: install and serve, or remove."""
-    if seen.gateway.metadata.deletion_timestamp is None:
-        served = serve(seen)
-        return install(seen, seen.charts, served) if seen.charts and seen.served and seen.installs else served
-    if seen.charts is None:
-        return leave(seen) if seen.held else serve(seen)
-    return teardown(seen, seen.charts) if seen.held else Plan()
+    if observed.gateway.metadata.deletion_timestamp is None:
+        served = serve(observed)
+        return (
+            install(observed, observed.charts, served)
+            if observed.charts and observed.served and observed.installs
+            else served
+        )
+    if observed.charts is None:
+        return leave(observed) if observed.has_finalizer else serve(observed)
+    return teardown(observed, observed.charts) if observed.has_finalizer else Plan()

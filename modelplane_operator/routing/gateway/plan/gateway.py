@@ -32,7 +32,7 @@ from modelplane_operator.routing.gateway.certificates import (
     spare,
     trust,
 )
-from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keeping_balancer, service_annotations
+from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keep_load_balancer, service_annotations
 from modelplane_operator.routing.gateway.plan.observed import Observed
 from modelplane_operator.routing.gateway.render import (
     address_of,
@@ -41,7 +41,7 @@ from modelplane_operator.routing.gateway.render import (
     secure_listeners,
     url_of,
 )
-from modelplane_operator.routing.service.api_keys import FOLLOWED, PATHS, unsigned_until
+from modelplane_operator.routing.service.api_keys import FOLLOWED, PATHS, read_unsigned_until
 
 KIND: Final = InferenceGateway.definition.kind
 OWN_TRAEFIK: Final = (
@@ -52,30 +52,32 @@ UNSIGNED_SECONDS: Final = 60.0  # between polls for guards with unsigned paths
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
-def serve(seen: Observed) -> Plan:
+def serve(observed: Observed) -> Plan:
     """Return the plan that creates the Gateway, for the one InferenceGateway that serves models."""
-    gateway = seen.gateway
+    gateway = observed.gateway
     if gateway.metadata.deletion_timestamp:
         last_status = gateway.status or InferenceGatewayStatus()
-        terminating = Ready.DELETING.condition(seen.now, message="The Gateway and its GatewayClass are being deleted")
+        terminating = Ready.DELETING.condition(
+            observed.now, message="The Gateway and its GatewayClass are being deleted"
+        )
         return Plan(status=last_status.model_copy(update={"conditions": (terminating,)}))
-    if not seen.served:
-        return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _build_not_served(seen))
-    spec = keeping_balancer(gateway.spec, service_annotations(seen.children))
+    if not observed.served:
+        return Plan(tuple(prune(observed.children, (), owner=gateway.metadata.uid or "")), _build_not_served(observed))
+    spec = keep_load_balancer(gateway.spec, service_annotations(observed.children))
     desired = render_inference_gateway(gateway.model_copy(update={"spec": spec}))
     # The namespace belongs to the administrator: it is created if missing, and never changed or deleted.
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
-    create_namespace = () if seen.namespace else (Create(namespace),)
-    removals = prune(seen.children, desired, owner=gateway.metadata.uid or "")
+    create_namespace = () if observed.namespace else (Create(namespace),)
+    removals = prune(observed.children, desired, owner=gateway.metadata.uid or "")
     steps = (
         *create_namespace,
-        *_build_key_path_steps(seen),
-        *_build_certificate_steps(seen),
+        *_build_key_path_steps(observed),
+        *_build_certificate_steps(observed),
         *map(Apply, desired),
         *removals,
     )
-    accepts_unsigned = seen.key_paths is None or unsigned_until(seen.key_paths) is None
-    return Plan(steps, _build_status(seen), UNSIGNED_SECONDS if accepts_unsigned else None)
+    accepts_unsigned = observed.key_paths is None or read_unsigned_until(observed.key_paths) is None
+    return Plan(steps, _build_status(observed), UNSIGNED_SECONDS if accepts_unsigned else None)
 
 
 def _build_key_path_steps(observed: Observed) -> Iterator[Step]:
@@ -86,7 +88,7 @@ def _build_key_path_steps(observed: Observed) -> Iterator[Step]:
     if observed.key_paths is None:
         metadata = {"name": PATHS.name, "namespace": PATHS.namespace}
         yield Issue(metadata, Certificate(PATHS.name, "server", observed.now - SKEW, observed.now + AUTHORITY_VALID))
-    elif unsigned_until(observed.key_paths) is None and not observed.unsigned:
+    elif read_unsigned_until(observed.key_paths) is None and not observed.unsigned:
         until = {labels.UNSIGNED_UNTIL: (observed.now + FOLLOWED).isoformat(timespec="seconds")}
         metadata = observed.key_paths["metadata"]
         yield Replace(
@@ -108,7 +110,7 @@ def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
     yield from (Replace(_drop_owners(item)) for item in observed.secrets if _is_owned_authority(item))
     reason = _decide_mutual_tls(observed)[0]
     still_needed = reason is MutualTLSReady.NOT_OFFERED and data_plane(gateway).PRESENTS_CERTIFICATE and bool(existing)
-    if not (reason.wanted or still_needed):
+    if not (reason.is_desired or still_needed):
         return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
     unowned = _drop_owners({"metadata": metadata})["metadata"]

@@ -44,11 +44,11 @@ class Observed:
         return self.gateway.key.name == names.DEFAULT_GATEWAY
 
     @property
-    def held(self) -> bool:
+    def has_finalizer(self) -> bool:
         """True if it has the operator's finalizer."""
         return labels.FINALIZER in self.gateway.metadata.finalizers
 
     @property
     def installs(self) -> bool:
         """True if the operator installs the software. Foreign software that was there first stays so."""
-        return self.charts is not None and (self.held or not self.children or bool(self.charts.releases))
+        return self.charts is not None and (self.has_finalizer or not self.children or bool(self.charts.releases))

@@ -25,12 +25,12 @@ from modelplane_operator.clusters.stack.chart_states import (
     REQUEUE_AFTER,
     ChartStatus,
     ObservedCharts,
-    judge,
-    lacking,
+    compute_chart_status,
+    describe_missing,
     remove,
 )
 from modelplane_operator.routing.gateway import traefik
-from modelplane_operator.routing.gateway.gateway_pods import keeping_balancer
+from modelplane_operator.routing.gateway.gateway_pods import keep_load_balancer
 from modelplane_operator.routing.gateway.plan.observed import Observed
 from modelplane_operator.routing.gateway.render import render_inference_gateway
 from modelplane_operator.routing.gateway.render.software import (
@@ -41,23 +41,23 @@ from modelplane_operator.routing.gateway.render.software import (
 )
 
 UNREADY = 15.0  # seconds between polls of pods that are starting
-AT_REST = 60.0  # seconds between polls of releases and pods, which users may change
+POLL_INTERVAL = 60.0  # seconds between polls of releases and pods, which users may change
 
 
-def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
+def install(observed: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     """Return the plan that installs the software, and then executes the plan `served`."""
-    gateway = seen.gateway
-    spec = keeping_balancer(gateway.spec, _find_service_annotations(charts))
-    components = gateway_parts(gateway.model_copy(update={"spec": spec}), seen.allowed)
-    statuses = judge(components, charts)
+    gateway = observed.gateway
+    spec = keep_load_balancer(gateway.spec, _find_service_annotations(charts))
+    components = gateway_parts(gateway.model_copy(update={"spec": spec}), observed.allowed)
+    statuses = compute_chart_status(components, charts)
     routable, installed = _is_routable(statuses), all(item.runs for item in statuses)
-    steps: list[Step] = [KEEP, *map(Apply, seen.definitions)]
-    steps += (Apply(item) for item in render_namespaces(gateway) if item["metadata"]["name"] not in seen.taken)
+    steps: list[Step] = [KEEP, *map(Apply, observed.definitions)]
+    steps += (Apply(item) for item in render_namespaces(gateway) if item["metadata"]["name"] not in observed.taken)
     steps += (item.step for item in statuses if item.step is not None)
     # Obsolete releases keep running until their replacement is installed and their objects are deleted.
     obsolete = (
         sorted(charts.releases - {component.release.key for component in components})
-        if installed and not _has_remnants(seen)
+        if installed and not _has_remnants(observed)
         else ()
     )
     steps += served.steps if routable else ()
@@ -68,14 +68,18 @@ def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     delays = [item.requeue_after for item in statuses if item.requeue_after is not None]
     delays += [] if served.requeue_after is None else [served.requeue_after]
     delays += (
-        [REQUEUE_AFTER] if obsolete else [UNREADY] if any(item.state == "Starting" for item in statuses) else [AT_REST]
+        [REQUEUE_AFTER]
+        if obsolete
+        else [UNREADY]
+        if any(item.state == "Starting" for item in statuses)
+        else [POLL_INTERVAL]
     )
-    return Plan(tuple(steps), _build_status(seen, statuses, served), requeue_after=min(delays))
+    return Plan(tuple(steps), _build_status(observed, statuses, served), requeue_after=min(delays))
 
 
 def _find_service_annotations(charts: ObservedCharts) -> Mapping[str, str] | None:
     """Return the annotations with which Traefik's Service was deployed; None without Traefik."""
-    deployed = (charts.deployed(key) for key in charts.history)
+    deployed = (charts.find_deployed(key) for key in charts.history)
     contents = (charts.contents.get((item.release, item.number)) for item in deployed if item)
     values = (item.values for item in contents if item and item.chart == traefik.CHART)
     return next((section(item, "service", "annotations") for item in values), None)
@@ -94,7 +98,7 @@ def _is_routable(statuses: Iterable[ChartStatus]) -> bool:
 
 def _build_status(observed: Observed, statuses: Sequence[ChartStatus], served: Plan) -> InferenceGatewayStatus:
     """Return the status of the Gateway, with conditions replaced where the state of charts matters more."""
-    now, problems = observed.now, "; ".join(lacking(statuses))
+    now, problems = observed.now, "; ".join(describe_missing(statuses))
     last_status = observed.gateway.status or InferenceGatewayStatus()
     base = (
         served.status if _is_routable(statuses) and isinstance(served.status, InferenceGatewayStatus) else last_status
@@ -149,29 +153,29 @@ def _build_change(observed: Observed, statuses: Iterable[ChartStatus]) -> Condit
 # Removal -------------------------------------------------------------------------------------------------------
 
 
-def teardown(seen: Observed, charts: ObservedCharts) -> Plan:
+def teardown(observed: Observed, charts: ObservedCharts) -> Plan:
     """Return the plan with the next step of the removal: the Gateway first, then its software."""
-    if children := seen.children:
+    if children := observed.children:
         next_child = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if is_terminating(next_child) else (delete(next_child),)
         return _build_deletion_plan(
-            seen, f"waiting for what is being deleted: {next_child['kind']} {key_of(next_child)}", *steps
+            observed, f"waiting for what is being deleted: {next_child['kind']} {key_of(next_child)}", *steps
         )
-    if seen.balancer:
-        return _build_deletion_plan(seen, f"load balancer {seen.balancer} is being taken away")
+    if observed.balancer:
+        return _build_deletion_plan(observed, f"load balancer {observed.balancer} is being taken away")
     if not charts.releases:
         return Plan((LET_GO,))
     next_release = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
     message, step = remove(next_release, charts)
-    return _build_deletion_plan(seen, message, *([step] if step else []))
+    return _build_deletion_plan(observed, message, *([step] if step else []))
 
 
-def leave(seen: Observed) -> Plan:
+def leave(observed: Observed) -> Plan:
     """Return the plan for charts that the operator may not change: it waits, unless the user has abandoned them."""
-    if seen.gateway.metadata.annotations.get(labels.ABANDON) == "true":
+    if observed.gateway.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
     message = "the charts of the hub gateway go as soon as the operator may use Helm on the hub again"
-    return _build_deletion_plan(seen, f'{message}; annotate it with {labels.ABANDON}="true" to leave them')
+    return _build_deletion_plan(observed, f'{message}; annotate it with {labels.ABANDON}="true" to leave them')
 
 
 def _build_deletion_plan(observed: Observed, message: str, *steps: Step) -> Plan:

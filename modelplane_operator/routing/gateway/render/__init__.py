@@ -30,7 +30,7 @@ def data_plane(gateway: InferenceGateway) -> DataPlane:
     return DATA_PLANES[gateway.spec.backend]
 
 
-def known_plane(children: Iterable[ResourceType]) -> DataPlane | None:
+def rendered_data_plane(children: Iterable[ResourceType]) -> DataPlane | None:
     """Return the data plane for which an endpoint's objects were rendered, by their types; None if there are none."""
     types = {*children}
     return next((plane for plane in DATA_PLANES.values() if plane.ENDPOINT in types), None)
