@@ -21,6 +21,7 @@ import orjson
 
 from kubeloop.naming import names
 from kubeloop.objects import Manifest, annotations_of
+from kubeloop.resource import Resource
 
 HASH: Final = 16  # hex digits; 64 bits suffice to tell successive manifests of one object apart
 LARGEST: Final = 64 * 1024  # bytes of our fields as JSON, some 5 KB in a LeaderWorkerSet; above it only the hash counts
@@ -107,3 +108,16 @@ def _item_owned(item: Any, keyed: Iterable[tuple[Mapping[str, Any], Fields]], va
         all(entry.get(name, value) == value for name, value in key.items()) and _all_owned(entry, subfields)
         for key, subfields in keyed
     )
+
+
+def owner_labels(owner: Resource[Any, Any]) -> dict[str, str]:
+    """Return the labels of an owner's children. Raise ValueError if the owner was never stored."""
+    if not owner.metadata.uid:
+        raise ValueError(f"{owner.definition.kind} {owner.key} was never stored: nothing can be its child")
+    naming = names()
+    return {
+        naming.owner_kind: owner.definition.kind,
+        **({naming.owner_namespace: owner.metadata.namespace} if owner.metadata.namespace else {}),
+        naming.owner_name: owner.metadata.name,
+        naming.owner_uid: owner.metadata.uid,
+    }

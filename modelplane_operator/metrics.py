@@ -111,7 +111,7 @@ class State(Collector):
     """The gauges of an operator's state at the time of the scrape."""
 
     def __init__(self, operator: Operator) -> None:
-        self._operator = operator
+        self._operator, self._manager = operator, operator.manager
 
     def describe(self) -> Iterator[Metric]:
         """Return no descriptions: the registry would collect everything just to learn the names."""
@@ -128,20 +128,24 @@ class State(Collector):
         """Yield the gauges of the process: leadership, webhook, readiness and the event loop's lag."""
         operator = self._operator
         if operator.name == "operator":
-            yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.is_held)
+            yield _gauge("modelplane_leading", "Whether this operator holds the lease.", self._manager.lease.is_held)
         else:
-            yield _gauge("modelplane_hub_gateway_leading", "Whether this pod holds its lease.", operator.lease.is_held)
-        if (webhook := operator.webhook) and operator.lease.is_held:
+            yield _gauge(
+                "modelplane_hub_gateway_leading", "Whether this pod holds its lease.", self._manager.lease.is_held
+            )
+        if (webhook := operator.webhook) and self._manager.lease.is_held:
             altered = bool(webhook.altered)
             yield _gauge("modelplane_webhook_altered", "Whether its configuration is not as the chart has it.", altered)
-        yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", operator.ready)
+        yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", self._manager.ready)
         yield _gauge(
-            "modelplane_loop_lag_seconds", "Worst delay of the event loop within a minute.", operator.loop_probe.worst
+            "modelplane_loop_lag_seconds",
+            "Worst delay of the event loop within a minute.",
+            self._manager.loop_probe.worst,
         )
 
     def _collect_queues(self) -> Iterator[Metric]:
         """Yield the gauges of the queues, by kind."""
-        now = self._operator.loop_probe.now()
+        now = self._manager.loop_probe.now()
         depth = _by("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
         oldest = _by("modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind")
         keys = _by("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
@@ -150,30 +154,30 @@ class State(Collector):
         quarantined = _by(
             "modelplane_quarantined", "Objects left alone since the process died twice over them.", "kind"
         )
-        for runner in self._operator.runners:
+        for runner in self._manager.runners:
             kind, queue = runner.controller.type.kind, runner.workers.queue
             depth.add_metric((kind,), queue.depth)
             oldest.add_metric((kind,), queue.oldest(now))
             keys.add_metric((kind,), len(queue))
             running.add_metric((kind,), queue.running)
             longest.add_metric((kind,), runner.workers.longest(now))
-            quarantined.add_metric((kind,), self._operator.guard.count(kind))
+            quarantined.add_metric((kind,), self._manager.guard.count(kind))
         yield from (depth, oldest, keys, running, longest, quarantined)
 
     def _collect_hub(self) -> Iterator[Metric]:
         """Yield the gauges of the hub's connection and its watches."""
-        now, health = self._operator.loop_probe.now(), self._operator.hub.health
+        now, health = self._manager.loop_probe.now(), self._manager.hub.health
         yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
         if health.latency is not None:
             yield _gauge("modelplane_hub_round_trip_seconds", "Shortest time of its last answers.", health.latency)
         age = _by("modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource")
         objects = _by("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
-        for informer in self._operator.hub.informers:
+        for informer in self._manager.hub.informers:
             objects.add_metric((str(informer.type),), informer.count)
             if informer.last_event_at is not None:
                 age.add_metric((str(informer.type),), now - informer.last_event_at)
         failing = _by("modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource")
-        for watch in self._operator.hub.watches:
+        for watch in self._manager.hub.watches:
             failing.add_metric((str(watch.informer.type),), watch.seconds_failing(now))
         yield from (age, objects, failing, self._collect_failures())
 
@@ -188,7 +192,7 @@ class State(Collector):
             labels=("side", "resource", "stage"),
         )
         counts = dict[tuple[str, str, str], int]()
-        for side, connections in (("hub", (self._operator.hub,)), ("workload", self._operator.fleet)):
+        for side, connections in (("hub", (self._manager.hub,)), ("workload", self._manager.fleet)):
             for informer in (item for connection in connections for item in connection.informers):
                 for stage, count in informer.failures.items():
                     names = side, str(informer.type), stage
@@ -216,8 +220,8 @@ class State(Collector):
         self, family: GaugeMetricFamily, read: Callable[[Connection, float], float | None]
     ) -> GaugeMetricFamily:
         """Add the value of each cluster that has one to a metric."""
-        now = self._operator.loop_probe.now()
-        for connection in self._operator.fleet:
+        now = self._manager.loop_probe.now()
+        for connection in self._manager.fleet:
             if (value := read(connection, now)) is not None:
                 family.add_metric((connection.name,), value)
         return family

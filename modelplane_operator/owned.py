@@ -5,22 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.objects import Manifest
+from kubeloop.ownership import owner_labels
 from kubeloop.resource import Resource
 from modelplane_operator.api import labels, names
 
 Owner = Resource[Any, Any]
-
-
-def owner_labels(owner: Owner) -> dict[str, str]:
-    """Return the labels of an owner's children. Raise ValueError if the owner was never stored."""
-    if not owner.metadata.uid:
-        raise ValueError(f"{owner.definition.kind} {owner.key} was never stored: nothing can be its child")
-    return {
-        labels.OWNER_KIND: owner.definition.kind,
-        **({labels.OWNER_NAMESPACE: owner.metadata.namespace} if owner.metadata.namespace else {}),
-        labels.OWNER_NAME: owner.metadata.name,
-        labels.OWNER_UID: owner.metadata.uid,
-    }
 
 
 def on_hub(owner: Owner, name: str, *, namespace: str | None = None, extra: dict[str, str] | None = None) -> Manifest:

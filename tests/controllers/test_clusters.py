@@ -183,7 +183,7 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
     fleet: Fleet, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With tokens of ten minutes, the shortest that an API server gives, and a clock that is six minutes ahead."""
-    monkeypatch.setattr(operator, "_wall_clock", lambda: datetime.now(UTC) + timedelta(minutes=6))
+    monkeypatch.setattr(operator, "wall_clock", lambda: datetime.now(UTC) + timedelta(minutes=6))
     access = ROOT / "examples" / "access" / "own-software.yaml"
     hub.kubectl("apply", "-f", str(access), on="worker-1")
     first = as_account(hub, "worker-1", lasting="10m")

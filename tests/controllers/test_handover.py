@@ -97,18 +97,18 @@ def begun() -> Operator:
     seen = {of(kind): manifest for kind, manifest in FOUND.items()}
     others: dict[ResourceType, Manifest] = {of(InferenceCluster): CLUSTER, of(EKSCluster): ON_CLOUD}
     for kind, manifest in {**seen, **others, NAMESPACE: known(TEAM)}.items():
-        informer = made.hub.find(kind)
+        informer = made.manager.hub.find(kind)
         assert informer is not None
         informer.on_event(Event("ADDED", {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}))
     return made
 
 
 def runner(operator: Operator, kind: type[Resource[Any, Any]]) -> Runner:
-    return next(one for one in operator.runners if one.controller.kind is kind)
+    return next(one for one in operator.manager.runners if one.controller.kind is kind)
 
 
 def tokens(operator: Operator) -> Tokens:
-    run = next(one for one in operator.runners.while_leading if one.__qualname__ == "Tokens.run")
+    run = next(one for one in operator.manager.runners.while_leading if one.__qualname__ == "Tokens.run")
     return run.__self__  # type: ignore[attr-defined,no-any-return]
 
 
@@ -150,10 +150,10 @@ async def test_they_are_woken_when_there_is_a_token_and_when_none_can_be_made(
     await tokens(operator).renew()
 
     queues = {kind: runner(operator, kind).workers.queue for kind in FOUND}
-    assert {kind: queue.take(operator.hub._prober.now()) for kind, queue in queues.items()} == {
+    assert {kind: queue.take(operator.manager.hub._prober.now()) for kind, queue in queues.items()} == {
         kind: key_of(manifest) for kind, manifest in FOUND.items()
     }
-    assert (operator.fleet.find("berlin") is None) is refused
+    assert (operator.manager.fleet.find("berlin") is None) is refused
     failure = (await planned(operator, ModelReplica)).failure
     assert isinstance(failure, Unreachable) is refused, "what is wrong is told"
 
@@ -162,14 +162,14 @@ async def test_a_cluster_that_has_the_name_of_an_earlier_one_has_its_charts_trie
     operator = begun()
     helm, way = operator.helm, Access("https://127.0.0.1:1")
     assert helm is not None
-    operator.fleet.set("east", way)
+    operator.manager.fleet.set("east", way)
     failed = Run("install", now := datetime.now(UTC), ended=now, error="no such host", failures=6)
     helm._runs["east", Key("cert-manager", "mp-cert-manager")] = failed
-    operator.fleet.set("east", way)
+    operator.manager.fleet.set("east", way)
     assert helm.runs("east"), "it is the same cluster"
 
-    operator.fleet.remove("east")
-    operator.fleet.set("east", way)
+    operator.manager.fleet.remove("east")
+    operator.manager.fleet.set("east", way)
 
     assert not helm.runs("east")
 

@@ -238,9 +238,7 @@ async def test_an_operator_that_is_there_before_its_hub_waits_and_says_what_for(
         await asyncio.to_thread(undo.enter_context, etcd_running(layout, programs))
         server = start(control_plane.api_server(layout, programs, "--disable-admission-plugins=ServiceAccount"))
         undo.callback(server.end)
-        said = await eventually(
-            lambda: asyncio.sleep(0, operator.said("definitions missing")), bool, "it to ask for them"
-        )
+        said = await eventually(lambda: asyncio.sleep(0, operator.said("CRDs missing")), bool, "it to ask for them")
         assert "ModelDeployment" in said[0]["kinds"]
         assert said[0]["remedy"].startswith("kubectl apply --server-side --force-conflicts -f ")
         status, text = await operator.page("/readyz")

@@ -28,7 +28,7 @@ EAST = Key("", "east")
 
 def queue(operator: Operator, kind: ResourceType) -> Queue[Key]:
     """What waits for the work, which has begun."""
-    workers = next(one.workers for one in operator.runners if one.controller.type == kind)
+    workers = next(one.workers for one in operator.manager.runners if one.controller.type == kind)
     workers.enqueue_all(())
     return workers.queue
 
@@ -43,10 +43,10 @@ async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> 
     operator = assemble(Settings(), ACCESS, build)
     worlds[0].wake(of(ModelReplica), Key("team", "m"))
 
-    assert {one.controller.type.kind: len(one.workers.queue) for one in operator.runners if len(one.workers.queue)} == {
-        "ModelReplica": 1
-    }
-    beside = [run.__qualname__ for run in operator.runners.while_leading]
+    assert {
+        one.controller.type.kind: len(one.workers.queue) for one in operator.manager.runners if len(one.workers.queue)
+    } == {"ModelReplica": 1}
+    beside = [run.__qualname__ for run in operator.manager.runners.while_leading]
     assert beside.count("ReferencedObjects.run") == 1, "what is missing is looked for, once for all who wait"
 
 
@@ -61,19 +61,19 @@ async def test_what_is_told_before_there_are_controllers_concerns_nobody() -> No
         return kinds(world)
 
     operator = assemble(Settings(), ACCESS, build)
-    assert [len(one.workers.queue) for one in operator.runners] == [0] * len(operator.runners)
+    assert [len(one.workers.queue) for one in operator.manager.runners] == [0] * len(operator.manager.runners)
 
 
 async def test_what_is_heard_before_the_work_begins_is_not_followed_and_all_is_looked_at_then() -> None:
     operator = assemble(Settings(), ACCESS, kinds)
-    clusters = operator.hub.find(of(InferenceCluster))
+    clusters = operator.manager.hub.find(of(InferenceCluster))
     assert clusters is not None
     for name in ("east", "west"):
         metadata = {"name": name, "uid": name, "resourceVersion": "1"}
         origin = {"source": "Existing", "existing": {"secretRef": {"name": name}}}
         clusters.on_event(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
-    operator.runners.connection_changed("east")
-    known = next(one for one in operator.runners if one.controller.type == of(InferenceCluster))
+    operator.manager.runners.connection_changed("east")
+    known = next(one for one in operator.manager.runners if one.controller.type == of(InferenceCluster))
     assert len(known.workers.queue) == 0
     known.workers.enqueue_all(clusters.keys())
     assert len(known.workers.queue) == 2
@@ -81,13 +81,13 @@ async def test_what_is_heard_before_the_work_begins_is_not_followed_and_all_is_l
 
 async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_be_asked() -> None:
     operator = assemble(Settings(), ACCESS, kinds)
-    clusters, keys = operator.hub.find(of(InferenceCluster)), queue(operator, of(InferenceCluster))
+    clusters, keys = operator.manager.hub.find(of(InferenceCluster)), queue(operator, of(InferenceCluster))
     assert clusters is not None
     metadata = {"name": "east", "uid": "u", "resourceVersion": "1"}
     origin = {"source": "Existing", "existing": {"secretRef": {"name": "east"}}}
     clusters.on_event(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
-    operator.fleet.set("east", ACCESS)
-    connection, now = operator.fleet.cluster("east"), 0.0
+    operator.manager.fleet.set("east", ACCESS)
+    connection, now = operator.manager.fleet.cluster("east"), 0.0
     for _ in range(8):
         now = keys.next_due() or now
         assert keys.take(now) == EAST
@@ -105,8 +105,8 @@ async def test_whoever_gives_the_credentials_of_a_cluster_hears_that_they_are_re
     refused: list[str] = []
     told = Controller(ModelReplica, cast("Any", None), cast("Any", None), on_unauthorized=(refused.append,))
     operator = assemble(Settings(), ACCESS, lambda _: (told,))
-    operator.fleet.set("east", ACCESS)
+    operator.manager.fleet.set("east", ACCESS)
 
-    operator.fleet.cluster("east")._on_unauthorized("east")
+    operator.manager.fleet.cluster("east")._on_unauthorized("east")
 
     assert refused == ["east"]

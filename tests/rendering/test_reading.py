@@ -8,12 +8,12 @@ from typing import Any, get_args
 import pytest
 
 from kubeloop.objects import Key
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.pods import Container, Env
 from modelplane_operator.models.replica.render import CopySource, engines_without_kv_transfer, sources, unheard
 from modelplane_operator.models.replica.render.arguments import flag_value, is_complete, is_sglang
-from modelplane_operator.owned import owner_labels
 from modelplane_operator.routing.endpoint.render import rendered_backend
 from modelplane_operator.routing.gateway.render import DATA_PLANES, address_of, url_of
 from modelplane_operator.routing.service.render import service_url

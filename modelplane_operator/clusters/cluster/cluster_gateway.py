@@ -10,10 +10,11 @@ from typing import Final
 
 from kubeloop.conditions import condition
 from kubeloop.objects import Manifest, entries
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.serving_stack import Listener, StackGateway
-from modelplane_operator.owned import Owner, owner_labels
+from modelplane_operator.owned import Owner
 from modelplane_operator.routing.gateway.envoy_policies import backend_policy, client_policy
 from modelplane_operator.routing.gateway.gateway_pods import envoy_proxy
 from modelplane_operator.routing.service.hops import NO_REQUEST

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubeloop.objects import Key, Manifest, annotations_of
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.owned import owner_labels
 
 
 def mark_key(uid: str) -> Key:

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from kubeloop.helm.release import Component, Release
 from kubeloop.objects import Key, Manifest
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.serving_stack import (
@@ -19,7 +20,7 @@ from modelplane_operator.api.serving_stack import (
 )
 from modelplane_operator.clusters.cluster.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.clusters.stack.charts import GPU_DRIVER, GPU_DRIVER_NAMESPACE, STACK, StackChart
-from modelplane_operator.owned import Owner, on_hub, owner_labels
+from modelplane_operator.owned import Owner, on_hub
 from modelplane_operator.routing.gateway.gateway_pods import keep_load_balancer, service_annotations
 
 _NO_LABELS: Final[Mapping[str, str]] = {}

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubeloop.objects import Manifest
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.models.cache.cache_sources import arguments, content_of, credentials, remote_source
-from modelplane_operator.owned import on_cluster, owner_labels
+from modelplane_operator.owned import on_cluster
 
 VOLUME: Final = "/mnt/artifact"
 """Path where the hydrator mounts the volume."""

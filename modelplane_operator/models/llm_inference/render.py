@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeloop.objects import Manifest
+from kubeloop.ownership import owner_labels
 from kubeloop.types import INGRESS, VLLM_RUNTIME
 from modelplane_operator.api import pins
 from modelplane_operator.api.llm_inference import LLMInference
@@ -17,7 +18,7 @@ from modelplane_operator.models.llm_inference.render_deployment import (
     render_deployment,
     render_service,
 )
-from modelplane_operator.owned import on_hub, owner_labels
+from modelplane_operator.owned import on_hub
 
 TOKEN_SECRET: Final = "huggingface-token"  # noqa: S105 - the name of a Secret
 """Name of the Secret with a Hugging Face token in the target namespace."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from kubeloop.helm.release import Component, Release
 from kubeloop.objects import Key, Manifest
+from kubeloop.ownership import owner_labels
 from kubeloop.types import BACKEND
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
@@ -19,7 +20,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.clusters.cluster import cluster_gateway
 from modelplane_operator.clusters.cluster.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
 from modelplane_operator.models.replica.render.kubelets import LOST
-from modelplane_operator.owned import on_hub, owner_labels
+from modelplane_operator.owned import on_hub
 from modelplane_operator.routing.endpoint.backend_url import Backend, address_of
 from modelplane_operator.routing.endpoint.credentials import Header
 from modelplane_operator.routing.endpoint.render import requested_name

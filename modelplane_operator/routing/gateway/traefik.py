@@ -15,13 +15,14 @@ from typing import Final
 
 from kubeloop.helm.release import Component, Release
 from kubeloop.objects import Key, Manifest, entries, section
+from kubeloop.ownership import owner_labels
 from kubeloop.types import HTTP_ROUTE, SERVICE, type_of
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewaySpec, Software
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.models.replica.render.routing import replica_prefix
-from modelplane_operator.owned import on_hub, owner_labels
+from modelplane_operator.owned import on_hub
 from modelplane_operator.routing.endpoint.backend_url import DEFAULT_PORTS, Backend, address_of
 from modelplane_operator.routing.endpoint.credentials import Header
 from modelplane_operator.routing.endpoint.headless import port, render_service, render_slice

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kubeloop.objects import Manifest, entries
+from kubeloop.ownership import owner_labels
 from kubeloop.types import STORAGE_CLASS
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.owned import owner_labels
 
 NAME: Final = "modelplane-rwx-efs"
 FILE_SYSTEM: Final = "efs-filesystem"

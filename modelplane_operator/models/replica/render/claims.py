@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeloop.objects import Manifest
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import names
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember, ResolvedRequest
-from modelplane_operator.owned import on_cluster, owner_labels
+from modelplane_operator.owned import on_cluster
 
 LARGEST_CLAIM: Final = 32  # the API's AllocationResultsMaxSize
 """Number of devices that Kubernetes allocates for one claim."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 
 from kubeloop.objects import Manifest
+from kubeloop.ownership import owner_labels
 from kubeloop.types import ENVOY_EXTENSION_POLICY
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.engines import Serving
@@ -17,7 +18,7 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.images import TESTED, Images
 from modelplane_operator.models.replica.render.kubelets import LOST, PROBE_GRACE, apart
 from modelplane_operator.models.replica.render.part import metrics_path, ports, runs_sglang
-from modelplane_operator.owned import on_cluster, owner_labels
+from modelplane_operator.owned import on_cluster
 from modelplane_operator.routing.gateway.envoy_policies import PICKER_TRAFFIC
 
 GRPC_PORT = 9002

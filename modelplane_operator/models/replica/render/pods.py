@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kubeloop.objects import Manifest
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.engines import EngineHealth
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
@@ -16,7 +17,6 @@ from modelplane_operator.models.replica.render.claims import pod_claims
 from modelplane_operator.models.replica.render.draining import drain_by_load
 from modelplane_operator.models.replica.render.kubelets import PROBE_GRACE, apart, spread
 from modelplane_operator.models.replica.render.part import SERVING_PORT, Part
-from modelplane_operator.owned import owner_labels
 
 CACHE_PATH = "/mnt/models"
 """Path where the volume of a ModelCache is mounted."""

@@ -6,9 +6,10 @@ from typing import Final
 
 from kubeloop.helm.release import Component, Release
 from kubeloop.objects import Key, Manifest
+from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, pins
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.owned import on_hub, owner_labels
+from modelplane_operator.owned import on_hub
 from modelplane_operator.routing.gateway.data_plane import EVERYTHING, Allowed
 from modelplane_operator.routing.gateway.render import DATA_PLANES, data_plane
 
