@@ -35,7 +35,7 @@ class Condition(Model):
     type: str
     """Which aspect this is about, in CamelCase."""
     status: ConditionStatus
-    """Whether it holds: `True`, `False`, or `Unknown` when it cannot be told."""
+    """Whether it holds: `True`, `False`, or `Unknown`."""
     reason: str
     """Why, as one CamelCase word that a script can compare."""
     message: str | None = None
@@ -43,7 +43,7 @@ class Condition(Model):
     last_transition_time: datetime
     """When `status` last changed."""
     observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
-    """The `metadata.generation` this was judged at; when it is older than the object's, this condition is outdated."""
+    """The `metadata.generation` that the condition is about; if the object's is newer, the condition is outdated."""
 
 
 class ConditionType(Enum):

@@ -53,13 +53,13 @@ class LLMInferenceSpec(Spec):
     model: ModelName
     """Hugging Face id of the model, for example `Qwen/Qwen2.5-1.5B-Instruct`."""
     gpu: Annotated[int, Field(ge=1, le=16)] = 1
-    """GPUs of the one engine; with more than one the model is split over them."""
+    """GPUs of the engine; the model is split over them."""
     placement: Literal["Cluster", "Fleet"] = "Cluster"
-    """`Cluster`: where `providerConfigName` says. `Fleet`: a ModelDeployment and a ModelService of this name are made,
-    and the operator chooses a cluster of the fleet."""
+    """`Cluster`: on the cluster in `providerConfigName`. `Fleet`: the operator creates a ModelDeployment and a
+    ModelService of this name, and chooses a cluster of the fleet."""
     provider_config_name: ObjectName | None = None
-    """Where to: the Secret of that name in this namespace, whose key `kubeconfig` says how its cluster is reached;
-    without one the InferenceCluster of that name, if it lets this namespace in; `incluster` is the hub itself."""
+    """The cluster: a Secret of that name in this namespace with a `kubeconfig`; without such a Secret, the
+    InferenceCluster of that name, if it grants this namespace access; `incluster` is the hub itself."""
     target_namespace: NamespaceName | None = None
     """Namespace on that cluster, which has to exist. Without it, the one that this object is in."""
     ingress_host: Annotated[str, Field(max_length=253, pattern=f"^$|{SUBDOMAIN}")] | None = None
@@ -68,21 +68,21 @@ class LLMInferenceSpec(Spec):
     """Class of that Ingress; without it the cluster's default."""
     runtime: Annotated[Literal["VLLMRuntime", "Deployment"], must(RUNTIME_STAYS)] = "VLLMRuntime"
     """What runs the engine on that cluster. `VLLMRuntime`: the vLLM production-stack operator. `Deployment`: Kubernetes
-    itself, with shared memory and time to start by the number of GPUs. It cannot change."""
+    itself, with shared memory and startup time according to the number of GPUs. It cannot change."""
     memory: Memory | None = None
-    """GPU memory that the model needs on all its GPUs together, for example `40Gi`. It counts with
-    `placement: Fleet`, where it is needed if the model's name does not tell; MemoryKnown says what is assumed."""
+    """GPU memory that the model needs on all its GPUs together, for example `40Gi`. Used with `placement: Fleet`, and
+    required there if the model's name does not show its size; MemoryKnown has the assumed value."""
 
 
 class Location(Model):
     """Where something was made."""
 
     target: Literal["Hub", "Secret", "InferenceCluster"]
-    """What says how that cluster is reached."""
+    """The Secret or cluster that leads there."""
     name: ObjectName
     """Its name."""
     server: Annotated[str, Field(max_length=2048)] | None = None
-    """Address of the API server to which the Secret led."""
+    """Address of the API server in the Secret."""
     namespace: Annotated[str, Field(max_length=63)]
     """Namespace there."""
 
@@ -95,16 +95,17 @@ class Location(Model):
 
 
 class LLMInferenceStatus(SummarizedStatus):
-    """How far the model is."""
+    """Observed state of the model."""
 
     url: Annotated[str, Field(max_length=2048)] | None = None
-    """Where it answers; append the engine's own path to it, such as `/v1/chat/completions`."""
+    """The URL; append the engine's path, such as `/v1/chat/completions`."""
     replicas: int | None = None
-    """Copies of the engine that run."""
+    """Running copies of the engine."""
     memory_per_gpu: Annotated[str, Field(max_length=16)] | None = None
-    """Memory that each GPU must have, as the scheduler was told; only with `placement: Fleet`."""
+    """Memory that the scheduler requires of each GPU; only with `placement: Fleet`."""
     locations: Annotated[tuple[Location, ...], Field(max_length=LOCATIONS), ATOMIC] = ()
-    """Where something of it is or may be: written before anything is made there, and kept until it is gone."""
+    """Places where its objects are or may be: an entry is written before the first object, and removed after the
+    last."""
 
 
 class TargetResolved(ConditionType):
@@ -201,7 +202,7 @@ class MemoryKnown(ConditionType):
 
 
 class LLMInference(Resource[LLMInferenceSpec, LLMInferenceStatus]):
-    """One model with one URL: name a model and how many GPUs it takes, and where."""
+    """One model with one URL: name the model, its number of GPUs, and where it runs."""
 
     rules: ClassVar = (NAME_OF_A_SERVICE,)
     definition: ClassVar = Definition(
