@@ -83,7 +83,7 @@ class Reference:
                 "",
                 "## Fields",
                 "",
-                "Beside [those of every kind](README.md#fields):",
+                "In addition to [those of every kind](README.md#fields):",
                 "",
                 *_FIELDS,
                 *map(_row, fields),
