@@ -106,7 +106,7 @@ class Ready(ConditionType):
     AVAILABLE = "Available", "True", "All of it is there.", NEWS
     DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
-    PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
+    PARTIAL = "Partial", "False", "Parts of it work, others do not; the message names these.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
     DELETING = "Deleting", "False", "The object is being deleted; the message names what blocks that.", NEWS
 
@@ -114,7 +114,7 @@ class Ready(ConditionType):
 class ServerVerified(ConditionType):
     """Whether the cluster's API server has to prove who it is before it is told the operator's credentials."""
 
-    CERTIFICATE_VERIFIED = "CertificateVerified", "True", "Its certificate is checked."
+    CERTIFICATE_VERIFIED = "CertificateVerified", "True", "The API server's certificate is checked."
     NOT_VERIFIED = (
         "NotVerified",
         "False",

@@ -220,7 +220,7 @@ class ClusterReady(ConditionType):
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator does not create clusters on that cloud.", WARNING
     NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a permission; the message names it.", WARNING
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The kubeconfig is missing or invalid.", WARNING
-    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
+    UNREACHABLE = "Unreachable", "False", "The cluster does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (
         "Misbehaving",
         "False",
@@ -245,17 +245,21 @@ class ClusterReady(ConditionType):
         "The abandon annotation is set: the operator's objects stay on the cluster.",
         WARNING,
     )
-    CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
+    CLUSTER_RUNNING = "ClusterRunning", "True", "The cluster runs."
 
 
 class CredentialsRenewed(ConditionType):
     """Whether a token that ends will be followed by another; nothing is said of one that does not end."""
 
-    TOKEN_RENEWED = "TokenRenewed", "True", "The operator renews it before it ends; the message says when it ends."
+    TOKEN_RENEWED = (
+        "TokenRenewed",
+        "True",
+        "The operator renews the token before it expires; the message says when it expires.",
+    )
     NOT_RENEWED = (
         "NotRenewed",
         "False",
-        "Nothing renews it, as far as the operator knows; the message says when it ends.",
+        "As far as the operator knows, nothing renews the token; the message says when it expires.",
         WARNING,
     )
 
@@ -263,13 +267,13 @@ class CredentialsRenewed(ConditionType):
 class BackendReady(ConditionType):
     """Whether the serving stack on the cluster works."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on.", STEP
-    INSTALLING = "Installing", "False", "It is being installed.", STEP
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install the software on.", STEP
+    INSTALLING = "Installing", "False", "The software is being installed.", STEP
     INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's error.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
     ADDRESS_IN_USE = "AddressInUse", "False", "The gateway's address is that of the hub gateway.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
-    BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+    BACKEND_HEALTHY = "BackendHealthy", "True", "All software is installed and the gateway has an address."
     DEGRADED = "Degraded", "True", "A component that models can do without fails; the message names it.", WARNING
 
 
@@ -297,15 +301,20 @@ class NodePoolsValid(ConditionType):
     """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
 
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
-    INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
+    INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; see its condition Accepted.", WARNING
     NOT_MADE = "NotMade", "False", "A cloud cannot create the pools as specified.", WARNING
-    ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
+    ALL_VALID = "AllValid", "True", "Every pool's class exists and can be read."
 
 
 class GPUReady(ConditionType):
     """Whether the nodes of the pools are there and have the devices that their classes declare."""
 
-    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them.", WARNING
+    NODES_MISSING = (
+        "NodesMissing",
+        "False",
+        "A pool has fewer nodes than its spec says; the message counts them.",
+        WARNING,
+    )
     DEVICES_MISSING = (
         "DevicesMissing",
         "False",

@@ -155,7 +155,7 @@ class ControllerReady(ConditionType):
     NOT_SERVED = (
         "NotServed",
         "False",
-        "Only the InferenceGateway named default is served; this one is not.",
+        "Only the InferenceGateway named default is used; this one is not.",
         WARNING,
     )
 
@@ -180,7 +180,7 @@ class MutualTLSReady(ConditionType):
     READY = (
         "Ready",
         "True",
-        "It has a certificate and presents it. GatewaySecured of an InferenceCluster says the rest.",
+        "The hub gateway presents its certificate. GatewaySecured of each InferenceCluster shows the other side.",
     )
     PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet.", STEP
     NOT_OFFERED = (

@@ -112,7 +112,7 @@ class TargetResolved(ConditionType):
     """Whether the cluster that is named can be used; only with `placement: Cluster`."""
 
     RESOLVED = "Resolved", "True", "The cluster answers, and this namespace may use it."
-    NOT_FOUND = "NotFound", "False", "The Secret that led there no longer exists.", WARNING
+    NOT_FOUND = "NotFound", "False", "The Secret with the cluster's kubeconfig no longer exists.", WARNING
     NOT_GRANTED = (
         "NotGranted",
         "False",
@@ -159,7 +159,7 @@ class RuntimeAvailable(ConditionType):
         WARNING,
     )
     NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `runtime: Deployment` or `placement: Fleet`."
-    NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not asked.", STEP
+    NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not checked.", STEP
 
 
 class ModelReady(ConditionType):
@@ -168,12 +168,12 @@ class ModelReady(ConditionType):
     READY = "Ready", "True", "The model answers.", NEWS
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
-    NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
+    NOT_CREATED = "NotCreated", "False", "No object of the model exists yet.", STEP
     NAME_TAKEN = "NameTaken", "False", "Another object has its name there; the message says which.", WARNING
     UNKNOWN = (
         "Unknown",
         "Unknown",
-        "Nothing reports it, as when the vLLM production-stack operator does not run there.",
+        "Nothing reports the model's state, for example because the vLLM production-stack operator does not run there.",
         STEP,
     )
 
@@ -194,7 +194,7 @@ class OldCopiesRemoved(ConditionType):
 class MemoryKnown(ConditionType):
     """Whether it is known how much GPU memory the model needs; only with `placement: Fleet`."""
 
-    SAID = "Said", "True", "`spec.memory` says so."
+    SAID = "Said", "True", "`spec.memory` sets it."
     KNOWN_MODEL = "KnownModel", "True", "The operator knows the size of this model; the message says what it assumed."
     ASSUMED_FROM_NAME = "AssumedFromName", "True", "The model's name tells its parameters; the message says which."
     NOT_NEEDED = "NotNeeded", "True", "The spec names a cluster, so the size does not matter."

@@ -226,11 +226,11 @@ class CacheTransfer(ConditionType):
     NOT_CONFIGURED = (
         "NotConfigured",
         "False",
-        "An engine lacks the arguments for that: "
-        "each prompt is processed by a prefill engine and again by a decode engine.",
+        "An engine lacks the arguments for handing over its cache: each prompt is read by a prefill engine and again "
+        "by a decode engine.",
         WARNING,
     )
-    CONFIGURED = "Configured", "True", "Every engine whose arguments are known has the arguments for that."
+    CONFIGURED = "Configured", "True", "All engines with known arguments have those for handing over their cache."
 
 
 class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):

@@ -56,11 +56,11 @@ class CredentialsValid(ConditionType):
     """Whether the cloud accepts the credentials, and they may do what is needed."""
 
     ACCEPTED = "Accepted", "True", "Every call so far was permitted."
-    NOT_ACCEPTED = "NotAccepted", "False", "The cloud rejects them; the message has its error.", WARNING
+    NOT_ACCEPTED = "NotAccepted", "False", "The cloud rejects the credentials; the message has its error.", WARNING
     ANOTHER_ACCOUNT = (
         "AnotherAccount",
         "False",
-        "They belong to another account than the cluster; nothing is changed.",
+        "The credentials belong to another account than the cluster; nothing is changed.",
         WARNING,
     )
     NO_SDK = "NoSDK", "False", "This operator was installed without the cloud's SDK.", WARNING
@@ -114,7 +114,7 @@ class NetworkReady(ConditionType):
 class ControlPlaneReady(ConditionType):
     """Whether the cluster's API server runs."""
 
-    AVAILABLE = "Available", "True", "It runs."
+    AVAILABLE = "Available", "True", "The cluster runs."
     CREATING = "Creating", "False", "The cloud is creating it.", STEP
     UPDATING = "Updating", "True", "It runs, and the cloud is updating it.", STEP
 
@@ -122,7 +122,7 @@ class ControlPlaneReady(ConditionType):
 class NodePoolsReady(ConditionType):
     """Whether the cluster's node pools are there."""
 
-    AVAILABLE = "Available", "True", "All of them are there."
+    AVAILABLE = "Available", "True", "All node pools exist."
     CREATING = "Creating", "False", "Some are not there yet; the message names which.", STEP
 
 
