@@ -35,7 +35,7 @@ class Condition(Model):
     type: str
     """Which aspect this is about, in CamelCase."""
     status: ConditionStatus
-    """Whether it holds: `True`, `False`, or `Unknown` when it cannot be told."""
+    """Whether it holds: `True`, `False`, or `Unknown`."""
     reason: str
     """Why, as one CamelCase word that a script can compare."""
     message: str | None = None
@@ -43,7 +43,7 @@ class Condition(Model):
     last_transition_time: datetime
     """When `status` last changed."""
     observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
-    """The `metadata.generation` this was judged at; when it is older than the object's, this condition is outdated."""
+    """The `metadata.generation` that the condition is about; if the object's is newer, the condition is outdated."""
 
 
 class ConditionType(Enum):
@@ -106,7 +106,7 @@ class Ready(ConditionType):
     AVAILABLE = "Available", "True", "All of it is there.", NORMAL
     DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
-    PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
+    PARTIAL = "Partial", "False", "Parts of it work, others do not; the message names these.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
     DELETING = "Deleting", "False", "The object is being deleted; the message names what blocks that.", NORMAL
 
@@ -114,7 +114,7 @@ class Ready(ConditionType):
 class ServerVerified(ConditionType):
     """Whether the cluster's API server has to prove who it is before it is told the operator's credentials."""
 
-    CERTIFICATE_VERIFIED = "CertificateVerified", "True", "Its certificate is checked."
+    CERTIFICATE_VERIFIED = "CertificateVerified", "True", "The API server's certificate is checked."
     NOT_VERIFIED = (
         "NotVerified",
         "False",

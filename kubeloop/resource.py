@@ -140,8 +140,7 @@ class Status(Model):
 
 class SummarizedStatus(Status):
     summary: Annotated[str, Field(max_length=SUMMARY_LENGTH)] | None = None
-    """What is, in a sentence: figures, and the reasons of Synced and Ready where these are not true. It stays while
-    nothing changes."""
+    """The state in a sentence: figures, and the reasons of Synced and Ready if these are not true."""
 
 
 Spec_co = TypeVar("Spec_co", bound=Model, covariant=True)

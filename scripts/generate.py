@@ -35,10 +35,12 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield chart_values.PAGE, chart_values.page()
     yield EKS_POLICY, json.dumps(eks_policy(), indent=2) + "\n"
     yield GKE_ROLE, gke_role()
+    pages = reference.Reference(KINDS)
+    yield FOLDERS[2] / "README.md", pages.index()
     for kind in KINDS:
         for folder in FOLDERS[:2]:
             yield folder / f"{kind.definition.plural}.yaml", HEADER + crd.to_yaml(kind)
-        yield FOLDERS[2] / f"{kind.definition.kind.lower()}.md", reference.page(kind, example(kind))
+        yield FOLDERS[2] / f"{kind.definition.kind.lower()}.md", pages.page(kind, example(kind))
 
 
 def example(kind: Kind) -> str:

@@ -223,7 +223,7 @@ SYMPTOMS = (
     ),
     Symptom(
         "A cloud does not create a cluster",
-        "`kubectl describe` of its EKSCluster",
+        "`kubectl describe ekscluster NAME`, `kubectl describe gkecluster NAME`",
         (
             clouds.CredentialsValid,
             clouds.QuotaAvailable,
@@ -244,7 +244,11 @@ SYMPTOMS = (
         "`kubectl describe llminference NAME`",
         (TargetResolved, RuntimeAvailable, MemoryKnown, LLMReady, OldCopiesRemoved),
     ),
-    Symptom("A change has no effect, or an object is not deleted", "`Synced` and `Ready` of it", (Synced, Ready)),
+    Symptom(
+        "A change has no effect, or an object is not deleted",
+        "`kubectl describe` the object: its `Synced` and `Ready`",
+        (Synced, Ready),
+    ),
     Symptom("The operator does not start", "See [its pods](install.md#when-it-does-not-start)."),
 )
 
@@ -266,10 +270,10 @@ def _symptom(symptom: Symptom) -> Iterator[str]:
     rows, passing, explained = list[str](), list[str](), list[str]()
     for (reason, (do, more)), found in alike.items():
         name = f"{', '.join(one.type for one in found)} `{reason}`"
-        if do.startswith("Wait: it goes on"):
+        if do.startswith("Wait: the operator continues"):
             passing.append(name)
-        elif do.startswith("Do as "):
-            explained.append(f"For {name}, d{do[1:]}")
+        elif do.startswith("See the condition"):
+            explained.append(f"For {name}, s{do[1:]}")
         else:
             rows.append(f"| {name} | {found[0].meaning} | {f'{do} [More]({more})' if more else do} |")
     if rows:

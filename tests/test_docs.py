@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from kubeloop.client import channel_process
 from localfleet.__main__ import app
-from modelplane_operator.api import KINDS
+from modelplane_operator.api import KINDS, crd
 from modelplane_operator.cli.__main__ import COMMANDS
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
@@ -207,6 +207,45 @@ FIELDS = {
 @pytest.mark.parametrize(("page", "field"), said(GUIDES, r"`((?:spec|status)\.[a-zA-Z.\[\]]+)`"))
 def test_a_field_that_a_page_names_is_one_of_some_kind(page: Path, field: str) -> None:
     assert field.replace("[]", "") in FIELDS, page
+
+
+def rows_of(page: Path) -> dict[str, tuple[str, str] | None]:
+    """Return the fields of a page of the reference, and the kind and path of those that are like another one."""
+    return {
+        path: (of or page.stem, other) if other else None
+        for path, other, of in re.findall(
+            r"^\| \**`([^`]+)`.*?(?: As \[?`([^`]+)`(?: of (\w+)\]\([^)]*\))?\. \|)?$", page.read_text(), re.MULTILINE
+        )
+    }
+
+
+REFERENCE = {page.stem: rows_of(page) for page in (ROOT / "docs" / "reference").glob("*.md")}
+
+
+def described(kind: str, path: str) -> bool:
+    """True if the page of a kind has a row for a field, or leads to one."""
+    return path in REFERENCE[kind].keys() | REFERENCE["README"].keys() or any(
+        described(other[0].lower(), other[1] + path[len(prefix) :])
+        for prefix, other in REFERENCE[kind].items()
+        if other and path.startswith((f"{prefix}.", f"{prefix}[]"))
+    )
+
+
+def paths_of(schema: Manifest, path: str) -> Iterator[str]:
+    """Yield the fields below one, with `[]` for the items of lists and maps."""
+    inner = schema.get("items") or schema.get("additionalProperties") or {}
+    for name, child in (inner or schema).get("properties", {}).items():
+        below = f"{path}{'[]' if inner else ''}.{name}"
+        yield below
+        yield from paths_of(child, below) if below != "spec.crossplane" else ()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)
+def test_the_reference_describes_each_field_or_leads_to_where_it_does(kind: Any) -> None:
+    properties = crd.schema(kind)["properties"]
+    paths = [path for root in ("spec", "status") for path in paths_of(properties[root], root)]
+
+    assert [path for path in paths if not described(kind.definition.kind.lower(), path)] == []
 
 
 def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:

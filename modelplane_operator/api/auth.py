@@ -22,8 +22,8 @@ class APIKeys(Model):
     those for Anthropic's do."""
 
     secret_refs: Annotated[tuple[KeySecret, ...], Field(min_length=1, max_length=8), list_map("name")]
-    """Secrets in the namespace of the ModelService; a key of any of them is taken. To change a key, put the new one
-    beside the old one, and take that away when no client sends it any more: both count within two seconds."""
+    """Secrets in the namespace of the ModelService; a key of any of them is accepted. To change a key, add the new one,
+    and remove the old one when no client sends it any more. Changes take effect within two seconds."""
 
 
 class Auth(Model):
@@ -38,6 +38,6 @@ class Auth(Model):
     )
 
     mode: Literal["APIKeys", "None"] = "APIKeys"
-    """`APIKeys`: requests without one of the keys get 401. `None`: whoever reaches the hub gateway may ask."""
+    """`APIKeys`: requests without one of the keys get 401. `None`: everyone who reaches the hub gateway may call."""
     api_keys: APIKeys | None = None
     """Where the keys are."""

@@ -58,18 +58,18 @@ class ServiceAccountKeyRef(SecretName):
     """The key of a service account in a Secret in the cache's namespace."""
 
     key: DataKey = "credentials.json"
-    """Key within it; what it holds is the JSON that Google Cloud gives out."""
+    """Key within it, with the JSON that Google Cloud issues."""
 
 
 class Fetched(Model):
     """What is fetched onto a volume of its own."""
 
     allow_patterns: Patterns = ()
-    """Files to have, for example `*.safetensors` and `*.json`. Without any, all of them; `*` matches `/` too."""
+    """Files to download, for example `*.safetensors` and `*.json`. Without any, all of them; `*` matches `/` too."""
     ignore_patterns: Patterns = ()
-    """Files to leave out of those, for example `original/*`: many repositories have weights in several formats."""
+    """Files to leave out, for example `original/*`: many repositories have weights in several formats."""
     size_gib: Annotated[int, Field(ge=1, le=100000, alias="sizeGiB")]
-    """Size in GiB of the volume on each cluster. It can be raised where the StorageClass allows that."""
+    """Size in GiB of the volume on each cluster. It can be raised if the StorageClass allows it."""
 
 
 class HuggingFace(Fetched):
@@ -80,23 +80,23 @@ class HuggingFace(Fetched):
     revision: Revision | None = None
     """Branch, tag or commit. Without one, the repository's default branch."""
     auth_secret: TokenRef | None = None
-    """Token for a gated or private repository. It is on a cluster only while the weights come there."""
+    """Token for a gated or private repository. It is on a cluster only during the download."""
 
 
 class S3(Fetched):
-    """Objects in a bucket of Amazon S3, or of a store that speaks its protocol."""
+    """Objects in a bucket of Amazon S3, or of a store with its protocol."""
 
     bucket: Bucket
     """Bucket, for example `models`."""
     prefix: Prefix | None = None
-    """What the names of the objects begin with, for example `qwen3-8b/v2`; what follows are the paths of the files."""
+    """Prefix of the objects' names, for example `qwen3-8b/v2`; the rest of a name is the path of the file."""
     region: CloudName = "us-east-1"
     """Region of the bucket."""
     endpoint: WebAddress | None = None
-    """Where another store than Amazon's answers, as clusters reach it: `https://minio.example.com:9000`."""
+    """Address of a store other than Amazon's, as clusters reach it: `https://minio.example.com:9000`."""
     auth_secret: SecretName | None = None
-    """Secret with the keys `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, and `AWS_SESSION_TOKEN` where there is one.
-    Without it, the bucket has to be public. It is on a cluster only while the weights come there."""
+    """Secret with the keys `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, and optionally `AWS_SESSION_TOKEN`. Without
+    it, the bucket has to be public. It is on a cluster only during the download."""
 
 
 class GoogleCloudStorage(Fetched):
@@ -105,10 +105,10 @@ class GoogleCloudStorage(Fetched):
     bucket: Bucket
     """Bucket, for example `models`."""
     prefix: Prefix | None = None
-    """What the names of the objects begin with, for example `qwen3-8b/v2`; what follows are the paths of the files."""
+    """Prefix of the objects' names, for example `qwen3-8b/v2`; the rest of a name is the path of the file."""
     auth_secret: ServiceAccountKeyRef | None = None
     """Key of a service account that may read the bucket. Without it, the bucket has to be public. It is on a cluster
-    only while the weights come there."""
+    only during the download."""
 
 
 class OCI(Fetched):
@@ -118,10 +118,9 @@ class OCI(Fetched):
     reference: Reference
     """Registry, repository, and tag or digest: `ghcr.io/org/model:v2`. Without either, the tag `latest`."""
     insecure: bool = False
-    """Whether the registry is asked over HTTP, without TLS."""
+    """Whether to use HTTP without TLS."""
     auth_secret: SecretName | None = None
-    """Secret of type `kubernetes.io/dockerconfigjson` for the registry. It is on a cluster only while the weights come
-    there."""
+    """Secret of type `kubernetes.io/dockerconfigjson` for the registry. It is on a cluster only during the download."""
 
 
 class HTTP(Fetched):
@@ -131,10 +130,10 @@ class HTTP(Fetched):
     manifest: WebAddress
     """Address of the manifest, for example `https://models.example.com/qwen3-8b/v2/manifest.json`."""
     sha256: Sha256 | None = None
-    """SHA-256 of the manifest: with it, no other one is taken."""
+    """SHA-256 of the manifest; a manifest with another hash is rejected."""
     auth_secret: BearerRef | None = None
     """Token that is sent as `Authorization: Bearer` to the server of the manifest, and to no other. It is on a cluster
-    only while the weights come there."""
+    only during the download."""
 
 
 class PersistentVolumeClaim(Model):

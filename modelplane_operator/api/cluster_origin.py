@@ -73,7 +73,7 @@ class IdentityRef(Model):
     type: Literal["GoogleApplicationCredentials", "AWSWebIdentityCredentials", "NebiusServiceAccountCredentials"] = (
         "GoogleApplicationCredentials"
     )
-    """What kind of identity it is; it must be of the cloud that the cluster runs on."""
+    """Kind of the identity; it must belong to the cluster's cloud."""
 
 
 class ExistingCache(Model):
@@ -90,11 +90,12 @@ class NamedGKE(Model):
     location: Annotated[str, _PLACE]
     """Its region, or the zone of a zonal cluster, for example `us-central1`."""
     cluster: Annotated[str, Field(min_length=1, max_length=40, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")]
-    """What GKE calls it."""
+    """Its name on GKE."""
     project: Project | None = None
     """Google Cloud project. Without one, the project of the credentials."""
     credentials: Credentials | None = None
-    """The account to ask with, which administers the cluster, too. Without them, the Secret `default`."""
+    """The account with which the operator queries the cloud and administers the cluster. Without it, the Secret
+    `default`."""
 
 
 class NamedEKS(Model):
@@ -103,10 +104,10 @@ class NamedEKS(Model):
     region: Annotated[str, _PLACE]
     """AWS region, for example `us-west-2`."""
     cluster: Annotated[str, Field(min_length=1, max_length=100, pattern="^[0-9A-Za-z][-_0-9A-Za-z]*$")]
-    """What EKS calls it."""
+    """Its name on EKS."""
     credentials: Credentials | None = None
-    """The account to ask with, which an access entry makes an administrator of the cluster. Without them, the Secret
-    `default`."""
+    """The account with which the operator queries the cloud; an access entry makes it an administrator of the cluster.
+    Without it, the Secret `default`."""
 
 
 class NamedOnCloud(Model):
@@ -147,8 +148,9 @@ class Existing(Model):
     cache: ExistingCache | None = None
     """Storage for model caches."""
     credential_renewal: Literal["Never", "TokenRequest"] = "Never"
-    """`TokenRequest` lets the operator ask the cluster for another token when half of the kubeconfig's time has passed,
-    and write it into the Secret: for the token of a service account that ends, and that may make tokens for itself."""
+    """`TokenRequest`: the operator requests a new token when half of the lifetime of the kubeconfig's token has passed,
+    and writes it into the Secret. Use it for tokens that expire, of service accounts that may create tokens for
+    themselves."""
 
 
 class GKE(Model):
@@ -163,10 +165,10 @@ class GKE(Model):
     project: Project | None = None
     """Google Cloud project. Without one, the project of the credentials. It cannot change."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
     service_account: ServiceAccount | None = None
-    """The service account that nodes are, for example `nodes@my-project.iam.gserviceaccount.com`. Without one, the
-    project's default service account of Compute Engine. Pools that are there keep theirs."""
+    """Service account of the nodes, for example `nodes@my-project.iam.gserviceaccount.com`. Without one, the project's
+    default service account of Compute Engine. Existing pools keep theirs."""
 
 
 class EKS(Model):
@@ -179,7 +181,7 @@ class EKS(Model):
     kubernetes_version: KubernetesVersion = "1.36"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
 
 
 class AKS(Model):
@@ -192,7 +194,7 @@ class AKS(Model):
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
 
 
 class Nebius(Model):
@@ -203,7 +205,7 @@ class Nebius(Model):
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
 
 
 class Vultr(Model):
@@ -216,7 +218,7 @@ class Vultr(Model):
     kubernetes_version: KubernetesVersion = "v1.36.1+3"
     """Version of Vultr's Kubernetes, with its build."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
 
 
 def _block_of(source: str) -> Rule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -23,17 +23,13 @@ SHARED_COLUMNS = (
 SUMMARY = Column("SUMMARY", ".status.summary", wide=True)
 MESSAGE = Column("MESSAGE", ".status.conditions[?(@.type=='Ready')].message", wide=True)
 
-_BOUNDS = {
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "maxProperties": "at most {} entries",
-    "minProperties": "at least {} field",
-    "pattern": "matches `{}`",
-}
+# The keyword of the least, that of the most, and what they count.
+_RANGES = (
+    ("minLength", "maxLength", " characters"),
+    ("minimum", "maximum", ""),
+    ("minItems", "maxItems", " items"),
+    ("minProperties", "maxProperties", " entries"),
+)
 
 RULES = "x-kubernetes-validations"
 
@@ -125,10 +121,10 @@ def schema(kind: type[Resource[Any, Any]]) -> Manifest:
 def limits(schema: Manifest) -> str:
     """What a value is held to, in words."""
     inner: Manifest = schema.get("items") or schema.get("additionalProperties") or {}
-    each = [*_choice(inner), *_bounds(inner)] if "properties" not in inner else []
+    each = ", ".join([*_choice(inner), *_bounds(inner)]) if "properties" not in inner else ""
     keys = schema.get("x-kubernetes-list-map-keys")
     unique = [f"unique by {' and '.join(keys)}"] if keys else []
-    return "; ".join([*_bounds(schema), *(f"each {bound}" for bound in each), *unique])
+    return "; ".join([*_bounds(schema), *([f"each {each}"] if each else []), *unique])
 
 
 def choice(schema: Manifest) -> str:
@@ -141,8 +137,15 @@ def _choice(schema: Manifest) -> list[str]:
     return [f"one of {', '.join(f'`{value}`' for value in values)}"] if values else []
 
 
-def _bounds(schema: Manifest) -> list[str]:
-    return [words.format(schema[keyword]) for keyword, words in _BOUNDS.items() if keyword in schema]
+def _bounds(schema: Manifest) -> Iterator[str]:
+    """Yield ranges, such as `1..253 characters`, and the pattern."""
+    for least, most, unit in _RANGES:
+        if most in schema:
+            yield f"{schema[least] if most == 'maximum' else schema.get(least, 0)}..{schema[most]}{unit}"
+    if "minProperties" in schema and "maxProperties" not in schema:  # a struct whose fields are all optional
+        yield f"at least {schema['minProperties']} field"
+    if "pattern" in schema:
+        yield f"matches `{schema['pattern']}`"
 
 
 def _add_descriptions(schema: Manifest) -> Manifest:

@@ -35,14 +35,14 @@ class Serving(Model):
     """`Unified`: every engine answers whole requests. `PrefillDecode`: one engine reads prompts, another writes
     answers."""
     picker: Literal["Auto", "None"] = "Auto"
-    """`Auto`: where a replica has several pods that answer, an endpoint picker sends each request to the pod that has
-    read most of its prompt and has the shortest queue. `None`: requests are spread over the pods as they come."""
+    """`Auto`: if a replica has several pods that answer, an endpoint picker sends each request to a pod that has read
+    most of its prompt and has a short queue. `None`: requests are spread over the pods."""
     paths: Annotated[tuple[ServingPath, ...], Field(max_length=12), ATOMIC] = ()
-    """Paths of the engine's own that clients may call, beside those of model APIs, for example `/my-route`: each stands
-    for itself and all below it. The cluster has to allow them (`isolation.pods.allowedPaths`)."""
+    """Additional paths of the engine that clients may call, each with all paths below it, for example `/my-route`. The
+    cluster has to allow them (`isolation.pods.allowedPaths`)."""
     min_prefill_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    """With mode PrefillDecode: a prompt with fewer new tokens than this is read by the decode engine itself, which is
-    faster than to hand over what another engine has read. Tokens are estimated, four characters each."""
+    """With mode PrefillDecode: the decode engine itself reads a prompt with fewer new tokens than this, as that is
+    faster than a transfer from the prefill engine. Tokens are estimated as four characters each."""
 
 
 class Worker(Model):
@@ -56,7 +56,7 @@ class CelSelector(Model):
     """A condition that a device must meet."""
 
     cel: Annotated[str, Field(min_length=1, max_length=10240)] | None = None
-    """An expression over `device` that gives true or false, in the language of Kubernetes DRA selectors, for example
+    """A boolean expression over `device`, in the language of Kubernetes DRA selectors, for example
     `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0`."""
 
 
@@ -79,10 +79,10 @@ class EngineHealth(Model):
     """Where an engine says whether it answers requests."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024, pattern="^/[!-~]*$")] = "/health"
-    """Path that answers 200 once the engine answers requests, and not before: `/v1/health/ready` of NIM,
-    `/v2/health/ready` of Triton."""
+    """Path that answers 200 only while the engine can answer requests: `/v1/health/ready` of NIM, `/v2/health/ready` of
+    Triton."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port to ask on. Without it, the one that requests come to."""
+    """Port of the check. Without it, the port of requests."""
 
 
 class Engine(Model):
@@ -93,21 +93,21 @@ class Engine(Model):
     copies: Annotated[int, Field(ge=1, le=64)] = 1
     """Identical copies of this engine in every replica."""
     phase: Phase | None = None
-    """The engine's part when prefill and decode are split. Set it only with serving mode PrefillDecode."""
+    """The engine's role if prefill and decode are split. Set it only with serving mode PrefillDecode."""
     type: EngineType | None = None
-    """Which program it is: by that the endpoint picker knows its metrics, and a ModelCache how to be served. Without
-    it, SGLang where image or command say so, and else vLLM."""
+    """Program of the engine, which decides its metrics for the endpoint picker and its arguments for a ModelCache.
+    Without it, SGLang if image or command say so, otherwise vLLM."""
     startup_seconds: Annotated[int, Field(ge=30, le=86400)] | None = None
-    """How long it may take from the start of its container until it answers; then it is started again. Without it, an
-    hour, or what the operator's settings say; more with a ModelCache of more than 360 GiB."""
+    """Time from the start of its container until it must answer; otherwise it is restarted. Without it, an hour, or the
+    operator's setting; more with a ModelCache of more than 360 GiB."""
     health: EngineHealth | None = None
-    """Where it says whether it answers. Without it, `/health` on the port that requests come to."""
+    """Where its health is checked. Without it, `/health` on the port of requests."""
     ranks: Annotated[int, Field(ge=1, le=8)] = 1
-    """Data-parallel ranks of each pod that serve by themselves, each on a port of its own from 8000 on: the endpoint
-    picker chooses among them. All engines of a replica have as many; with a phase, one."""
+    """Data-parallel ranks of each pod, each on its own port from 8000 on; the endpoint picker chooses among them. All
+    engines of a replica have the same number; with a phase, one."""
     workers_serve: bool = False
-    """Whether the workers of a gang answer requests as its leader does, as with wide expert parallelism. Otherwise the
-    leader alone does."""
+    """Whether the workers of a gang answer requests too, as with wide expert parallelism. Otherwise only the leader
+    does."""
 
 
 def _sum(items: str, each: str, *, item: str = "x") -> str:

@@ -22,16 +22,17 @@ class GatewayService(Model):
     rules: ClassVar = (ANNOTATION_KEYS, ANNOTATION_KEY_PREFIXES)
 
     scope: Literal["External", "Internal"] = "External"
-    """`Internal`: an address within the network of the cluster alone, by the annotations of AKS, EKS and GKE. Elsewhere
-    write your cloud's own into `annotations`. Clouds may keep a load balancer as it was made: choose before that."""
+    """`Internal`: an address that is reachable only in the cluster's network, by the annotations of AKS, EKS and GKE.
+    For other clouds, write theirs into `annotations`. Choose before the load balancer is created: a cloud may not
+    change it later."""
     annotations: Annotations = {}
     """Annotations of the Service, for the cloud or for external-dns, for example
-    `external-dns.alpha.kubernetes.io/hostname: models.example.com`. They win over those of `scope`."""
+    `external-dns.alpha.kubernetes.io/hostname: models.example.com`. They override those of `scope`."""
     load_balancer_class: LoadBalancerClass | None = None
-    """What makes the load balancer, for example `service.k8s.aws/nlb`. Kubernetes lets it be set only when the Service
-    is made. Without one, the cluster's default."""
+    """Class of the load balancer, for example `service.k8s.aws/nlb`. Kubernetes takes it only when the Service is
+    created. Without one, the cluster's default."""
     load_balancer_source_ranges: Annotated[tuple[SourceRange, ...], Field(max_length=64), ATOMIC] = ()
-    """Networks whose requests the load balancer takes, for example `203.0.113.0/24`, where the cloud can do that.
+    """Networks from which the load balancer accepts requests, for example `203.0.113.0/24`, if the cloud supports that.
     Without any, all."""
 
 
@@ -43,7 +44,7 @@ class GatewayResources(Model):
     requests: Amounts | None = None
     """What the node must have free, for example `{cpu: "1", memory: 1Gi}`."""
     limits: Amounts | None = None
-    """The most that the pod may take: one that takes more memory is killed."""
+    """Maximum that the pod may use: one that uses more memory is killed."""
 
 
 class GatewayPods(Model):
@@ -52,6 +53,6 @@ class GatewayPods(Model):
     service: GatewayService | None = None
     """The Service of type LoadBalancer before the gateway."""
     replicas: Annotated[int, Field(ge=1, le=100)] | None = None
-    """How many pods answer requests. Without it two, on two nodes where there are as many, so that one may die."""
+    """Number of pods that answer requests. Default: two, on two nodes if possible."""
     resources: GatewayResources | None = None
-    """What each of these pods needs of its node. Without it, what the gateway's software asks for by itself."""
+    """What each of these pods needs of its node. Without it, the default of the gateway's software."""

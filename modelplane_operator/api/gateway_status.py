@@ -13,9 +13,9 @@ class GatewayStatus(Model):
     """The gateway of a workload cluster."""
 
     address: str | None = None
-    """IP address or host name under which the cluster's gateway is reached."""
+    """IP address or host name of the cluster's gateway."""
     server_name: Annotated[str, Field(max_length=253)] | None = None
-    """What the gateway proves to be, by https on port 443, to the hub's gateway and to nobody else. Without it, it is
-    reached by http."""
+    """Name in the certificate that the gateway shows the hub gateway, by https on port 443. Without it, the hub gateway
+    uses http."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """By which it is reached by http, where that is not 80: `8080` of a ServingStack with such a listener alone."""
+    """Port for http, if it is not 80: for example `8080`, if the ServingStack has only that listener."""

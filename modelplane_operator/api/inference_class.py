@@ -152,9 +152,9 @@ class ClassDevice(Model):
         Field(max_length=32),
         must(KEYS),
     ] = {}
-    """What the device is like, by key: `architecture`, or `domain/id` for another domain than the driver's."""
+    """Properties of the device, by key: `architecture`, or `domain/id` for another domain than the driver's."""
     capacity: Annotated[dict[str, ClassCapacity], Field(max_length=32), must(KEYS)] = {}
-    """How much the device has, keyed like the attributes: `memory`."""
+    """Amounts that the device has, with keys like those of the attributes: `memory`."""
 
 
 class InferenceClassSpec(ClusterSpec):
@@ -165,7 +165,7 @@ class InferenceClassSpec(ClusterSpec):
     provisioning: Provisioning | None = None
     """How to make such a node on a cloud. Leave it out for clusters that you bring."""
     devices: Annotated[tuple[ClassDevice, ...], Field(min_length=1, max_length=16), list_map("name")]
-    """The devices of one node: an entry for each kind of device, not for each piece."""
+    """The devices of one node: one entry for each kind of device."""
 
 
 class Accepted(ConditionType):
@@ -186,11 +186,11 @@ class InferenceClassStatus(SummarizedStatus):
     clusters: int | None = None
     """InferenceClusters with a pool of this class. While it is above 0 the class is not deleted."""
     nodes: int | None = None
-    """Nodes of this class that models can count on, over all clusters."""
+    """Nodes of this class on all clusters that the scheduler counts."""
 
 
 class InferenceClass(Resource[InferenceClassSpec, InferenceClassStatus]):
-    """One kind of GPU node: the devices it has, for models to ask for, and how a cloud makes it."""
+    """One kind of GPU node: the devices that models can request, and how a cloud creates the node."""
 
     definition: ClassVar = Definition(
         kind="InferenceClass",

@@ -39,7 +39,8 @@ class StackSelection(Model):
     """What the cluster's ServingStack is to say from its first moment."""
 
     components: Annotated[tuple[ComponentOverride, ...], Field(max_length=16), list_map("name")] = ()
-    """Parts that are turned off, or on beside the cluster's own, or that differ from what was tested together."""
+    """Parts that are turned on or off explicitly, or have another version or other values than those that were tested
+    together."""
 
 
 class InferenceClusterSpec(ClusterSpec):
@@ -59,19 +60,19 @@ class InferenceClusterSpec(ClusterSpec):
     cluster: ClusterOrigin
     """Where the cluster comes from."""
     taints: Annotated[tuple[Taint, ...], Field(max_length=TAINTS), list_map("key", "effect")] = ()
-    """What keeps replicas off this cluster, or drains it."""
+    """Taints that keep replicas off this cluster, or drain it."""
     node_pools: Annotated[tuple[NodePool, ...], Field(min_length=1, max_length=8), list_map("name")] = ()
-    """The GPU nodes. The pool for the operator's own pods is added on clusters that it makes."""
+    """The pools of GPU nodes. On a cluster that the operator creates, it adds a pool for its own pods."""
     gateway: GatewayPods | None = None
-    """How the cluster's gateway runs; its ServingStack gets it, too."""
+    """How the cluster's gateway runs; it is copied to the ServingStack."""
     stack: StackSelection | None = None
-    """Which software is installed on the cluster, where the operator has a Helm; its ServingStack gets it, too."""
+    """Which software is installed on the cluster, if the operator has a Helm; it is copied to the ServingStack."""
     isolation: Isolation | None = None
-    """What keeps models of different namespaces apart, and out of what is not theirs. Without it, all of its defaults:
-    nothing has to be said to be safe."""
+    """How models of different namespaces are isolated from each other and from the cluster. The defaults are the safe
+    values."""
     llm_inferences: Annotated[tuple[LLMInferenceGrant, ...], Field(max_length=128), list_map("namespace")] = ()
-    """Which namespaces of the hub may name this cluster in LLMInferences; nobody may without it. Their engines are
-    beside the scheduler, which does not count the GPUs that they take."""
+    """Namespaces of the hub that may name this cluster in LLMInferences; without it, none may. The scheduler does not
+    count the GPUs that their engines use."""
 
 
 # What is known of it --------------------------------------------------------------------------------------------------
@@ -98,18 +99,18 @@ class PublishedDevice(Model):
     count: int | None = None
     """Devices of this kind on each node."""
     attributes: Annotated[dict[str, Attribute], Field(max_length=32)] = {}
-    """What the device is like."""
+    """Properties of the device."""
     capacity: Annotated[dict[str, PublishedCapacity], Field(max_length=32)] = {}
-    """How much it has."""
+    """Amounts that it has."""
 
 
 class Fabric(Model):
     """The nodes of a pool that are on one fabric."""
 
     value: Annotated[str, Field(max_length=63)]
-    """What their label `topologyKey` says."""
+    """Value of the label."""
     nodes: int
-    """Those of them that are usable."""
+    """Usable nodes with that value."""
 
 
 class GpuPool(Model):
@@ -118,15 +119,15 @@ class GpuPool(Model):
     name: str
     """Name of the pool."""
     nodes: int | None = None
-    """Nodes it can have when it is autoscaled; otherwise those that are there and usable, none included. Where nodes
-    cannot be listed, those that it says to have."""
+    """Nodes that count: the maximum of an autoscaled pool, otherwise the usable nodes. If the operator may not list
+    nodes, `nodeCount`."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
     allocatable: Amounts | None = None
-    """What the least of its nodes has for pods, as far as any was seen: of it, engines request a share by default."""
+    """Allocatable resources of its smallest node, if any is known. By default, engines request a share of them."""
     largest_fabric: Fabric | None = None
-    """Of a pool whose fabric has a `topologyKey`, and whose nodes were seen: the value that most of them carry. No gang
-    of more nodes is placed there."""
+    """For a pool with a `topologyKey`, if its nodes are known: the label value that most nodes have. A gang of more
+    nodes is not placed there."""
 
 
 class ProviderConfigRef(Model):
@@ -144,24 +145,23 @@ class ObservedPool(Model):
     nodes: int
     """Nodes that carry the pool's label."""
     usable: int
-    """Those of them that are ready, take pods, and have the devices that the pool's class declares."""
+    """Nodes that are ready, accept pods, and have the devices of the pool's class."""
 
 
 class ObservedCluster(Model):
-    """What the cluster was seen to be and have, when it last answered."""
+    """State of the cluster when it last answered."""
 
     version: str | None = None
     """Version of Kubernetes."""
     latency_ms: int | None = None
     """About how long its API server takes to answer, in milliseconds."""
     identity: Annotated[str, Field(max_length=64)] | None = None
-    """By what it is recognized under another name: a hash of the uid of its namespace kube-system and of its root
-    certificate."""
+    """Hash by which the operator recognizes the cluster under another name: of the uid of its namespace kube-system and
+    of its root certificate."""
     apis: tuple[str, ...] = ()
-    """What it serves of the APIs that models can use: `DRA`, `EnvoyGateway`, `GatewayAPI`,
-    `LeaderWorkerSet`."""
+    """APIs for models that it serves: `DRA`, `EnvoyGateway`, `GatewayAPI`, `LeaderWorkerSet`."""
     pools: Annotated[tuple[ObservedPool, ...], Field(max_length=8), list_map("name")] = ()
-    """The nodes of each pool that are there."""
+    """Existing nodes of each pool."""
 
 
 DeletionPhase = Literal["Blocked", "DrainServing", "UninstallServingStack", "DeleteCluster", "Unreachable"]
@@ -171,30 +171,29 @@ class DeletionStatus(Model):
     """How far the deletion of a cluster has come."""
 
     phase: DeletionPhase
-    """`Blocked` while replicas are placed on it; `DrainServing` while their objects end; `UninstallServingStack` while
-    its gateway goes; `DeleteCluster` while a cloud takes down what it has made; `Unreachable` while it cannot be
-    asked."""
+    """`Blocked`: replicas are placed on it. `DrainServing`: their objects are being deleted. `UninstallServingStack`:
+    its gateway is being removed. `DeleteCluster`: the cloud is deleting it. `Unreachable`: it does not answer."""
     waiting_for: tuple[str, ...] = ()
-    """The first five of what is in the way; Ready says how many more there are."""
+    """The first five objects that block it; Ready has the number of the others."""
 
 
 class InferenceClusterStatus(SummarizedStatus):
-    """What is known of the cluster."""
+    """Observed state of the cluster."""
 
     provider_config_ref: ProviderConfigRef | None = None
-    """Handle by which the cluster is reached, under the name it has had since Crossplane."""
+    """Handle of the cluster's connection; the field has its name from Crossplane."""
     gateway: GatewayStatus | None = None
     """The cluster's gateway."""
     cache: CacheStatus | None = None
     """Storage for model caches."""
     gpu_pools: Annotated[tuple[GpuPool, ...], Field(max_length=8), list_map("name")] = ()
-    """What models can be placed on: all that the scheduler knows of the cluster."""
+    """Capacity for models: all that the scheduler uses of the cluster."""
     namespace: str | None = None
     """Namespace of the objects that make up the cluster."""
     pools: int | None = None
     """Node pools of the spec."""
     nodes: Annotated[str, Field(max_length=32)] | None = None
-    """Nodes of all pools that were seen, as `usable/all`."""
+    """Nodes of all pools, as `usable/all`."""
     taints: Annotated[str, Field(max_length=128)] | None = None
     """Taints of the spec, as `key:effect`, separated by commas."""
     replicas: int | None = None
@@ -202,9 +201,9 @@ class InferenceClusterStatus(SummarizedStatus):
     orphans: int | None = None
     """Objects of the operator there whose owner is not on this hub; ObjectsOwned names some of them."""
     observed: ObservedCluster | None = None
-    """What the cluster was seen to be and have, when it last answered."""
+    """State of the cluster when it last answered."""
     deletion: DeletionStatus | None = None
-    """How far its deletion has come."""
+    """Progress of its deletion."""
 
 
 class ClusterReady(ConditionType):
@@ -221,7 +220,7 @@ class ClusterReady(ConditionType):
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator does not create clusters on that cloud.", WARNING
     NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a permission; the message names it.", WARNING
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The kubeconfig is missing or invalid.", WARNING
-    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
+    UNREACHABLE = "Unreachable", "False", "The cluster does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (
         "Misbehaving",
         "False",
@@ -246,17 +245,21 @@ class ClusterReady(ConditionType):
         "The abandon annotation is set: the operator's objects stay on the cluster.",
         WARNING,
     )
-    CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
+    CLUSTER_RUNNING = "ClusterRunning", "True", "The cluster runs."
 
 
 class CredentialsRenewed(ConditionType):
     """Whether a token that ends will be followed by another; nothing is said of one that does not end."""
 
-    TOKEN_RENEWED = "TokenRenewed", "True", "The operator renews it before it ends; the message says when it ends."
+    TOKEN_RENEWED = (
+        "TokenRenewed",
+        "True",
+        "The operator renews the token before it expires; the message says when it expires.",
+    )
     NOT_RENEWED = (
         "NotRenewed",
         "False",
-        "Nothing renews it, as far as the operator knows; the message says when it ends.",
+        "As far as the operator knows, nothing renews the token; the message says when it expires.",
         WARNING,
     )
 
@@ -264,13 +267,13 @@ class CredentialsRenewed(ConditionType):
 class BackendReady(ConditionType):
     """Whether the serving stack on the cluster works."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on.", STEP
-    INSTALLING = "Installing", "False", "It is being installed.", STEP
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install the software on.", STEP
+    INSTALLING = "Installing", "False", "The software is being installed.", STEP
     INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's error.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
     ADDRESS_IN_USE = "AddressInUse", "False", "The gateway's address is that of the hub gateway.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
-    BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+    BACKEND_HEALTHY = "BackendHealthy", "True", "All software is installed and the gateway has an address."
     DEGRADED = "Degraded", "True", "A component that models can do without fails; the message names it.", WARNING
 
 
@@ -298,15 +301,20 @@ class NodePoolsValid(ConditionType):
     """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
 
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
-    INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
+    INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; see its condition Accepted.", WARNING
     NOT_MADE = "NotMade", "False", "A cloud cannot create the pools as specified.", WARNING
-    ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
+    ALL_VALID = "AllValid", "True", "Every pool's class exists and can be read."
 
 
 class GPUReady(ConditionType):
     """Whether the nodes of the pools are there and have the devices that their classes declare."""
 
-    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them.", WARNING
+    NODES_MISSING = (
+        "NodesMissing",
+        "False",
+        "A pool has fewer nodes than its spec says; the message counts them.",
+        WARNING,
+    )
     DEVICES_MISSING = (
         "DevicesMissing",
         "False",
@@ -331,7 +339,7 @@ class ObjectsOwned(ConditionType):
 
 
 class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
-    """A GPU cluster of the fleet: one to make on a cloud, or one that exists."""
+    """A GPU cluster of the fleet: an existing one, or one that the operator creates on a cloud."""
 
     definition: ClassVar = Definition(
         kind="InferenceCluster",

@@ -37,7 +37,7 @@ class Software(Model):
     version: Version
     """Version of the Helm chart."""
     digest: Digest | None = None
-    """What the archive of the chart must be. Another one is not installed."""
+    """Digest of the chart's archive. An archive with another digest is not installed."""
     load_balancer: Literal["MetalLB"] | None = None
     """Installs a load balancer where the network has none. Leave it out where one exists."""
     metallb: MetalLB | None = None
@@ -72,7 +72,7 @@ class TLS(Model):
     """HTTPS for those who ask."""
 
     secret_ref: CertificateRef
-    """The certificate. It may change at any time, and is then used from the next connection on."""
+    """The certificate. New connections use a changed one at once."""
     hostnames: Annotated[
         tuple[Hostname, ...],
         Field(min_length=1, max_length=16),
@@ -92,8 +92,8 @@ class TLS(Model):
             ),
         ),
     ]
-    """Host names that are answered by https, such as `models.example.com` or `*.example.com`; no others are. The first
-    one is in every model's URL. That they lead to the hub gateway's address is for your DNS to say."""
+    """Host names for https, such as `models.example.com` or `*.example.com`; requests for others get 404. The first one
+    is in every model's URL. Point them to the hub gateway's address in your DNS."""
     http: Literal["Served", "Refused"] = "Served"
     """Whether models are reached without TLS as well."""
 
@@ -121,21 +121,20 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     envoy_gateway: EnvoyGateway | None = None
     """Settings of Envoy Gateway; read only with `backend: EnvoyGateway`."""
     tls: TLS | None = None
-    """A certificate and the host names that it proves: then models are reached by https."""
+    """A certificate and its host names. With it, clients reach models by https."""
     auth: Auth | None = None
-    """Who may ask the models of ModelServices that say nothing themselves. The Secrets are each service's own: those of
-    these names in its namespace."""
+    """Who may call ModelServices without an `auth` of their own. The Secrets with these names are in the namespace of
+    each service."""
     mutual_tls: Annotated[Literal["Auto", "Always", "Never"], Field(alias="mutualTLS")] = "Auto"
-    """Whether the hub gateway and the gateways of clusters encrypt what is between them, and answer nobody else there.
-    `Auto`: where the operator installs Traefik. `Always`: also with a Traefik of your own, which has to be set up for
-    it (docs/hub-gateway.md)."""
+    """Whether the gateways of clusters accept only encrypted requests of the hub gateway. `Auto`: where the operator
+    installs Traefik. `Always`: also with a Traefik of your own, which has to be set up for it (docs/hub-gateway.md)."""
 
 
 class InferenceGatewayStatus(SummarizedStatus):
-    """What is known of the hub gateway."""
+    """Observed state of the hub gateway."""
 
     address: str | None = None
-    """IP address or host name under which models are reached."""
+    """IP address or host name at which clients reach models."""
     url: str | None = None
     """What every model's URL begins with."""
 
@@ -156,7 +155,7 @@ class ControllerReady(ConditionType):
     NOT_SERVED = (
         "NotServed",
         "False",
-        "Only the InferenceGateway named default is served; this one is not.",
+        "Only the InferenceGateway named default is used; this one is not.",
         WARNING,
     )
 
@@ -181,7 +180,7 @@ class MutualTLSReady(ConditionType):
     READY = (
         "Ready",
         "True",
-        "It has a certificate and presents it. GatewaySecured of an InferenceCluster says the rest.",
+        "The hub gateway presents its certificate. GatewaySecured of each InferenceCluster shows the other side.",
     )
     PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet.", STEP
     NOT_OFFERED = (
@@ -199,7 +198,7 @@ class MutualTLSReady(ConditionType):
 
 
 class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):
-    """The hub gateway on the hub. The one named `default` is the one that models are served through."""
+    """The gateway on the hub through which clients reach models. Only the one named `default` is used."""
 
     definition: ClassVar = Definition(
         kind="InferenceGateway",

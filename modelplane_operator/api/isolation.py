@@ -26,63 +26,62 @@ class NetworkIsolation(Model):
     """The NetworkPolicy of the namespaces in which models run. The cluster's network plugin has to enforce it."""
 
     mode: Literal["Enforced", "Disabled"] = "Enforced"
-    """`Enforced`: the pods of models are reached by the gateway, by monitoring and by their own namespace only.
-    `Disabled`: there is no such policy, and those that the operator made are deleted."""
+    """`Enforced`: only the gateway, monitoring and pods of the same namespace reach the pods of models. `Disabled`: no
+    policy; those that the operator made are deleted."""
     gateway_namespaces: Namespaces = ("envoy-gateway-system",)
     """Namespaces of the gateway's Envoys, from which requests come."""
     monitoring_namespaces: Namespaces = ("monitoring",)
     """Namespaces whose pods may reach every port of the models' pods, to scrape metrics."""
     metadata_service: Literal["Blocked", "Allowed"] = "Blocked"
-    """Whether the models' pods reach the cloud's metadata service, which gives whoever asks the identity of the node.
-    Names may be resolved there in any case. Clouds that give pods an identity of their own by it need `Allowed`."""
+    """Whether the models' pods reach the cloud's metadata service, which hands out the identity of the node. DNS there
+    is always allowed. Use `Allowed` for clouds that give pods their own identity by that service."""
 
 
 class LimitRangeIsolation(Model):
     """The LimitRange of the namespaces in which models run, for containers that say nothing themselves."""
 
     mode: Literal["Enforced", "Disabled"] = "Enforced"
-    """`Disabled`: there is none, and those that the operator made are deleted."""
+    """`Disabled`: no LimitRange; those that the operator made are deleted."""
     default_request: Amounts | None = None
-    """What a container requests that requests nothing. Without it, a tenth of a processor and 256Mi of memory. There
-    are no limits: an engine that needs more memory than a limit says is killed."""
+    """Requests of a container without its own. Default: a tenth of a processor and 256Mi of memory. No limits are set,
+    as an engine above a memory limit would be killed."""
 
 
 class PodIsolation(Model):
     """What deployments may ask for their pods on this cluster, beyond what harms nobody."""
 
     allowed_annotations: AllowedKeys = ()
-    """Annotations that pods may carry: keys, such as `sidecar.istio.io/inject`, or all of a prefix, such as
+    """Annotations that pods may carry: keys, such as `sidecar.istio.io/inject`, or a prefix with all its keys, such as
     `example.com/`. Keys without a prefix and those under `app.kubernetes.io/`, `kubectl.kubernetes.io/` and
-    `prometheus.io/` are allowed in any case."""
+    `prometheus.io/` are always allowed."""
     allowed_labels: AllowedKeys = ()
-    """Labels that pods may carry, in the same way. Keys without a prefix are allowed in any case, but for `app` and
-    `aadpodidbinding`; so are those under `app.kubernetes.io/`. Those under `modelplane.ai/` are in none."""
+    """Labels that pods may carry, in the same way. Keys without a prefix, except `app` and `aadpodidbinding`, and those
+    under `app.kubernetes.io/` are always allowed; those under `modelplane.ai/` never."""
     max_shared_memory: Bytes = "64Gi"
-    """The most that a pod may put into /dev/shm."""
+    """Maximum size of a pod's /dev/shm."""
     allowed_capabilities: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()
-    """Capabilities that engines may ask for, such as IPC_LOCK for RDMA, beside those that are for everybody. With one
-    that Pod Security's level `baseline` refuses, the level of the namespaces of models is `privileged`: what their pods
-    may have is then bounded by this list alone."""
+    """Additional capabilities that engines may request, such as IPC_LOCK for RDMA. If Pod Security's level `baseline`
+    refuses one of them, the namespaces of models get the level `privileged`, and only this list limits their pods."""
     allowed_service_accounts: Annotated[tuple[ObjectName, ...], Field(max_length=64), ATOMIC] = ()
-    """ServiceAccounts that pods may run as, by name, in whichever namespace of models one of that name exists."""
+    """Names of ServiceAccounts that pods may use, in any namespace of models that has one of that name."""
     allowed_priority_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
     """PriorityClasses that pods may have."""
     allowed_tolerations: Annotated[tuple[QualifiedName, ...], Field(max_length=64), ATOMIC] = ()
-    """Keys of taints that pods may tolerate, beside those of accelerators."""
+    """Keys of taints that pods may tolerate, in addition to those of accelerators."""
     allowed_storage_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
-    """StorageClasses of which pods may have volumes that come and go with them."""
+    """StorageClasses for ephemeral volumes of pods."""
     allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
-    """Files with seccomp profiles on the nodes that pods may name."""
+    """Files with seccomp profiles on the nodes that pods may use."""
     allowed_variables: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=253, pattern="^[A-Za-z][A-Za-z0-9_]*$")], ...],
         Field(max_length=16),
         ATOMIC,
     ] = ()
-    """Environment variables that engines may set although a container runtime gives devices by them, such as
-    `NVIDIA_VISIBLE_DEVICES`: with one of those a pod has accelerators that it has not claimed."""
+    """Environment variables that engines may set although container runtimes grant devices by them, such as
+    `NVIDIA_VISIBLE_DEVICES`. A pod with one of these can use accelerators that it has not claimed."""
     allowed_paths: Annotated[tuple[ServingPath, ...], Field(max_length=32), ATOMIC] = ()
-    """Paths of engines that deployments may let clients call (`serving.paths`), each with all below it; `/` allows all.
-    The paths of model APIs are open in any case. Engines have routes for whoever runs them, too, which end answers or
+    """Paths of engines that deployments may open to clients (`serving.paths`), each with all paths below it; `/` allows
+    all. The paths of model APIs are always open. Beware: engines also have administrative routes, which stop answers or
     show prompts of others."""
 
 
@@ -90,8 +89,8 @@ class Isolation(Model):
     """What keeps models of different namespaces apart, and out of what is not theirs. It is safe as it is."""
 
     network_policy: NetworkIsolation | None = None
-    """Who reaches the pods of models, and what they reach."""
+    """Connections to and from the pods of models."""
     limit_range: LimitRangeIsolation | None = None
-    """What containers request that say nothing themselves."""
+    """Default requests of containers."""
     pods: PodIsolation | None = None
-    """What deployments may ask for their pods."""
+    """What deployments may request for their pods."""

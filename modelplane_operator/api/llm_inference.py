@@ -53,13 +53,13 @@ class LLMInferenceSpec(Spec):
     model: ModelName
     """Hugging Face id of the model, for example `Qwen/Qwen2.5-1.5B-Instruct`."""
     gpu: Annotated[int, Field(ge=1, le=16)] = 1
-    """GPUs of the one engine; with more than one the model is split over them."""
+    """GPUs of the engine; the model is split over them."""
     placement: Literal["Cluster", "Fleet"] = "Cluster"
-    """`Cluster`: where `providerConfigName` says. `Fleet`: a ModelDeployment and a ModelService of this name are made,
-    and the operator chooses a cluster of the fleet."""
+    """`Cluster`: on the cluster in `providerConfigName`. `Fleet`: the operator creates a ModelDeployment and a
+    ModelService of this name, and chooses a cluster of the fleet."""
     provider_config_name: ObjectName | None = None
-    """Where to: the Secret of that name in this namespace, whose key `kubeconfig` says how its cluster is reached;
-    without one the InferenceCluster of that name, if it lets this namespace in; `incluster` is the hub itself."""
+    """The cluster: a Secret of that name in this namespace with a `kubeconfig`; without such a Secret, the
+    InferenceCluster of that name, if it grants this namespace access; `incluster` is the hub itself."""
     target_namespace: NamespaceName | None = None
     """Namespace on that cluster, which has to exist. Without it, the one that this object is in."""
     ingress_host: Annotated[str, Field(max_length=253, pattern=f"^$|{SUBDOMAIN}")] | None = None
@@ -68,21 +68,21 @@ class LLMInferenceSpec(Spec):
     """Class of that Ingress; without it the cluster's default."""
     runtime: Annotated[Literal["VLLMRuntime", "Deployment"], must(RUNTIME_STAYS)] = "VLLMRuntime"
     """What runs the engine on that cluster. `VLLMRuntime`: the vLLM production-stack operator. `Deployment`: Kubernetes
-    itself, with shared memory and time to start by the number of GPUs. It cannot change."""
+    itself, with shared memory and startup time according to the number of GPUs. It cannot change."""
     memory: Memory | None = None
-    """GPU memory that the model needs on all its GPUs together, for example `40Gi`. It counts with
-    `placement: Fleet`, where it is needed if the model's name does not tell; MemoryKnown says what is assumed."""
+    """GPU memory that the model needs on all its GPUs together, for example `40Gi`. Used with `placement: Fleet`, and
+    required there if the model's name does not show its size; MemoryKnown has the assumed value."""
 
 
 class Location(Model):
     """Where something was made."""
 
     target: Literal["Hub", "Secret", "InferenceCluster"]
-    """What says how that cluster is reached."""
+    """The Secret or cluster that leads there."""
     name: ObjectName
     """Its name."""
     server: Annotated[str, Field(max_length=2048)] | None = None
-    """Address of the API server to which the Secret led."""
+    """Address of the API server in the Secret."""
     namespace: Annotated[str, Field(max_length=63)]
     """Namespace there."""
 
@@ -95,23 +95,24 @@ class Location(Model):
 
 
 class LLMInferenceStatus(SummarizedStatus):
-    """How far the model is."""
+    """Observed state of the model."""
 
     url: Annotated[str, Field(max_length=2048)] | None = None
-    """Where it answers; append the engine's own path to it, such as `/v1/chat/completions`."""
+    """The URL; append the engine's path, such as `/v1/chat/completions`."""
     replicas: int | None = None
-    """Copies of the engine that run."""
+    """Running copies of the engine."""
     memory_per_gpu: Annotated[str, Field(max_length=16)] | None = None
-    """Memory that each GPU must have, as the scheduler was told; only with `placement: Fleet`."""
+    """Memory that the scheduler requires of each GPU; only with `placement: Fleet`."""
     locations: Annotated[tuple[Location, ...], Field(max_length=LOCATIONS), ATOMIC] = ()
-    """Where something of it is or may be: written before anything is made there, and kept until it is gone."""
+    """Places where its objects are or may be: an entry is written before the first object, and removed after the
+    last."""
 
 
 class TargetResolved(ConditionType):
     """Whether the cluster that is named can be used; only with `placement: Cluster`."""
 
     RESOLVED = "Resolved", "True", "The cluster answers, and this namespace may use it."
-    NOT_FOUND = "NotFound", "False", "The Secret that led there no longer exists.", WARNING
+    NOT_FOUND = "NotFound", "False", "The Secret with the cluster's kubeconfig no longer exists.", WARNING
     NOT_GRANTED = (
         "NotGranted",
         "False",
@@ -158,7 +159,7 @@ class RuntimeAvailable(ConditionType):
         WARNING,
     )
     NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `runtime: Deployment` or `placement: Fleet`."
-    NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not asked.", STEP
+    NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not checked.", STEP
 
 
 class ModelReady(ConditionType):
@@ -167,12 +168,12 @@ class ModelReady(ConditionType):
     READY = "Ready", "True", "The model answers.", NORMAL
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
-    NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
+    NOT_CREATED = "NotCreated", "False", "No object of the model exists yet.", STEP
     NAME_TAKEN = "NameTaken", "False", "Another object has its name there; the message says which.", WARNING
     UNKNOWN = (
         "Unknown",
         "Unknown",
-        "Nothing reports it, as when the vLLM production-stack operator does not run there.",
+        "Nothing reports the model's state, for example because the vLLM production-stack operator does not run there.",
         STEP,
     )
 
@@ -193,7 +194,7 @@ class OldCopiesRemoved(ConditionType):
 class MemoryKnown(ConditionType):
     """Whether it is known how much GPU memory the model needs; only with `placement: Fleet`."""
 
-    SAID = "Said", "True", "`spec.memory` says so."
+    SAID = "Said", "True", "`spec.memory` sets it."
     KNOWN_MODEL = "KnownModel", "True", "The operator knows the size of this model; the message says what it assumed."
     ASSUMED_FROM_NAME = "AssumedFromName", "True", "The model's name tells its parameters; the message says which."
     NOT_NEEDED = "NotNeeded", "True", "The spec names a cluster, so the size does not matter."
@@ -201,7 +202,7 @@ class MemoryKnown(ConditionType):
 
 
 class LLMInference(Resource[LLMInferenceSpec, LLMInferenceStatus]):
-    """One model with one URL: name a model and how many GPUs it takes, and where."""
+    """One model with one URL: name the model, its number of GPUs, and where it runs."""
 
     rules: ClassVar = (NAME_OF_A_SERVICE,)
     definition: ClassVar = Definition(

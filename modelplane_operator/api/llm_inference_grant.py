@@ -26,15 +26,14 @@ class LLMInferenceGrant(Model):
     target_namespaces: Annotated[
         tuple[Annotated[NamespaceName, must(OPEN_NAMESPACE)], ...], Field(min_length=1, max_length=16), ATOMIC
     ]
-    """Namespaces on this cluster in which they may have a model; make them, with the quotas and policies that you
-    want around it."""
+    """Namespaces on this cluster that they may deploy to. Create these, with quotas and policies."""
     ingress_hosts: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=HOST_OR_WILDCARD)], ...],
         Field(max_length=32),
         ATOMIC,
     ] = ()
-    """Hosts that their Ingresses may have, for example `qwen.example.com`, or `*.team-a.example.com` for all below
-    that. Without it they may have none."""
+    """Hosts that their Ingresses may use, for example `qwen.example.com`, or `*.team-a.example.com` for all names
+    below. Without it, none."""
 
 
 def is_reserved(namespace: str) -> bool:

@@ -44,11 +44,11 @@ class ModelCacheSpec(Spec):
     )
 
     source: Source
-    """Where the weights come from. The block of the same name must be there; others change nothing."""
+    """Where the weights come from. The block of the same name is required; others have no effect."""
     hugging_face: HuggingFace | None = None
     """A repository on Hugging Face."""
     s3: S3 | None = None
-    """Objects in a bucket of Amazon S3, or of a store that speaks its protocol."""
+    """Objects in a bucket of Amazon S3, or of a store with its protocol."""
     google_cloud_storage: GoogleCloudStorage | None = None
     """Objects in a bucket of Google Cloud Storage."""
     oci: OCI | None = None
@@ -56,37 +56,37 @@ class ModelCacheSpec(Spec):
     http: HTTP | None = None
     """Files on any web server, named by a manifest."""
     persistent_volume_claim: PersistentVolumeClaim | None = None
-    """A claim that is there already on each cluster, and is mounted as it is."""
+    """An existing claim on each cluster, which is mounted unchanged."""
     cluster_selector: ClusterSelector | None = None
     """Which clusters hold the weights. Without it, every cluster that has storage for caches."""
 
 
 class CacheSummary(Model):
-    """The cache in short."""
+    """Summary for `kubectl get`."""
 
     source: Annotated[str | None, Field(max_length=2048)] = None
     """Where the weights come from: `Qwen/Qwen3-8B`, `s3://models/qwen3-8b`."""
     ready: str | None = None
-    """Clusters that hold the weights, of those that shall: `2/3`."""
+    """Clusters that hold the weights, of all that should: `2/3`."""
     size: Annotated[str | None, Field(max_length=64)] = None
     """Size of the volume on each cluster: `20Gi`."""
     progress: Annotated[str | None, Field(max_length=64)] = None
-    """How far the clusters are that the weights come to, taken together: `41%`. Without any, it is absent."""
+    """Progress of all clusters that are downloading: `41%`. Absent if there are none."""
 
 
 class CacheProgress(Model):
     """How far the weights of one cluster are."""
 
     files: Count = None
-    """Files that are there and verified."""
+    """Files that are complete and verified."""
     total_files: Count = None
-    """Files that there shall be."""
+    """Number of all files."""
     bytes: Count = None
-    """Bytes that are there."""
+    """Bytes that are downloaded."""
     total_bytes: Count = None
-    """Bytes that there shall be."""
+    """Number of all bytes."""
     estimated_completion: datetime | None = None
-    """When all of them are there if it goes on as lately, by the clock of the cluster's node."""
+    """Expected end at the current speed, by the clock of the cluster's node."""
 
 
 class CachedCluster(Model):
@@ -95,42 +95,41 @@ class CachedCluster(Model):
     name: Annotated[str, Field(max_length=63)]
     """Name of the InferenceCluster."""
     phase: Phase | None = None
-    """`Pending` without a volume, `Hydrating` while the weights come, then `Ready` or `Failed`."""
+    """`Pending` without a volume, `Hydrating` during the download, then `Ready` or `Failed`."""
     message: Annotated[str | None, Field(max_length=1024)] = None
-    """What went wrong or is awaited."""
+    """The error, or what it waits for."""
     since: datetime | None = None
-    """Since when it is in this phase, by the operator's clock."""
+    """Time since which it is in this phase, by the operator's clock."""
     attempts: int | None = None
-    """How often staging these weights was begun: a hydration that fails is begun again after a while."""
+    """Number of attempts to stage these weights; a failed one is repeated after a while."""
     refusals: int | None = None
-    """How often in a row the cluster has refused what the operator wanted to write there; `message` says why."""
+    """Number of writes in a row that the cluster has rejected; `message` says why."""
     next_attempt: datetime | None = None
-    """When staging that has failed, or what the cluster has refused, is tried again."""
+    """Time of the next attempt, after staging failed or the cluster rejected a write."""
     progress: CacheProgress | None = None
-    """How far it is."""
+    """Progress of the download."""
     volume: Annotated[str | None, Field(max_length=63)] = None
-    """PersistentVolumeClaim that replicas start from: one that holds all of the weights. Until there is one, it is
-    absent."""
+    """PersistentVolumeClaim with all of the weights, which replicas start from. Absent until there is one."""
     revision: Annotated[str | None, Field(max_length=253)] = None
-    """Commit, or hash, of which that volume holds all files, by the word of its cluster."""
+    """Commit or hash whose files that volume holds, as its cluster reports."""
     digest: Annotated[str | None, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)] = None
-    """What the list of that volume's files (path, size, SHA-256) hashes to, as they were verified when it was filled:
-    a hydration that finds files in it holds them against that list. Absent where a version before has filled it."""
+    """Hash of the list of that volume's files (path, size, SHA-256), made when it was filled and verified. A later
+    hydration compares existing files with that list. Absent if an older version of the operator filled the volume."""
     changed_files: Count = None
-    """Files that the last hydration of that volume found in their places with another content, and fetched again."""
+    """Files that the last hydration found with other content, and downloaded again."""
     unlisted_files: Count = None
-    """Files that the last hydration of that volume found there and that the source does not name. They stay."""
+    """Files that the last hydration found and that the source does not name. They stay."""
     used_by: Annotated[tuple[UserName, ...] | None, Field(max_length=MOST_USERS)] = None
-    """Replicas that start from its volumes there, as `ModelReplica/a`. The first 16."""
+    """The first 16 replicas that start from its volumes there, as `ModelReplica/a`."""
     users: int | None = None
-    """How many those are."""
+    """Number of all these replicas."""
 
 
 class ModelCacheStatus(Status):
     """Where the weights are."""
 
     summary: CacheSummary | None = None
-    """The cache in short."""
+    """Summary for `kubectl get`."""
     clusters: tuple[CachedCluster, ...] = ()
     """The weights on each cluster."""
 

@@ -37,7 +37,7 @@ class DeviceRequest(Model):
     count: DeviceCount = 1
     """Devices for each pod; all of them from one device entry of the node's class."""
     selectors: Annotated[tuple[NonEmptySelector, ...], Field(min_length=1, max_length=8), ATOMIC]
-    """Conditions that a device must all meet."""
+    """Conditions that a device must meet, all of them."""
 
 
 class NodeSelector(Model):
@@ -130,10 +130,10 @@ class Failover(Model):
 
     after: Annotated[str, Field(max_length=16), must(GRACE, GRACE_BOUNDS)]
     """How long a cluster must have been unreachable or not Ready before its replicas are placed elsewhere, for example
-    `5m`. A replica that has a new place is deleted: for good, once its cluster answers again."""
+    `5m`. A replaced replica is deleted, on its cluster once that answers again."""
     max_share: Annotated[str, Field(max_length=4), must(SHARE)] = "50%"
-    """The most replicas to have given up at a time, as a share of `replicas`, rounded up. When the operator loses sight
-    of many clusters at once, the fault is more likely its own."""
+    """Maximum of replicas to replace at a time, as a share of `replicas`, rounded up. If the operator loses many
+    clusters at once, the fault is probably its own."""
 
 
 class Rollout(Model):
@@ -147,10 +147,10 @@ class Rollout(Model):
     )
 
     max_surge: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Replicas beyond `replicas` that may exist while others are moved or changed. Where the fleet has no room for one,
-    one replica at a time is taken out of service instead."""
+    """Extra replicas while others are moved or changed. If the fleet has no room for one, one replica at a time is
+    taken out of service instead."""
     max_unavailable: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Replicas of `replicas` that may be out of service meanwhile."""
+    """Replicas that may be out of service meanwhile."""
 
 
 class ReplicaSpec(Model):
@@ -165,11 +165,11 @@ class ReplicaSpec(Model):
     serving: Serving | None = None
     """How the engines share the work. Without it, Unified."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=TAINTS), ATOMIC] = ()
-    """Taints of InferenceClusters that replicas put up with. Taints of nodes are seen to by the operator."""
+    """Taints of InferenceClusters that replicas tolerate. For taints of nodes, the operator sets tolerations."""
     failover: Failover | None = None
-    """When to place a replica elsewhere because its cluster is lost. Without it, never: a person taints the cluster."""
+    """When to replace a replica whose cluster is lost. Without it, only when a person taints the cluster."""
     rollout: Rollout | None = None
-    """How replicas are moved, changed and removed. Without it, one more is made first, and none is missing."""
+    """How replicas are moved, changed and removed. By default a new one is created before an old one stops."""
     engines: Engines
     """The engines of one replica."""
 
@@ -193,10 +193,8 @@ class ReplicaTemplate(Model):
 
 
 class ModelDeploymentSpec(Spec):
-    """What to run, and how many of it.
-
-    The fields from `clusterSelector` on are the older, flat shape: they say directly what `template.spec` says now.
-    """
+    """What to run, and how many replicas. The fields from `clusterSelector` on are the older, flat shape of those in
+    `template.spec`."""
 
     rules: ClassVar = (
         Rule(
@@ -227,7 +225,7 @@ class ModelDeploymentSpec(Spec):
 
 
 class ReplicaCount(Model):
-    """Replicas, counted."""
+    """Number of replicas."""
 
     total: int | None = None
     """Replicas that have a cluster."""
@@ -236,15 +234,14 @@ class ReplicaCount(Model):
 
 
 class ModelDeploymentStatus(SummarizedStatus):
-    """How far the deployment is."""
+    """Observed state of the deployment."""
 
     replicas: ReplicaCount | None = None
-    """Replicas, counted."""
+    """Number of replicas."""
     selector: str | None = None
     """Label selector of the deployment's replicas, for autoscalers."""
     model: Annotated[str, Field(max_length=128)] | None = None
-    """The model that the first engine is told to serve, or the cache that it starts from, as far as its arguments can
-    be read."""
+    """The model that the first engine serves by its arguments, or the cache that it starts from."""
 
 
 class ReplicasScheduled(ConditionType):
@@ -333,7 +330,7 @@ class PodTemplateAllowed(ConditionType):
 
 
 class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
-    """Engines to run as replicas over the fleet, wherever there is hardware that they ask for."""
+    """Engines that run as replicas over the fleet, on the hardware that they request."""
 
     definition: ClassVar = Definition(
         kind="ModelDeployment",

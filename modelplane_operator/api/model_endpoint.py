@@ -46,12 +46,12 @@ class EndpointCredentials(Model):
     """The key that the provider knows us by: sent in a header, in the place of whatever the client sent there."""
 
     secret_ref: SecretKey
-    """Where the value is kept. Whoever may read the HTTPRoutes of the namespace can read it too, unless
-    Envoy Gateway answers and the Secret holds the whole header under the key `credential`."""
+    """Secret with the key. Everyone who may read the HTTPRoutes of the namespace can read it too, unless the hub
+    gateway is Envoy Gateway and the Secret holds the full header under the key `credential`."""
     header: HeaderName = AUTHORIZATION
     """Header that carries it. The client's own Authorization and x-api-key never go to an endpoint with credentials."""
     prefix: Annotated[Annotated[str, Field(max_length=64)] | None, must(PRINTABLE)] = None
-    """What stands before the value. Left out, it is `Bearer ` in the header Authorization and nothing in another."""
+    """Text before the value. Default: `Bearer ` in the header Authorization, nothing in others."""
 
 
 class ModelEndpointSpec(Spec):
@@ -62,34 +62,34 @@ class ModelEndpointSpec(Spec):
     rewrite_path: UrlPath | None = None
     """Path that takes the place of the service's own prefix. Without it the path stays as it is."""
     hostname: ObjectName | None = None
-    """Name to ask for, in the Host header and, with https, as the name that the backend must prove. Without it, the
-    host of the URL when that is a name."""
+    """Name in the Host header and, with https, in the backend's certificate. Without it, the host of the URL if that is
+    a name."""
     credentials: EndpointCredentials | None = None
-    """Key for a provider that asks for one. Use https, or it can be read on the way."""
+    """Key for a provider that requires one. Use https, so that nobody reads it on the way."""
 
 
 class EndpointRouting(Model):
     """How routes refer to the endpoint."""
 
     backend_name: str | None = None
-    """Service on the hub that stands for the backend, or Backend where Envoy Gateway answers."""
+    """Service on the hub for the backend; with Envoy Gateway, a Backend."""
     url: str | None = None
-    """Where that Service leads, as scheme://host:port: the last URL of the spec that could be used."""
+    """Destination of that Service, as scheme://host:port: the last usable URL of the spec."""
     rewrite_path: str | None = None
-    """The path of the spec, as it was when the operator last looked: routes follow this one."""
+    """The path of the spec that routes use now."""
     hostname: str | None = None
-    """The name of the spec, in the same way."""
+    """The name of the spec that routes use now."""
     observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
-    """Of the spec that these are taken from."""
+    """Generation of the spec that these values come from."""
     leads_to: Literal["Replica", "Outside"] | None = None
-    """Whether it is the endpoint of a replica, which leads to that replica alone."""
+    """`Replica`: the endpoint of one replica. `Outside`: one that a user wrote."""
 
 
 class ModelEndpointStatus(SummarizedStatus):
-    """What is known of the endpoint."""
+    """Observed state of the endpoint."""
 
     routing: EndpointRouting | None = None
-    """How routes refer to it."""
+    """How routes reference it."""
 
 
 class RoutingReady(ConditionType):
@@ -107,7 +107,8 @@ class RoutingReady(ConditionType):
 
 
 class ModelEndpoint(Resource[ModelEndpointSpec, ModelEndpointStatus]):
-    """One place that answers for a model. Replicas get theirs by themselves; write one for a provider outside."""
+    """One address that answers for a model. The operator makes one for each replica; write one for an external
+    provider."""
 
     definition: ClassVar = Definition(
         kind="ModelEndpoint",

@@ -56,8 +56,8 @@ class PlacedMember(Model):
     worker: Worker | None = None
     """How many pods follow the leader; only for role Worker. Without it, one."""
     default_requests: Amounts | None = None
-    """What the engine requests of its node where its template says nothing: half of the node's share of the devices
-    that a pod claims, as the node was when the replica was made or last changed."""
+    """Default requests of the engine: half of the CPU and memory that belong to the claimed devices, by the node at the
+    time when the replica was made or last changed."""
     topology_key: QualifiedName | None = None
     """Label of nodes, from the pool's fabric: the pods of a gang run on nodes with one value of it."""
     template: PodTemplate
@@ -98,8 +98,8 @@ class ModelReplicaSpec(Spec):
     serving: Serving | None = None
     """How the engines share the work. Without it, Unified."""
     pod_revision: Annotated[int, Field(ge=0, le=2147483647)] = 0
-    """Which of its revisions the operator's own part of the pods has: their security context, volumes and the like. A
-    newer operator raises it replica by replica, as it makes any other change."""
+    """Revision of what the operator adds to the pods, such as security context and volumes. A newer operator raises it
+    replica by replica, like any other change."""
     engines: Annotated[
         tuple[PlacedEngine, ...],
         Field(min_length=1, max_length=8),
@@ -120,25 +120,25 @@ class HeldNodes(Model):
     pool: str
     """Name of the pool."""
     nodes: int
-    """How many of its nodes pods of the replica are on."""
+    """Number of the pool's nodes that have pods of the replica."""
 
 
 class ModelReplicaStatus(SummarizedStatus):
-    """What was seen of the replica on its cluster."""
+    """Observed state of the replica on its cluster."""
 
     nodes: int | None = None
     """Nodes that its spec asks for, over all of its pools."""
     pool: Annotated[str, Field(max_length=128)] | None = None
     """Pool of those nodes; several are separated by commas."""
     paths: Literal["ModelAPIs", "All"] | None = None
-    """`ModelAPIs`: clients reach the paths of model APIs and those that `serving.paths` adds. `All`: they reach
-    everything that the engines answer, as the operator may not write HTTPRouteFilters on the cluster."""
+    """`ModelAPIs`: clients reach the paths of model APIs and those in `serving.paths`. `All`: clients reach all paths
+    of the engines, as the operator may not write HTTPRouteFilters on the cluster."""
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
-    """Pools on more of whose nodes the replica has pods than its spec asks for: pods of an earlier shape are still
-    ending there. Nothing else is placed on those nodes."""
+    """Pools where the replica still uses more nodes than its spec requests, as old pods are ending. Nothing else is
+    placed on those nodes."""
     unschedulable_since: datetime | None = None
-    """Since when one of its pods that claim devices has found no node. When its pool has lost nodes, the replica moves
-    after five minutes, if there is another place and it does not serve."""
+    """Time since which a pod that claims devices has found no node. If its pool has lost nodes and the replica does not
+    serve, it moves after five minutes, if another cluster has room."""
 
 
 class ModelAccepted(ConditionType):
@@ -226,15 +226,15 @@ class CacheTransfer(ConditionType):
     NOT_CONFIGURED = (
         "NotConfigured",
         "False",
-        "An engine lacks the arguments for that: "
-        "each prompt is processed by a prefill engine and again by a decode engine.",
+        "An engine lacks the arguments for handing over its cache: each prompt is read by a prefill engine and again "
+        "by a decode engine.",
         WARNING,
     )
-    CONFIGURED = "Configured", "True", "Every engine whose arguments are known has the arguments for that."
+    CONFIGURED = "Configured", "True", "All engines with known arguments have those for handing over their cache."
 
 
 class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):
-    """One replica on one cluster. The operator writes it; reading it shows where a replica went and how it is."""
+    """One replica on one cluster, with its state. The operator writes it."""
 
     definition: ClassVar = Definition(
         kind="ModelReplica",

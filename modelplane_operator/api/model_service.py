@@ -37,7 +37,7 @@ class ModelServiceSpec(Spec):
     endpoints: Annotated[tuple[WeightedEndpoints, ...], Field(min_length=1, max_length=GROUPS)]
     """Groups of endpoints, each with its share of the requests."""
     auth: Auth | None = None
-    """Who may ask. Without it, what the InferenceGateway named default says in its own `auth`."""
+    """Who may call the service. Without it, `auth` of the InferenceGateway named default applies."""
 
 
 MAX_ENDPOINTS = 100  # endpoints in the status: enough to look at, small enough to write again with every change
@@ -56,24 +56,24 @@ class APIRoute(Model):
     """A route of a model's API."""
 
     path: Annotated[str, Field(max_length=64)]
-    """Path to append to the URL, of those that clients use most; `/` is every other path."""
+    """Path to append to the URL, one of the most used; `/` stands for all others."""
     carried: bool
-    """Whether requests to it reach the engines, whatever those make of them."""
+    """Whether requests to it reach the engines."""
     message: Annotated[str, Field(max_length=512)] | None = None
     """Why they do not, or not by all endpoints."""
 
 
 class ModelServiceStatus(SummarizedStatus):
-    """What is known of the URL."""
+    """Observed state of the service."""
 
     address: str | None = None
-    """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
+    """The URL; append the engine's path, such as `/v1/chat/completions`."""
     endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=MAX_ENDPOINTS), ATOMIC] = ()
     """Endpoints that get requests; of more than 100, the first ones. EndpointsResolved counts them all."""
     routes: Annotated[tuple[APIRoute, ...], Field(max_length=48), list_map("path")] = ()
-    """Which routes of a model's API requests reach the engines by."""
+    """Which routes of a model's API reach the engines."""
     endpoint_count: int | None = None
-    """How many endpoints get requests, all of them."""
+    """Number of all endpoints that get requests."""
 
 
 class EndpointsResolved(ConditionType):

@@ -49,8 +49,8 @@ class PoolFabric(Model):
     infiniband: InfiniBand | None = None
     """Which InfiniBand fabric to join; Nebius needs it."""
     topology_key: QualifiedName | None = None
-    """Label of the nodes that all nodes of one fabric carry with the same value, for example
-    `topology.kubernetes.io/zone`. The pods of a gang then run on nodes of one value."""
+    """Label whose value all nodes of one fabric share, for example `topology.kubernetes.io/zone`. The pods of a gang
+    then run on nodes with the same value."""
 
 
 class NodePool(Model):
@@ -62,12 +62,12 @@ class NodePool(Model):
     class_name: OurName
     """InferenceClass of the nodes."""
     node_count: NodeCount = 1
-    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with. On a cluster that you bring,
-    those of them count that are there and carry the pool's label."""
+    """Nodes in the pool, over all zones; with `maxNodeCount`, the number at the start. On a cluster that you bring,
+    only existing nodes with the pool's label count."""
     min_node_count: NodeCount | None = None
-    """Fewest nodes the autoscaler leaves."""
+    """Minimum of nodes for the autoscaler."""
     max_node_count: Annotated[NodeCount, Field(ge=1)] | None = None
-    """Most nodes the autoscaler makes, and what models can count on. Without it the pool keeps its size."""
+    """Maximum of nodes for the autoscaler; the scheduler counts all of them. Without it the pool keeps its size."""
     zones: Annotated[tuple[CloudName, ...], Field(max_length=ZONES)] = ()
     """Zones to place the nodes in. GKE and EKS need them; AKS takes them; elsewhere they change nothing."""
     capacity_block: CapacityBlock | None = None

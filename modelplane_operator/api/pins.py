@@ -33,65 +33,65 @@ GATEWAY_API: Final = Pin(
     "Gateway API",
     "v1.5.1",
     "",
-    "of the hub; 1.6.1 exists, and is what Envoy Gateway 1.9 brings to clusters that have none",
-    "not said",
+    "for the hub; 1.6.1 exists, and Envoy Gateway 1.9 installs it on clusters without Gateway API",
+    "not stated",
 )
 CERT_MANAGER: Final = Pin(
     "cert-manager",
     "v1.17.1",
     "by 2025-02-13",
-    "what others use is not upgraded over four minor versions by an upgrade of ours; a new stack names 1.21 itself",
+    "an upgrade of the operator must not move your certificates over four minor versions; name 1.21 in a new stack",
     "over since 1.19 (2025-10-07)",
 )
 ENVOY_GATEWAY: Final = Pin(
     "gateway-helm",
     "v1.9.1",
     "2026-08-28",
-    "what the local fleet runs; 1.9.2 exists and was not run here",
+    "the local fleet runs it; 1.9.2 exists and was not run here",
     "2027-02-14; Kubernetes 1.33 to 1.36",
 )
 AI_GATEWAY: Final = Pin(
     "ai-gateway-helm, ai-gateway-crds-helm",
     "v0.7.0",
     "before 2026-06-23",
-    "nothing of a stack needs it, and none is installed that does not name it; none was run here",
-    "over: the two newest minor versions are mended, 1.0 and 1.1",
+    "installed only where it is named, and no part needs it; no version was run here",
+    "over: only 1.0 and 1.1 are supported",
 )
 PROMETHEUS: Final = Pin(
     "kube-prometheus-stack",
     "72.6.2",
     "by 2025-06-07",
-    "each major version brings definitions that Helm does not upgrade where they are there",
-    "not said",
+    "each major version has other CustomResourceDefinitions, and Helm does not upgrade existing ones",
+    "not stated",
 )
 LEADER_WORKER_SET: Final = Pin(
-    "lws", "v0.8.0", "", "Helm does not upgrade its definitions where they are there; 0.10 exists", "not said"
+    "lws", "v0.8.0", "", "0.10 exists, but Helm does not upgrade existing CustomResourceDefinitions", "not stated"
 )
 NODE_FEATURE_DISCOVERY: Final = Pin(
     "node-feature-discovery",
     "0.18.3",
     "2025-11-05",
-    "0.19.0 exists; which labels it writes was not run here",
+    "0.19.0 exists; its labels were not tried here",
     "the two newest minor versions",
 )
-NVIDIA_DRA_DRIVER: Final = Pin("dra-driver-nvidia-gpu", "0.4.0", "", "none newer was found", "not said")
+NVIDIA_DRA_DRIVER: Final = Pin("dra-driver-nvidia-gpu", "0.4.0", "", "no newer one was found", "not stated")
 METALLB: Final = Pin(
     "metallb", "0.14.9", "2024-12-17", "0.15.3 (2025-12-04) was not run here", "over since 0.15 (2025-06-03)"
 )
-CLUSTER_AUTOSCALER: Final = Pin("cluster-autoscaler", "9.57.0", "", "none newer was looked for", "not said")
-AWS_DRANET: Final = Pin("aws-dranet", "1.0.0", "", "none newer was looked for", "not said")
+CLUSTER_AUTOSCALER: Final = Pin("cluster-autoscaler", "9.57.0", "", "no newer one was looked for", "not stated")
+AWS_DRANET: Final = Pin("aws-dranet", "1.0.0", "", "no newer one was looked for", "not stated")
 PICKER: Final = Pin(
     "ghcr.io/llm-d/llm-d-router-endpoint-picker",
     "v0.9.0",
     "",
-    "it was measured with what we configure; 0.10.0 has other names of metrics",
-    "not said",
+    "measured with our configuration; 0.10.0 renames metrics",
+    "not stated",
 )
 SIDECAR: Final = Pin(
-    "ghcr.io/llm-d/llm-d-router-disagg-sidecar", "v0.9.0", "", "it goes with the picker", "that of the picker"
+    "ghcr.io/llm-d/llm-d-router-disagg-sidecar", "v0.9.0", "", "the version of the picker", "as the picker"
 )
-VLLM: Final = Pin("vllm/vllm-openai", "v0.32.0", "", "none newer was run here", "not said")
-LMCACHE: Final = Pin("lmcache/vllm-openai", "v0.3.13", "", "none newer was looked for", "not said")
+VLLM: Final = Pin("vllm/vllm-openai", "v0.32.0", "", "no newer one was run here", "not stated")
+LMCACHE: Final = Pin("lmcache/vllm-openai", "v0.3.13", "", "no newer one was looked for", "not stated")
 
 PINS: Final = (
     GATEWAY_API,

@@ -69,7 +69,7 @@ class Env(Model):
     name: VariableName
     """Name of the variable."""
     value: Argument | None = None
-    """Its value, as it stands."""
+    """Its value."""
     value_from: EnvSource | None = None
     """Where to take its value from."""
 
@@ -78,7 +78,7 @@ class Limits(Amounts):
     """The most that a container may take."""
 
     hugepages_2mi: Annotated[Bytes | None, Field(alias="hugepages-2Mi")] = None
-    """Memory in pages of 2Mi, for example `2Gi`. The node must have set them aside; they are requested, too."""
+    """Memory in pages of 2Mi, for example `2Gi`. The node must have reserved them; they are also requested."""
     hugepages_1gi: Annotated[Bytes | None, Field(alias="hugepages-1Gi")] = None
     """Memory in pages of 1Gi."""
 
@@ -107,26 +107,25 @@ class Resources(Model):
     rules: ClassVar = (*LIMITS_HOLD_REQUESTS, HUGE_PAGES_NEED_MORE)
 
     requests: Amounts | None = None
-    """What the node must have free. Without a word on cpu or memory, a share of the node's by the share of its devices
-    that the pod claims."""
+    """What the node must have free. Without cpu or memory: half of the node's share of the claimed devices."""
     limits: Limits | None = None
-    """The most that it may take: a container that takes more memory is killed. Without one, what the node has."""
+    """Maximum that it may use: a container that uses more memory is killed. Without one, all that the node has."""
 
 
 class Capabilities(Model):
-    """Root's power, in pieces."""
+    """Linux capabilities."""
 
     add: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()
-    """Capabilities beside none: everything is dropped first. CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
-    NET_BIND_SERVICE, SETGID and SETUID are for everybody; others, such as IPC_LOCK for RDMA, where the cluster's
-    `spec.isolation.pods.allowedCapabilities` has them."""
+    """Capabilities of the container, which otherwise has none. CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
+    NET_BIND_SERVICE, SETGID and SETUID are always allowed; others, such as IPC_LOCK for RDMA, if the cluster's
+    `spec.isolation.pods.allowedCapabilities` lists them."""
 
 
 class ContainerSecurity(Model):
-    """What the container may do."""
+    """Security settings of the container."""
 
     capabilities: Capabilities | None = None
-    """Root's power, in pieces."""
+    """Linux capabilities."""
 
 
 class Container(Model):
@@ -142,13 +141,13 @@ class Container(Model):
     """Arguments of the engine. With a cache and no command, `--model=/mnt/models` is added unless there is a
     `--model`."""
     env: Annotated[tuple[Env, ...], Field(max_length=VARIABLES)] = ()
-    """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK. Of several of
-    one name the last counts, where it stands. Those by which a container runtime gives devices, such as
-    NVIDIA_VISIBLE_DEVICES, reach the pod only where the cluster's `spec.isolation.pods.allowedVariables` has them."""
+    """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK. Of several with
+    one name, the last counts. Those by which container runtimes grant devices, such as NVIDIA_VISIBLE_DEVICES, reach
+    the pod only if the cluster's `spec.isolation.pods.allowedVariables` lists them."""
     resources: Resources | None = None
-    """What the engine needs of its node beside devices, which `nodeSelector` asks for."""
+    """What the engine needs of its node in addition to the devices in `nodeSelector`."""
     security_context: ContainerSecurity | None = None
-    """What the container may do."""
+    """Security settings of the container."""
 
 
 class PodToleration(Model):
@@ -180,10 +179,10 @@ LOCALHOST_HAS_PROFILE = Rule(
 
 
 class PodSecurity(Model):
-    """What all of the pod may do."""
+    """Security settings of the pod."""
 
     seccomp_profile: Annotated[SeccompProfile | None, must(LOCALHOST_HAS_PROFILE)] = None
-    """Which system calls the pod may make. Without one, those that the runtime lets everybody make."""
+    """System calls that the pod may make. Without one, the runtime's default profile."""
 
 
 OWN_PATHS = Rule(
@@ -198,12 +197,12 @@ class EphemeralVolume(Model):
     """A volume that comes and goes with its pod."""
 
     mount_path: Annotated[str, Field(max_length=255, pattern="^(/[^/:]+)+$"), must(OWN_PATHS)]
-    """Where the engine finds it, for example `/scratch`."""
+    """Its path in the container, for example `/scratch`."""
     size: Bytes
-    """The most it holds."""
+    """Its size."""
     storage_class_name: ObjectName | None = None
     """StorageClass of the volume, such as one for the node's NVMe disks; the cluster's
-    `spec.isolation.pods.allowedStorageClasses` must have it. Without one it is a folder on the node's own disk."""
+    `spec.isolation.pods.allowedStorageClasses` must list it. Without one, a folder on the node's own disk."""
 
 
 class PullSecret(Model):
@@ -232,20 +231,20 @@ class PodSpec(Model):
     image_pull_secrets: Annotated[tuple[PullSecret, ...], Field(max_length=PULL_SECRETS)] = ()
     """Registry Secrets in the deployment's namespace; they are copied to the clusters that run it."""
     shared_memory_size: Bytes | None = None
-    """Most that the pod can put into /dev/shm, for example `64Gi`. It is memory of the node, and counts only when it is
-    used. Without one 32Gi; no more than the cluster's `spec.isolation.pods.maxSharedMemory`."""
+    """Maximum size of /dev/shm, for example `64Gi`. It uses memory of the node only as it fills. Default: 32Gi. Never
+    more than the cluster's `spec.isolation.pods.maxSharedMemory`."""
     service_account_name: ObjectName | None = None
-    """ServiceAccount in the namespace of the models on the cluster, for clouds that give pods their identity by it. The
-    platform team makes it there and allows it. No token of the API server is mounted."""
+    """ServiceAccount in the namespace of the models on the cluster, for a cloud identity of the pods. The platform team
+    creates and allows it there. No token of the API server is mounted."""
     priority_class_name: ObjectName | None = None
-    """PriorityClass of the pods, where the cluster allows it."""
+    """PriorityClass of the pods, if the cluster allows it."""
     tolerations: Annotated[tuple[PodToleration, ...], Field(max_length=16), ATOMIC] = ()
-    """Taints of nodes that the pods put up with, where the cluster allows it. Those of accelerators may be tolerated
-    anywhere; `nvidia.com/gpu` is without a word."""
+    """Taints of nodes that the pods tolerate, if the cluster allows it. Taints of accelerators are always allowed, and
+    `nvidia.com/gpu` is always tolerated."""
     security_context: PodSecurity | None = None
-    """What all of the pod may do."""
+    """Security settings of the pod."""
     ephemeral_volumes: Annotated[tuple[EphemeralVolume, ...], Field(max_length=8), list_map("mountPath")] = ()
-    """Volumes that come and go with their pod: scratch space."""
+    """Volumes for scratch space, which are deleted with their pod."""
 
 
 class PodMetadata(Model):

@@ -41,19 +41,19 @@ _CACHE = "model-cache.md#troubleshooting"
 _MUTUAL_TLS = "hub-gateway.md#between-the-hub-gateway-and-clusters"
 _PICKER = "serving-stack.md#when-an-endpoint-picker-does-not-answer"
 _PODS_OF_PICKER = (
-    "kubectl describe pods --namespace modelplane-NAMESPACE --selector modelplane.ai/picker=REPLICA, and kubectl logs "
-    "of the same."
+    "kubectl describe pods --namespace modelplane-NAMESPACE --selector modelplane.ai/picker=REPLICA, then kubectl logs "
+    "with the same options."
 )
 _ABANDON = "Restore the connection, or give up the objects there with the annotation modelplane.ai/abandon=true."
 
 REMEDIES: Mapping[ConditionType, Remedy] = {
     # of all kinds
     conditions.Synced.RECONCILE_ERROR: Remedy(
-        "Read the error in the message: mostly a missing permission, or an API server that refuses."
+        "Read the error in the message: mostly a permission is missing, or an API server rejects an object."
     ),
     conditions.Synced.QUARANTINED: Remedy(
-        "Read the log of the operator's container that died; change the annotation modelplane.ai/retry "
-        "to have the object tried again.",
+        "Read the log of the operator's container that died. To have the object tried again, change its annotation "
+        "modelplane.ai/retry.",
         "operations.md#when-an-object-ends-the-process",
     ),
     conditions.Ready.DEGRADED: Remedy(
@@ -65,9 +65,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     conditions.Ready.UNREACHABLE: Remedy(
         "Restore the connection to what the message names; workloads there keep running."
     ),
-    conditions.ServerVerified.NOT_VERIFIED: Remedy(
-        "Put the authority of the API server's certificate into the kubeconfig."
-    ),
+    conditions.ServerVerified.NOT_VERIFIED: Remedy("Put the CA certificate of the API server into the kubeconfig."),
     # ModelDeployment
     deployments.ReplicasScheduled.SCHEDULING: Remedy(_WAIT),
     deployments.ReplicasScheduled.NO_CLUSTERS: Remedy("Add a cluster.", "clusters.md"),
@@ -92,7 +90,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     deployments.ReplicasReady.REPLICAS_FAILING: Remedy("See the conditions of the replica that the message names."),
     deployments.Progressing.NO_OTHER_PLACE: Remedy(
-        "Make room on another cluster, or end them by the annotation modelplane.ai/force-drain=true of their cluster.",
+        "Make room on another cluster, or end them: annotate their cluster with modelplane.ai/force-drain=true.",
         _DRAIN,
     ),
     deployments.Progressing.STALLED: Remedy("See the condition ReplicasReady."),
@@ -101,7 +99,8 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Create the ModelCache, or correct modelCacheRef.", "model-cache.md"
     ),
     deployments.PodTemplateAllowed.LEFT_OUT: Remedy(
-        "Take it out, or have the cluster allow it in spec.isolation.pods.", "clusters.md#keeping-tenants-apart"
+        "Remove it from the template, or have the cluster allow it in spec.isolation.pods.",
+        "clusters.md#keeping-tenants-apart",
     ),
     # ModelReplica
     replicas.ModelAccepted.WAITING_FOR_CLUSTER: Remedy("Look at ClusterReady of the replica's InferenceCluster."),
@@ -109,8 +108,8 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelAccepted.MODEL_CACHE_HYDRATING: Remedy("Wait; the ModelCache says how far it is.", "model-cache.md"),
     replicas.ModelAccepted.INVALID_ENGINE: Remedy("Correct the engine in the ModelDeployment, as the message says."),
     replicas.ModelAccepted.NOT_SERVED: Remedy(
-        "On the replica's cluster, install what the message names, or apply examples/access/own-software.yaml again. "
-        "Which of the two, tells: kubectl get crd KIND, with the kind that the message names.",
+        "On the replica's cluster, run kubectl get crd KIND with the kind in the message. If it is missing, install "
+        "it; if it exists, apply examples/access/own-software.yaml again.",
         "permissions.md#on-workload-clusters",
     ),
     replicas.ModelAccepted.SOURCE_NOT_FOUND: Remedy(
@@ -133,20 +132,20 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelReady.ROUTE_REFUSED: Remedy(
         "On the cluster, `kubectl describe httproutes -n modelplane-NAMESPACE` shows the gateway's error."
     ),
-    replicas.ModelReady.PICKER_NOT_READY: Remedy(f"Wait; if it lasts, on the cluster: {_PODS_OF_PICKER}", _PICKER),
+    replicas.ModelReady.PICKER_NOT_READY: Remedy(f"Wait; if it lasts, run on the cluster {_PODS_OF_PICKER}", _PICKER),
     replicas.PickerReady.NOT_ASKED: Remedy(
-        "Fix the cause that the gateway reports, on the cluster: kubectl describe envoyextensionpolicies REPLICA "
-        "--namespace modelplane-NAMESPACE; it needs Envoy Gateway 1.8 or newer.",
+        "Fix the cause that the gateway reports: run on the cluster kubectl describe envoyextensionpolicies REPLICA "
+        "--namespace modelplane-NAMESPACE. Pickers need Envoy Gateway 1.8 or newer.",
         _PICKER,
     ),
     replicas.PickerReady.STARTING: Remedy(
-        "Wait; requests are answered meanwhile, but in mode PrefillDecode. If it lasts, on the cluster: "
+        "Wait: until then requests are answered, except in mode PrefillDecode. If it lasts, run on the cluster "
         f"{_PODS_OF_PICKER}",
         _PICKER,
     ),
     replicas.PickerReady.AWAY: Remedy(
-        f"Look at the picker's pods, on the cluster: {_PODS_OF_PICKER} Requests are answered meanwhile, but in mode "
-        "PrefillDecode.",
+        f"Look at the picker's pods: run on the cluster {_PODS_OF_PICKER} Until then requests are answered, except in "
+        "mode PrefillDecode.",
         _PICKER,
     ),
     replicas.ModelReady.CLUSTER_UNREACHABLE: Remedy(
@@ -209,7 +208,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Restore the connection to the address that the message names; workloads there keep running."
     ),
     clusters.ClusterReady.MISBEHAVING: Remedy(
-        "Find out why the API server says what the message names; for a large server, raise the setting that it names.",
+        "Find out why the API server does this. If the cluster is only large, raise the setting in the message.",
         "clusters.md#when-a-cluster-misbehaves",
     ),
     clusters.ClusterReady.IDENTIFYING: Remedy("Wait half a minute.", "clusters.md#the-same-cluster-under-two-names"),
@@ -268,7 +267,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Fix the cause that Helm's error in the message names; the previous release serves requests.",
         "hub-gateway.md#when-something-is-in-the-way",
     ),
-    gateways.ControllerReady.NOT_SERVED: Remedy("Delete it: one InferenceGateway, named default, is served."),
+    gateways.ControllerReady.NOT_SERVED: Remedy("Delete it: only the InferenceGateway named default is used."),
     gateways.TLSReady.CERTIFICATE_UNUSABLE: Remedy(
         "Write a certificate and its key into the Secret, of type kubernetes.io/tls.", "hub-gateway.md#https"
     ),
@@ -276,7 +275,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     gateways.TLSReady.NOT_ASKED: Remedy("Set spec.tls.", "hub-gateway.md#https"),
     gateways.MutualTLSReady.PREPARING: Remedy(_WAIT),
     gateways.MutualTLSReady.NOT_OFFERED: Remedy("Correct what the message names.", _MUTUAL_TLS),
-    stacks.Installed.INSTALLING: Remedy("Wait: charts take minutes; status.components says how each stands."),
+    stacks.Installed.INSTALLING: Remedy("Wait: charts take minutes; status.components shows the state of each."),
     stacks.Installed.FAILED: _HELM,
     stacks.Installed.ROLLED_BACK: Remedy(
         "Fix the cause that Helm's error in the message names; the previous release is running.", "serving-stack.md"
@@ -297,11 +296,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Correct the machine, zone or reservation that the message names.", "eks.md#before-the-first-cluster"
     ),
     clouds.QuotaAvailable.INSUFFICIENT: Remedy(
-        "Have the quota raised that the message names, or ask for fewer nodes.", "eks.md#before-the-first-cluster"
+        "Have the quota in the message raised, or request fewer nodes.", "eks.md#before-the-first-cluster"
     ),
     clouds.QuotaAvailable.LIMITED: Remedy("Have the quota raised before the pool grows, or lower maxNodeCount."),
     clouds.QuotaAvailable.NOT_ASKED: Remedy(
-        "Let the operator ask (examples/access); the cluster is created all the same.",
+        "Allow the operator to read quotas (examples/access); the cluster is created anyway.",
         "eks.md#before-the-first-cluster",
     ),
     clouds.NetworkReady.CREATING: Remedy(_WAIT),

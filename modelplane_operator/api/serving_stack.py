@@ -82,7 +82,7 @@ class StackGateway(GatewayPods):
     """The cluster's gateway."""
 
     class_name: OurName = "envoy"
-    """GatewayClass to make."""
+    """Name of the GatewayClass."""
     listeners: Annotated[tuple[Listener, ...], Field(max_length=8), list_map("name")] = ()
     """Ports of the gateway. Without any, HTTP on port 80."""
 
@@ -93,14 +93,14 @@ class ComponentOverride(Model):
     name: ComponentName
     """Which part."""
     enabled: bool = True
-    """Whether it is installed at all. A part that is named and not turned off is installed, whatever the cluster has;
-    one that is turned off is uninstalled."""
+    """Whether it is installed. A part that is named with `true` is installed even if the cluster has its own; one with
+    `false` is uninstalled."""
     version: Version | None = None
-    """Version of its chart; wins over `versions`."""
+    """Version of its chart; overrides `versions`."""
     digest: Digest | None = None
-    """What the archive of its chart must be. Without it, what was tested, where that is known of this version."""
+    """Digest of its chart's archive. Without it, the tested one, if this version has one."""
     values: Values = {}
-    """Values for its chart, laid over ours: objects are merged, everything else is replaced."""
+    """Values for its chart, merged over the operator's: objects are merged, everything else is replaced."""
 
 
 class ExtraChart(Model):
@@ -109,7 +109,7 @@ class ExtraChart(Model):
     name: Annotated[NamespaceName, Field(max_length=53)]
     """Name of its Helm release."""
     namespace: NamespaceName
-    """Namespace of its release, made where it does not exist."""
+    """Namespace of its release, created if it does not exist."""
     chart: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9][-a-zA-Z0-9._]*$")]
     """Name of the chart in its repository."""
     repository: Annotated[str, Field(max_length=512, pattern=r"^(https?|oci)://[^ ]+$")]
@@ -117,7 +117,7 @@ class ExtraChart(Model):
     version: Version
     """Version of the chart."""
     digest: Digest | None = None
-    """What the archive of the chart must be. Another one is not installed."""
+    """Digest of the chart's archive. An archive with another digest is not installed."""
     values: Values = {}
     """Values for the chart."""
 
@@ -136,13 +136,13 @@ class ServingStackSpec(Spec):
     secrets: Annotated[tuple[StackSecret, ...], Field(min_length=1, max_length=8)]
     """Credentials for the cluster: a kubeconfig, and at most one cloud identity."""
     nvidia_driver_root: Annotated[str, Field(max_length=512)] = "/"
-    """Where the NVIDIA driver lies on the nodes."""
+    """Folder of the NVIDIA driver on the nodes."""
     versions: Versions | None = None
     """Versions of the stack's parts. Without it, those that were tested together."""
     gateway: StackGateway | None = None
     """The cluster's gateway."""
     components: Annotated[tuple[ComponentOverride, ...], Field(max_length=16), list_map("name")] = ()
-    """Where parts of the stack differ from what was tested together."""
+    """Parts with another version or other values than those that were tested together, or turned off."""
     extra_charts: Annotated[tuple[ExtraChart, ...], Field(max_length=16), list_map("namespace", "name")] = ()
     """Charts that are installed after the stack."""
 
@@ -153,9 +153,9 @@ class StackGatewayStatus(Model):
     address: Annotated[str, Field(max_length=256)] | None = None
     """IP address or host name of the gateway."""
     server_name: Annotated[str, Field(max_length=253)] | None = None
-    """What the gateway proves to be, by https on port 443, to the hub's gateway and to nobody else."""
+    """Name in the certificate that the gateway shows the hub gateway, by https on port 443."""
     http: bool | None = None
-    """Whether it answers anybody by http."""
+    """Whether it answers everyone by http."""
 
 
 ComponentState = Literal[
@@ -178,18 +178,18 @@ class ComponentStatus(Model):
     name: Annotated[str, Field(max_length=128)]
     """The part of the stack; an extra chart as `namespace/name`."""
     state: ComponentState
-    """How it stands. `Starting`: deployed, and its pods are not all up. `RolledBack`: an upgrade failed, and what ran
-    before runs again. `Present`: the cluster has such software from somebody else, and the stack installs none."""
+    """Its state. `Starting`: deployed, but not all pods are ready. `RolledBack`: an upgrade failed, and the previous
+    version runs. `Present`: the cluster has this software from another owner, so the stack does not install it."""
     version: Annotated[str, Field(max_length=128)] | None = None
     """Version of the chart that is deployed."""
     digest: Annotated[str, Field(max_length=71)] | None = None
-    """Digest of the archive that was installed, where the operator has installed it."""
+    """Digest of the installed archive, if the operator installed it."""
     message: Annotated[str, Field(max_length=2048)] | None = None
-    """What it waits for, or what Helm said."""
+    """What it waits for, or Helm's error."""
 
 
 class ServingStackStatus(SummarizedStatus):
-    """What is known of the stack."""
+    """Observed state of the stack."""
 
     gateway: StackGatewayStatus | None = None
     """The cluster's gateway."""

@@ -53,8 +53,7 @@ class PlacedCacheRef(ModelCacheRef):
     """A ModelCache, and which of its volumes."""
 
     volume: DnsLabel | None = None
-    """PersistentVolumeClaim to start from. Without one, the cache's first: another one holds what the cache was changed
-    to since."""
+    """PersistentVolumeClaim to start from. Without one, the cache's first; a changed cache has another."""
     repo: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
     """Repository on Hugging Face that the weights come from; engines serve them by that name."""
     size_gib: Annotated[int | None, Field(ge=1, le=100000, alias="sizeGiB")] = None
@@ -66,7 +65,7 @@ class Credentials(Model):
     """The cloud account to work with."""
 
     type: Literal["ProviderConfig", "ClusterProviderConfig"] = "ClusterProviderConfig"
-    """Accepted for manifests written for Crossplane; both values mean the Secret that `name` names."""
+    """Accepted for manifests written for Crossplane; both values mean the Secret in `name`."""
     name: ObjectName = "default"
     """Name of the Secret in `modelplane-system` that holds the account's credentials. `default` without such a Secret
     means the operator's own cloud identity."""

@@ -56,7 +56,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     name="modelplane",
-    help="A fleet of GPU clusters, and the models on it.",
+    help="Inspect and manage models on a fleet of GPU clusters.",
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -64,7 +64,7 @@ app = typer.Typer(
 )
 
 REMEDIES = {
-    Forbidden: "-n says in which namespace: one where you have a role, as kubectl auth can-i --list -n NAMESPACE tells",
+    Forbidden: "with -n, choose a namespace where you have a role: see kubectl auth can-i --list -n NAMESPACE",
     Unauthorized: "sign in again, or choose another context by --context",
     Unreachable: "see whether kubectl reaches this hub, and --context",
 }
@@ -74,7 +74,7 @@ REMEDIES = {
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """A fleet of GPU clusters, and the models on it."""
+    """Inspect and manage models on a fleet of GPU clusters."""
     if version:
         sys.stdout.write(f"modelplane {__version__}\n")
         raise typer.Exit(Exit.YES)

@@ -45,7 +45,7 @@ def why(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Why a model is as it is: its replicas, what it waits for, and what would help."""
+    """Explain the state of a model: its replicas, what it waits for, and what would help."""
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
@@ -104,22 +104,24 @@ def show_explanation(explanation: Explanation, now: datetime) -> None:
 
 def plan(
     name: Annotated[str | None, typer.Argument(help="A ModelDeployment, with --replicas.", metavar="[NAME]")] = None,
-    file: Annotated[Path | None, typer.Option("-f", "--filename", help="What to apply; - is standard input.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--filename", help="Manifests to plan; - reads standard input.")
+    ] = None,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", help="How many replicas NAME is to have.", min=0)
+        int | None, typer.Option("--replicas", help="Plan NAME with this many replicas.", min=0)
     ] = None,
     without_: Annotated[
-        str | None, typer.Option("--without", help="A cluster that is to be gone.", autocompletion=clusters)
+        str | None, typer.Option("--without", help="Plan without this cluster.", autocompletion=clusters)
     ] = None,
     drain: Annotated[
-        str | None, typer.Option("--drain", help="A cluster that is to be drained.", autocompletion=clusters)
+        str | None, typer.Option("--drain", help="Plan a drain of this cluster.", autocompletion=clusters)
     ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """What the scheduler would do with a change; nothing is written."""
+    """Show what the scheduler would do after a change. Nothing is written."""
     options = [option for option in (file, replicas, without_, drain) if option is not None]
     if len(options) != 1 or (name is None) != (replicas is None):
         raise typer.BadParameter("say one of -f FILE, NAME --replicas N, --without CLUSTER and --drain CLUSTER")
@@ -216,7 +218,7 @@ def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = Non
 def hardware(
     namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE
 ) -> None:
-    """Devices that models may ask for, the nodes that have them, and a selector for each to paste."""
+    """List devices that models can request, the nodes that have them, and a selector to paste for each."""
     devices = _fetch_hardware(hub(kubeconfig, context), namespace)
     columns = ("CLASS", "DEVICE", "PER NODE", "NODES FREE", "CLUSTERS", "WHAT IT IS")
     print_items(

@@ -50,16 +50,18 @@ _SHORT: Final = (
 
 
 def bundle(
-    file: Annotated[Path | None, typer.Option("-f", "--file", help="Where to; otherwise a name with the time.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", help="File to write; default: a name with the time.")
+    ] = None,
     values: Annotated[
         bool,
-        typer.Option("--values", help="Also arguments, values, labels, annotations and URLs, as people wrote them."),
+        typer.Option("--values", help="Include arguments, values, labels, annotations and URLs that people wrote."),
     ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write what a support person asks for into one file: our objects, Events, the operator's logs; no Secrets."""
+    """Write one file for support: Modelplane objects, their Events and the operator's logs, without Secrets."""
     now = datetime.now(UTC)
     path = file or Path(f"modelplane-{now:%Y%m%d-%H%M%S}.tar.gz")
     files = ask(hub(kubeconfig, context), partial(_collect, redact=without_secrets if values else without_values))

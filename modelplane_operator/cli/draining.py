@@ -29,16 +29,16 @@ TRIES = 5
 
 def drain(
     cluster: Annotated[str, typer.Argument(help="The InferenceCluster.", metavar="CLUSTER", autocompletion=clusters)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say where replicas would go; write nothing.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take replicas again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print where replicas would move; write nothing.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="End the drain: let the cluster take replicas again.")] = False,
     timeout: Annotated[
-        int, typer.Option("--timeout", help="Seconds to wait until it is empty; 0: not at all.", min=0)
+        int, typer.Option("--timeout", help="Seconds to wait until the cluster is empty; 0 does not wait.", min=0)
     ] = 1800,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Move all replicas off a cluster: a NoExecute taint, which `--undo` takes away."""
+    """Move all replicas off a cluster, by a NoExecute taint. `--undo` removes the taint."""
     target, out = hub(kubeconfig, context), console()
     key = Key("", cluster)
     say: Callable[[str], None] = (lambda _: None) if output.is_structured else out.print

@@ -62,7 +62,7 @@ class Finding:
 
 
 def check(context: Candidate = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
-    """Whether a cluster can become a workload cluster, and what is missing: that of --context, and not the hub."""
+    """Check whether the cluster of --context can become a workload cluster, and print what is missing."""
     findings = ask(hub(kubeconfig, context), _run_checks)
     is_usable = all(finding.ok for finding in findings)
     if output.is_structured:
@@ -186,19 +186,19 @@ async def _discover_hardware(kube: Kube) -> tuple[tuple[Pool, ...], Sequence[Man
 
 
 def register(
-    name: Annotated[str, typer.Argument(help="What the InferenceCluster is to be called.", metavar="NAME")],
-    from_context: Annotated[str, typer.Option("--from-context", help="The context of that cluster.")],
+    name: Annotated[str, typer.Argument(help="Name of the new InferenceCluster.", metavar="NAME")],
+    from_context: Annotated[str, typer.Option("--from-context", help="The context of that cluster in the kubeconfig.")],
     server: Annotated[
-        str | None, typer.Option("--server", help="Its address as the hub reaches it; otherwise the context's.")
+        str | None, typer.Option("--server", help="API server address that the hub uses; default: the context's.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the objects but the Secret; write nothing.")
+        bool, typer.Option("--dry-run", help="Print the objects without the Secret; write nothing.")
     ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Bring a cluster: label its nodes, and make its Secret, InferenceClasses and InferenceCluster on the hub."""
+    """Add a cluster: label its nodes, and create its Secret, InferenceClasses and InferenceCluster on the hub."""
     candidate, out = hub(kubeconfig, from_context), console()
     pools, _ = ask(candidate, _discover_hardware)
     if not pools:

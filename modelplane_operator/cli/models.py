@@ -26,13 +26,15 @@ from modelplane_operator.cli.output import No, console, text
 
 
 def url(
-    name: Annotated[str, typer.Argument(help="A ModelService, or a ModelDeployment behind one.", metavar="NAME")],
-    routes: Annotated[bool, typer.Option("--routes", help="Show every route of its API.")] = False,
+    name: Annotated[
+        str, typer.Argument(help="A ModelService, or a ModelDeployment that one routes to.", metavar="NAME")
+    ],
+    routes: Annotated[bool, typer.Option("--routes", help="Print every route of its API.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """The address under which a model answers, and the routes of its API that it does not carry."""
+    """Print the address of a model, and the routes of its API that clients cannot reach there."""
     service = _find_service(name, namespace, context, kubeconfig)
     sys.stdout.write(f"{legible(service.address)}\n")
     for route in service.routes:
@@ -42,15 +44,17 @@ def url(
 
 
 def ask_model(
-    name: Annotated[str, typer.Argument(help="A ModelService, or a ModelDeployment behind one.", metavar="NAME")],
-    prompt: Annotated[str, typer.Argument(help="What to say.")],
-    model: Annotated[str | None, typer.Option("--model", help="The model, where several answer.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="A ModelService, or a ModelDeployment that one routes to.", metavar="NAME")
+    ],
+    prompt: Annotated[str, typer.Argument(help="The prompt.")],
+    model: Annotated[str | None, typer.Option("--model", help="The model, if the service has several.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="An API key.", envvar="MODELPLANE_API_KEY")] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """One answer of a model, as it comes, and how long it took."""
+    """Send a prompt to a model; print the answer as it streams, and how long it took."""
     address, started = _find_service(name, namespace, context, kubeconfig).address, time.monotonic()
     out = console()
 

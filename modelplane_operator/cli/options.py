@@ -19,21 +19,19 @@ Name: TypeAlias = Annotated[
     str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME", autocompletion=models)
 ]
 Namespace: TypeAlias = Annotated[
-    str | None, typer.Option("-n", "--namespace", help="Its namespace; otherwise that of the context.")
+    str | None, typer.Option("-n", "--namespace", help="The namespace; default: that of the context.")
 ]
 Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="The context of the hub in the kubeconfig.")]
 Candidate: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--context", help="The context, in the kubeconfig, of the cluster to check; otherwise the current one."
-    ),
+    typer.Option("--context", help="The context of the cluster to check in the kubeconfig; default: the current one."),
 ]
 Kubeconfig: TypeAlias = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="The kubeconfig; otherwise KUBECONFIG, or ~/.kube/config.")
+    Path | None, typer.Option("--kubeconfig", help="The kubeconfig; default: KUBECONFIG, or ~/.kube/config.")
 ]
-Output: TypeAlias = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
+Output: TypeAlias = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 
-Watch: TypeAlias = Annotated[bool, typer.Option("-w", "--watch", help="Ask again every two seconds.")]
+Watch: TypeAlias = Annotated[bool, typer.Option("-w", "--watch", help="Repeat every two seconds.")]
 
 EVERY_SECONDS = 2.0
 

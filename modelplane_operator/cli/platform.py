@@ -16,7 +16,7 @@ def fleet(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """The clusters: how each is, its nodes used and free, and what runs there."""
+    """List the clusters: state, used and total nodes, replicas, and problems."""
     target = hub(kubeconfig, context)
     repeat(lambda: _show_fleet(clusters(ask(target, snapshot)), output), watch=watch)
 

@@ -50,7 +50,7 @@ def tree(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """A model, its replicas, their clusters and pods, and the services that lead to it."""
+    """Print a model with its replicas, their clusters and pods, and the services that route to it."""
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
@@ -135,7 +135,7 @@ def events(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """What happened to a model, its replicas and the services that lead to it, the latest last."""
+    """Print the Events of a model, its replicas and the services that route to it, newest last."""
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
@@ -206,19 +206,23 @@ class Line:
 
 def logs(
     name: Name,
-    replica: Annotated[str | None, typer.Option("--replica", help="One replica, by its name or cluster.")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="One engine.")] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
-    previous: Annotated[bool, typer.Option("-p", "--previous", help="Of the containers that ended before.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", help="No more than the last lines.", min=0)] = None,
+    replica: Annotated[
+        str | None, typer.Option("--replica", help="Only this replica: its name, or its cluster.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="Only this engine.")] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new lines.")] = False,
+    previous: Annotated[
+        bool, typer.Option("-p", "--previous", help="Logs of the previous containers, before their restart.")
+    ] = False,
+    tail: Annotated[int | None, typer.Option("--tail", help="Print only this many last lines.", min=0)] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Annotated[
-        LogFormat, typer.Option("-o", "--output", help="Lines as they are, or a JSON object for each.")
+        LogFormat, typer.Option("-o", "--output", help="Plain lines, or a JSON object per line.")
     ] = LogFormat.TEXT,
 ) -> None:
-    """What a model's engines log, from whichever clusters they run on."""
+    """Print the logs of a model's engines on all clusters."""
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 

@@ -16,7 +16,10 @@ from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Outp
 from modelplane_operator.cli.output import NO_CLUSTERS, Format, print_items
 
 top = typer.Typer(
-    name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True, add_completion=False
+    name="top",
+    help="List models or clusters by how much of the fleet they use, largest first.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -41,7 +44,7 @@ def models(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Models by the nodes that their replicas take; of one namespace where it is named, or no more may be read."""
+    """List models by the nodes that their replicas use, in one namespace or in all that you may read."""
     target = hub(kubeconfig, context)
     own = namespace or target.namespace
 
@@ -80,7 +83,7 @@ def clusters(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Clusters by how much of them is in use."""
+    """List clusters by the share of their nodes in use."""
     target = hub(kubeconfig, context)
 
     def show() -> None:

@@ -27,7 +27,7 @@ def row(pin: Pin) -> str:
 
 
 def test_the_page_shows_every_version(golden: Golden) -> None:
-    head = ["| Chart or image | Version | Released | Why no newer one | Mended until |", "|---|---|---|---|---|"]
+    head = ["| Chart or image | Version | Released | Why no newer version | Supported until |", "|---|---|---|---|---|"]
     table = "\n".join([*head, *map(row, PINS)])
     text, between = PAGE.read_text(), re.compile("<!-- pins -->\n.*<!-- end of pins -->", re.DOTALL)
     assert between.search(text)

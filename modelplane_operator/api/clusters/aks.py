@@ -32,7 +32,7 @@ class AKSNetworking(Model):
     vnet_cidr: Cidr = "10.0.0.0/16"
     """Addresses of the virtual network."""
     subnet_cidr: Cidr = "10.0.0.0/20"
-    """Addresses for nodes. Pods have 10.244.0.0/16 and Services 10.96.0.0/16: keep clear of both."""
+    """Addresses for nodes. They must not overlap with 10.244.0.0/16 of pods and 10.96.0.0/16 of Services."""
 
 
 class AKSPool(AutoscaledPool):
@@ -46,7 +46,8 @@ class AKSPool(AutoscaledPool):
     vm_size: CloudName
     """VM size, for example `Standard_ND96isr_H100_v5`."""
     min_node_count: NodeCount = 0
-    """Fewest nodes the autoscaler leaves. AKS cannot make the first node of a pool that claims devices: keep one."""
+    """Minimum of nodes for the autoscaler. AKS cannot create the first node of a pool whose devices are claimed: keep
+    one."""
     zones: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=8, pattern=PLACE)], ...], Field(min_length=1, max_length=3)
     ] = ()
@@ -71,7 +72,7 @@ class AKSClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
     networking: AKSNetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[AKSPool, ...], Field(min_length=1, max_length=8), list_map("name")]
@@ -79,7 +80,7 @@ class AKSClusterSpec(Spec):
 
 
 class AKSClusterStatus(SummarizedStatus):
-    """What is known of the cluster."""
+    """Observed state of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()
     """Credentials that came with the cluster."""

@@ -36,8 +36,8 @@ class EKSNetworking(Model):
     vpc_cidr: Cidr = "10.0.0.0/16"
     """Addresses of the VPC."""
     subnet_cidrs: Annotated[tuple[Cidr, ...], Field(min_length=2, max_length=6)] = SUBNETS
-    """Addresses of the public subnets, one in each zone from the first on. Each zone's private subnet is 48 further on
-    in the third number of the address."""
+    """Addresses of the public subnets, one for each zone, in order. The private subnet of a zone has a third number
+    that is 48 higher."""
 
 
 class EKSPool(AutoscaledPool):
@@ -71,7 +71,7 @@ class EKSClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "1.36"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
     networking: EKSNetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[EKSPool, ...], Field(min_length=1, max_length=8), list_map("name")]
@@ -84,7 +84,7 @@ class Machine(Model):
     instance_type: Annotated[str, Field(max_length=63)]
     """The instance type."""
     efa: int
-    """How many of its network cards take EFA."""
+    """Number of its network cards with EFA."""
     zones: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=32)] = ()
     """The zones that have it."""
 
@@ -95,18 +95,18 @@ class EKSFacts(Model):
     zones: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=6)]
     """The zones of the cluster's subnets."""
     principal: Annotated[str, Field(max_length=2048)]
-    """The ARN of the role or user that the operator is on AWS, and that may administer the cluster."""
+    """ARN of the operator's role or user on AWS, which may administer the cluster."""
     machines: Annotated[tuple[Machine, ...], Field(max_length=8), list_map("instanceType")] = ()
     """The instance types of the pools."""
 
 
 class EKSClusterStatus(CloudStatus):
-    """What is known of the cluster."""
+    """Observed state of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()
     """Credentials that came with the cluster."""
     facts: EKSFacts | None = None
-    """What was found out of the account and its region."""
+    """Data of the account and its region."""
 
 
 class EKSCluster(Resource[EKSClusterSpec, EKSClusterStatus]):

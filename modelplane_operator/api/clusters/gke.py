@@ -82,10 +82,10 @@ class GKEClusterSpec(Spec):
     project: Project | None = None
     """Google Cloud project. Without one, the project of the credentials. It cannot change."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
     service_account: ServiceAccount | None = None
-    """The service account that nodes are. Without one, the project's default service account of Compute Engine. Pools
-    that are there keep theirs."""
+    """Service account of the nodes. Without one, the project's default service account of Compute Engine. Existing
+    pools keep theirs."""
     networking: GKENetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[GKEPool, ...], Field(min_length=1, max_length=8), list_map("name")]
@@ -96,7 +96,7 @@ class GKESecret(ProducedSecret):
     """A credential that came with the cluster."""
 
     type: Literal["Kubeconfig", "GoogleApplicationCredentials"]
-    """What kind of credential it is."""
+    """Type of the credential."""
 
 
 class GKEFacts(Model):
@@ -107,12 +107,12 @@ class GKEFacts(Model):
 
 
 class GKEClusterStatus(CloudStatus):
-    """What is known of the cluster."""
+    """Observed state of the cluster."""
 
     secrets: tuple[GKESecret, ...] = ()
     """Credentials that came with the cluster."""
     facts: GKEFacts | None = None
-    """What was found out of the account."""
+    """Data of the account."""
 
 
 class GKECluster(Resource[GKEClusterSpec, GKEClusterStatus]):

@@ -61,7 +61,7 @@ class NebiusPool(Model):
     name: PoolName
     """Name of the pool, and value of the node label modelplane.ai/pool."""
     role: PoolRole
-    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    """`GPU` for models. The operator adds a pool for its own pods."""
     platform: CloudName
     """Compute platform, for example `gpu-h100-sxm`."""
     preset: CloudName
@@ -71,9 +71,9 @@ class NebiusPool(Model):
     node_count: NodeCount = 1
     """Nodes to start with, or the size of a fixed pool."""
     min_node_count: NodeCount | None = None
-    """Fewest nodes the autoscaler leaves; without it, `nodeCount`."""
+    """Minimum of nodes for the autoscaler; without it, `nodeCount`."""
     max_node_count: AtLeastOneNode | None = None
-    """Most nodes the autoscaler makes. Without it the pool keeps its size."""
+    """Maximum of nodes for the autoscaler. Without it the pool keeps its size."""
     gpu: NebiusGpu | None = None
     """The accelerators; needed with role GPU."""
     fabric: NebiusFabric | None = None
@@ -88,7 +88,7 @@ class NebiusClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
     node_pools: Annotated[tuple[NebiusPool, ...], Field(min_length=1, max_length=8), list_map("name")]
     """The node groups."""
 
@@ -97,13 +97,13 @@ class NebiusSecret(ProducedSecret):
     """A credential that came with the cluster."""
 
     type: Literal["Kubeconfig", "NebiusServiceAccountCredentials"]
-    """What kind of credential it is."""
+    """Type of the credential."""
     namespace: Annotated[str, Field(max_length=253)] | None = None
-    """Namespace of the Secret, where it is not the cluster's own."""
+    """Namespace of the Secret, if it is not the cluster's own."""
 
 
 class NebiusClusterStatus(SummarizedStatus):
-    """What is known of the cluster."""
+    """Observed state of the cluster."""
 
     secrets: tuple[NebiusSecret, ...] = ()
     """Credentials that came with the cluster."""

@@ -71,15 +71,15 @@ class AutoscaledPool(Model):
     name: PoolName
     """Name of the pool, and value of the node label modelplane.ai/pool."""
     role: PoolRole
-    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    """`GPU` for models. The operator adds a pool for its own pods."""
     disk_size_gb: DiskSize = 100
     """Size of the boot disk in GB."""
     node_count: NodeCount = 1
     """Nodes to start with, or the size of a fixed pool."""
     min_node_count: NodeCount = 0
-    """Fewest nodes the autoscaler leaves."""
+    """Minimum of nodes for the autoscaler."""
     max_node_count: NodeCount = 8
-    """Most nodes the autoscaler makes."""
+    """Maximum of nodes for the autoscaler."""
 
 
 class ProducedSecret(Model):
@@ -95,4 +95,4 @@ class KubeconfigSecret(ProducedSecret):
     """A credential that came with the cluster."""
 
     type: Literal["Kubeconfig"]
-    """What kind of credential it is."""
+    """Type of the credential."""

@@ -22,23 +22,23 @@ class CloudResource(Model):
     """A resource on the cloud."""
 
     key: Annotated[str, Field(max_length=253)]
-    """Which part of the cluster it is; the tag `modelplane.ai/resource` on it says so, too."""
+    """Its role in the cluster, also in its tag `modelplane.ai/resource`."""
     kind: Annotated[str, Field(max_length=63)]
-    """What the cloud calls such a resource."""
+    """Type of the resource on the cloud."""
     id: Annotated[str, Field(max_length=2048)] | None = None
     """Its id on the cloud, once there is one."""
     state: ResourceState
-    """`Pending` until the cloud has begun to make it; `Failed` when it was made and never worked; `Missing` when it
-    was there and is not seen any more."""
+    """`Pending`: the cloud has not begun to create it. `Failed`: it was created and never worked. `Missing`: it
+    existed, and no longer does."""
     since: datetime
-    """When it came into that state."""
+    """Time since which it has that state."""
     message: Annotated[str, Field(max_length=MESSAGE)] | None = None
-    """What it waits for, or what the cloud says is wrong."""
+    """What it waits for, or the cloud's error."""
     worked: bool | None = None
-    """Whether it was `Ready` once. What fails after that is told, and never taken away to be made anew."""
+    """Whether it was ever `Ready`. If it fails after that, the operator reports it, and does not replace it."""
     attempt: Annotated[str, Field(max_length=63)] | None = None
-    """Written down before a call that the cloud could not tell from a second one like it, so that no operator repeats
-    it before its effect must have been seen."""
+    """Recorded before a call that must not be made twice, so that the operator does not repeat it before its effect is
+    visible."""
 
 
 class CloudEndpoint(Model):
@@ -47,20 +47,20 @@ class CloudEndpoint(Model):
     server: Annotated[str, Field(max_length=2048)]
     """Its address."""
     authority: Annotated[str, Field(max_length=16384)]
-    """The certificates that its own is checked against, in base64."""
+    """CA certificates of the API server, in base64."""
     cluster: Annotated[str, Field(max_length=253)]
-    """What the cloud calls the cluster: tokens for it say so."""
+    """Name of the cluster on the cloud, which its tokens contain."""
 
 
 class CredentialsValid(ConditionType):
     """Whether the cloud accepts the credentials, and they may do what is needed."""
 
     ACCEPTED = "Accepted", "True", "Every call so far was permitted."
-    NOT_ACCEPTED = "NotAccepted", "False", "The cloud rejects them; the message has its error.", WARNING
+    NOT_ACCEPTED = "NotAccepted", "False", "The cloud rejects the credentials; the message has its error.", WARNING
     ANOTHER_ACCOUNT = (
         "AnotherAccount",
         "False",
-        "They belong to another account than the cluster; nothing is changed.",
+        "The credentials belong to another account than the cluster; nothing is changed.",
         WARNING,
     )
     NO_SDK = "NoSDK", "False", "This operator was installed without the cloud's SDK.", WARNING
@@ -114,7 +114,7 @@ class NetworkReady(ConditionType):
 class ControlPlaneReady(ConditionType):
     """Whether the cluster's API server runs."""
 
-    AVAILABLE = "Available", "True", "It runs."
+    AVAILABLE = "Available", "True", "The cluster runs."
     CREATING = "Creating", "False", "The cloud is creating it.", STEP
     UPDATING = "Updating", "True", "It runs, and the cloud is updating it.", STEP
 
@@ -122,7 +122,7 @@ class ControlPlaneReady(ConditionType):
 class NodePoolsReady(ConditionType):
     """Whether the cluster's node pools are there."""
 
-    AVAILABLE = "Available", "True", "All of them are there."
+    AVAILABLE = "Available", "True", "All node pools exist."
     CREATING = "Creating", "False", "Some are not there yet; the message names which.", STEP
 
 
@@ -155,6 +155,6 @@ class CloudStatus(SummarizedStatus):
     endpoint: CloudEndpoint | None = None
     """Where the cluster's API server is."""
     resources: Annotated[tuple[CloudResource, ...], Field(max_length=MOST_RESOURCES), list_map("key")] = ()
-    """Each resource on the cloud, and how it goes."""
+    """Each resource on the cloud, with its state."""
     gone_since: datetime | None = None
-    """Since when nothing of the cluster is left on the cloud, while it is being deleted."""
+    """Time since which nothing of a deleted cluster is left on the cloud."""

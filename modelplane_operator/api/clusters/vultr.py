@@ -34,15 +34,15 @@ class VultrPool(Model):
     name: PoolName
     """Name of the pool, and value of the node label modelplane.ai/pool."""
     role: PoolRole
-    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    """`GPU` for models. The operator adds a pool for its own pods."""
     plan: CloudName
     """Plan, for example `vcg-a100-12c-120g-80vram`."""
     node_count: AtLeastOneNode = 1
     """Nodes to start with, or the size of a fixed pool. Vultr keeps at least one."""
     min_node_count: AtLeastOneNode | None = None
-    """Fewest nodes the autoscaler leaves; without it, `nodeCount`."""
+    """Minimum of nodes for the autoscaler; without it, `nodeCount`."""
     max_node_count: AtLeastOneNode | None = None
-    """Most nodes the autoscaler makes. Without it the pool keeps its size."""
+    """Maximum of nodes for the autoscaler. Without it the pool keeps its size."""
     gpu: Gpu | None = None
     """The accelerators; needed with role GPU."""
 
@@ -57,13 +57,13 @@ class VultrClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "v1.36.1+3"
     """Version of Vultr's Kubernetes, with its build."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+    """The account that creates the cluster. Without it, the Secret `default`. The name cannot change."""
     node_pools: Annotated[tuple[VultrPool, ...], Field(min_length=1, max_length=8), list_map("name")]
     """The node pools."""
 
 
 class VultrClusterStatus(SummarizedStatus):
-    """What is known of the cluster."""
+    """Observed state of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()
     """Credentials that came with the cluster."""

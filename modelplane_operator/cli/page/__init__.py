@@ -20,12 +20,12 @@ LOOPBACK = "127.0.0.1"
 
 
 def page(
-    port: Annotated[int, typer.Option("--port", help="The port; 0: one that is free.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option("--port", help="The port; 0 chooses a free one.", min=0, max=65535)] = 0,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """The fleet in a browser: clusters, models and moves, live. Nobody but you can open it, and it changes nothing."""
+    """Show clusters, models and moves in a browser, live. Only you can open the page, and it changes nothing."""
     logs.configure(level="error", json=False)
     target = hub(kubeconfig, context)
     may_see_all = ask(target, sees_all)
