@@ -29,7 +29,7 @@ from kubeloop.cache.reflector import RETURNING, WatchPace
 from kubeloop.cache.store import Store
 from kubeloop.client.access import Access
 from kubeloop.client.kube import Kube
-from kubeloop.client.limits import OF_HUB, Bucket, Share
+from kubeloop.client.limits import OF_HUB, Bucket, ServerLimits, Share
 from kubeloop.events import Recorder
 from kubeloop.gauges import Gauge, Gauges
 from kubeloop.health import LoopProbe, blind, stuck
@@ -57,6 +57,9 @@ REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
 CONTROLLER = "modelplane.ai/operator"  # the reporting controller of Events
 OURS = frozenset(map(of, KINDS))
 POLL_INTERVAL = 0.2  # until the hub's first lists are complete
+STOP_GRACE = 5.0  # seconds
+CLUSTER_PAUSE = 120.0  # seconds; the first backoff of a misbehaving cluster
+CLUSTER_EVENTS = 400.0  # per second, from one workload cluster, after a burst
 LONGEST_PAUSE = 15  # maximum backoff of a misbehaving cluster, as a multiple of the first
 PROBATION = 20.0  # seconds; enough for a cluster's lists and watches to show whether it behaves
 OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until kinds that the hub lacks are requested again
@@ -88,6 +91,8 @@ class Operator:
     """Admission webhook; None if it is disabled."""
     name: str = "operator"
     """Name of the program, for its metrics: `operator`, or `hub-gateway`."""
+    stop_grace: float = STOP_GRACE
+    """Seconds that running reconciles and Helm have at a stop."""
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Event that is set once the hub's caches have synced."""
 
@@ -131,7 +136,7 @@ class Operator:
             log.info("stopping")
             for item in self.runners:
                 item.workers.stop()
-            grace = self.settings.stop_grace
+            grace = self.stop_grace
             unfinished = {leader} if self.lease.held else set[asyncio.Task[None]]()
             if self.helm is not None:
                 unfinished.add(group.create_task(self.helm.close(grace), name="helm"))
@@ -202,8 +207,8 @@ def assemble(
         return hub.kube
 
     # Unique per process: a successor in the same pod must not take over the lease as its own.
-    identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-    key = Key(settings.lease_namespace, settings.lease_name)
+    identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    key = Key(settings.lease_namespace, f"modelplane-{name}")
     lease = Lease(client, key, identity, clock, random.random, settings.times)
     if helm:
         helm.may_write = lease.check
@@ -227,9 +232,9 @@ def assemble(
     clients = Clients(
         hub, fleet.cluster, lease.check, _wall_clock, recorder.record, executors=executors, printer_columns=glance
     )
-    resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
+    resync, reconciled = QueuePace(resync=settings.resync), metrics.reconciled
     for controller in controllers:
-        new_runner = runner(controller, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard)
+        new_runner = runner(controller, clients, on_reconciled=reconciled, pace=resync, guard=guard)
         runners.add(new_runner)
     own_types = OURS if name == "operator" else frozenset(controller.type for controller in controllers)
     local, remote = watched(controllers, own_types, names.SYSTEM_NAMESPACE)
@@ -264,7 +269,8 @@ def _cluster_opener(
     settings: Settings, store: Store, metrics: Metrics, runners: Runners, helm: Helm | None
 ) -> Callable[[str, Access], Connection]:
     """Return a function that opens connections to workload clusters."""
-    slots, first = asyncio.Semaphore(INITIAL_SYNCS), settings.cluster_pause
+    slots, first = asyncio.Semaphore(INITIAL_SYNCS), CLUSTER_PAUSE
+    limits, events = ServerLimits().scale(settings.cluster_limits), CLUSTER_EVENTS * settings.cluster_limits
     pace = ConnectionPace(pause=Backoff(first=first, longest=LONGEST_PAUSE * first), probation=min(first, PROBATION))
 
     def on_return(name: str) -> None:
@@ -287,8 +293,8 @@ def _cluster_opener(
             on_unauthorized=runners.unauthorized,
             slots=slots,
             pace=pace,
-            limits=settings.limits,
-            share=Share(store.now, Bucket(settings.cluster_events, BURST * settings.cluster_events)),
+            limits=limits,
+            share=Share(store.now, Bucket(events, BURST * events)),
         )
 
     return open_connection
@@ -303,8 +309,6 @@ def _create_helm(settings: Settings) -> Helm | None:
         executable=settings.helm,
         mirror=settings.chart_mirror,
         tested=tested_archive if settings.chart_digests == "checked" else None,
-        at_once=settings.helm_at_once,
-        timeout=settings.helm_timeout,
         memory=settings.helm_memory,
         environment=settings.helms_environment(),
     )

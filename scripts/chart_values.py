@@ -168,8 +168,8 @@ def setting(read: Any) -> Schema:
         return {"enum": list(read.choices)}
     if read is setting_values.seconds:
         return {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
-    if read in {setting_values.count, setting_values.amount}:
-        return {"type": ["integer", "string"], "minimum": 1, "pattern": "^[0-9]+$"}
+    if read is setting_values.factor:
+        return {"type": ["number", "string"], "minimum": 0.1, "maximum": 100, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
     if read is setting_values.size:
         return {"type": ["integer", "string"], "minimum": 1, "pattern": "^[0-9]{1,12}(Ki|Mi|Gi)?$"}
     return STRING

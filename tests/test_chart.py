@@ -31,7 +31,7 @@ OWN = "hubGateway.traefik=false"
 """Without the permissions for the hub gateway's charts, which would hide that one of the others is missing."""
 BY_ENVOY_GATEWAY = "hubGateway.envoyGateway=true"
 DIGEST = f"sha256:{'0f' * 32}"
-EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", f"image.digest={DIGEST}", "extraEnv[0].name=A")
+EVERYTHING = ("serviceMonitor.enabled=true", "settings.resync=4", f"image.digest={DIGEST}", "extraEnv[0].name=A")
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +95,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert other["args"] == [
         "hub-gateway",
         "--listen=:8080",
-        "--traefik-account=traefik",
-        "--workers=4",
-        "--lease-name=modelplane-hub-gateway",
+        "--resync=4",
     ]
     assert container["image"] == f"modelplane-operator@{DIGEST}"
     hydrates = f"--hydrator-image=modelplane-operator@{DIGEST}"
@@ -107,7 +105,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
         "--admission-listen=:9443",
         hydrates,
         "--hub-gateway=apart",
-        "--workers=4",
+        "--resync=4",
     ]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
     flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}

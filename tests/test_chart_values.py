@@ -28,9 +28,10 @@ GOLDEN = Path(__file__).parent / "golden" / "chart"
     [
         ("replicaCounts=2", "additional properties 'replicaCounts' not allowed"),
         ("image.repo=a", "at '/image': additional properties 'repo' not allowed"),
-        ("settings.worker=4", "at '/settings': additional properties 'worker' not allowed"),
-        ("settings.workers=none", "at '/settings/workers': 'none' does not match pattern"),
-        ("settings.http2=true", "at '/settings/http2': value must be one of 'on', 'off'"),  # YAML reads `on` so
+        ("settings.workers=4", "at '/settings': additional properties 'workers' not allowed"),
+        ("settings.resync=none", "at '/settings/resync': 'none' does not match pattern"),
+        ("settings.cluster-limits=0", "at '/settings/cluster-limits': minimum: got 0, want 0.1"),
+        ("settings.log-level=loud", "at '/settings/log-level': value must be one of 'debug', 'info'"),
         ("settings.helm-memory=5Xi", "at '/settings/helm-memory'"),
         ("replicaCount=two", "at '/replicaCount': got string, want integer"),
         ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
@@ -54,15 +55,14 @@ async def test_a_typing_error_is_refused_and_named(value: str, told: str) -> Non
 
 
 async def test_every_setting_may_be_given_as_the_operator_reads_it() -> None:
-    """Numbers too, of which Helm makes floats that it writes as 2e+07 when it is not told otherwise."""
-    said = {"cluster-list-objects": 1000000, "lease-duration": 30, "lease-deadline": 12.5, "helm-memory": "512Mi"}
+    """Numbers too, of which Helm makes floats that it writes as 2e+07 by itself."""
+    said = {"helm-memory": 500000000, "lease-duration": 30, "resync": 12.5, "cluster-limits": 2}
     container = operator(await rendered(*(f"settings.{name}={value}" for name, value in said.items())))
     flags = dict(argument.removeprefix("--").partition("=")[::2] for argument in container["args"][1:])
 
     settings = Settings.read({name.replace("-", "_"): value for name, value in flags.items()}, {})
-    assert settings.cluster_list_objects == 1000000
-    assert (settings.lease_duration, settings.lease_deadline) == (30, 12.5)
-    assert settings.helm_memory == 512 << 20
+    assert (settings.helm_memory, settings.cluster_limits) == (500000000, 2)
+    assert (settings.lease_duration, settings.resync) == (30, 12.5)
 
 
 def operator(objects: list[Manifest], name: str = "modelplane-operator") -> Manifest:
@@ -202,7 +202,7 @@ async def test_roles_for_people_come_to_kubernetes_own_by_their_labels() -> None
 ALL = (
     *("commonLabels.team=platform", "imagePullSecrets[0].name=registry", "hubGateway.envoyGateway=true"),
     *("hubGateway.metallb=true", "tenantNamespaces={team-a,team-b}", "llmInferences.onHub.team-a={models}"),
-    *("llmInferences.hostsOnHub.team-a={*.example.com}", "extraArgs={--workers=4}", "extraEnv[0].name=HTTPS_PROXY"),
+    *("llmInferences.hostsOnHub.team-a={*.example.com}", "extraArgs={--resync=4}", "extraEnv[0].name=HTTPS_PROXY"),
     *("extraEnv[0].value=http://proxy:3128", "extraVolumes[0].name=ca", "extraVolumes[0].secret.secretName=ca"),
     *("extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ca", "nodeSelector.pool=system"),
     *("tolerations[0].key=system", "tolerations[0].operator=Exists", "priorityClassName=high"),

@@ -209,7 +209,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Restore the connection to the address that the message names; workloads there keep running."
     ),
     clusters.ClusterReady.MISBEHAVING: Remedy(
-        "Find out why the API server says what the message names; for a large server, raise the setting that it names.",
+        "Find out why the API server says what the message names; for a large cluster, raise cluster-limits.",
         "clusters.md#when-a-cluster-misbehaves",
     ),
     clusters.ClusterReady.IDENTIFYING: Remedy("Wait half a minute.", "clusters.md#the-same-cluster-under-two-names"),
