@@ -63,7 +63,7 @@ def _parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     Settings.add_flags(gateway)
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
-    Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "log_level")
+    Settings.add_flags(keys, "kubeconfig", "listen", "log_level")
     arguments = parser.parse_args()
     return parser, arguments
 

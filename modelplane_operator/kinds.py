@@ -62,14 +62,14 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
     helm, drain_grace = world.helm, timedelta(seconds=settings.drain_grace)
     folder = settings.definitions
     on_cluster = read_definitions(folder / "cluster") if folder else ()
-    connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
+    connections = Connections(world.fleet, world.connection_changed)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
     accounts, fabrics = Accounts(dict(settings.google_endpoints)), Fabrics()
     on_clouds = CloudWork(accounts, Tokens(accounts, connections, now), world.now, cloud_lag)
     world.fleet.awaits = on_clouds.tokens.awaits
     ranges = HubRanges(world.hub, now)
-    tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
+    tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed)
     world.fleet.beside(tenants.fleet)
     view = FleetView(world.now)
     controllers: Controllers = (

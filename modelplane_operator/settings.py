@@ -80,11 +80,6 @@ class Settings:
         values.authorities,
         "FILE with CA certificates: API servers need a client certificate of one of them (default: they need none)",
     )
-    http_api_servers: str = _option(
-        "refused",
-        values.one_of("refused", "allowed"),
-        "whether a kubeconfig may name an API server by http://, which sends its credentials unencrypted",
-    )
     log_level: str = _option("info", values.one_of("debug", "info", "warning", "error"), "lowest level that is logged")
     resync: float = _option(
         3600.0, values.seconds, "seconds, on average, until an unchanged object is reconciled again"
@@ -249,10 +244,6 @@ class Settings:
     def reach(self) -> Reach:
         return Reach(self.allow_endpoints, self.refuse_endpoints)
 
-    @property
-    def plain_http(self) -> bool:
-        return self.http_api_servers == "allowed"
-
     def helms_environment(self, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
         """Return the environment for Helm's processes. Proxy variables may be in upper or lower case."""
         return {name: value for name, value in environment.items() if name.upper() in HELMS}
@@ -266,7 +257,7 @@ class Settings:
         path = Path(chosen or Path.home() / ".kube" / "config").absolute()
         if not path.exists():
             raise KubeconfigError(f"there is no kubeconfig {path}: name one by --kubeconfig or KUBECONFIG")
-        return read_kubeconfig(path.read_text(), folder=path.parent, plain_http=self.plain_http)
+        return read_kubeconfig(path.read_text(), folder=path.parent)
 
 
 def _read_value(

@@ -87,6 +87,13 @@ TYPES: Mapping[str, Schema] = {
     "prometheusRule.labels": STRINGS,
     "grafanaDashboard.labels": STRINGS,
 }
+# Settings that the chart or the image sets.
+SET_BY_CHART = frozenset(
+    (
+        *("kubeconfig", "lease_namespace", "listen", "admission_listen", "hub_gateway", "tenant_namespaces"),
+        *("llm_inferences_on_hub", "llm_inference_hosts_on_hub", "crash_record", "definitions"),
+    )
+)
 
 
 def values() -> Schema:
@@ -128,10 +135,11 @@ def of(value: Any, path: str, told: Mapping[str, str]) -> Schema:
 
 
 def settings() -> Schema:
-    """The flags of the operator, by their names."""
+    """Return the schema of the operator's flags, without those that the chart sets."""
     flags = {
         option.name.replace("_", "-"): {"description": option.metadata["meaning"], **setting(option.metadata["read"])}
         for option in fields(Settings)
+        if option.name not in SET_BY_CHART
     }
     return {"type": "object", "properties": flags, "additionalProperties": False}
 

@@ -29,6 +29,7 @@ GOLDEN = Path(__file__).parent / "golden" / "chart"
         ("replicaCounts=2", "additional properties 'replicaCounts' not allowed"),
         ("image.repo=a", "at '/image': additional properties 'repo' not allowed"),
         ("settings.workers=4", "at '/settings': additional properties 'workers' not allowed"),
+        ("settings.tenant-namespaces=a", "at '/settings': additional properties 'tenant-namespaces' not allowed"),
         ("settings.resync=none", "at '/settings/resync': 'none' does not match pattern"),
         ("settings.cluster-limits=0", "at '/settings/cluster-limits': minimum: got 0, want 0.1"),
         ("settings.log-level=loud", "at '/settings/log-level': value must be one of 'debug', 'info'"),
