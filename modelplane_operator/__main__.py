@@ -7,6 +7,7 @@ import asyncio
 import gc
 import socket
 import sys
+from functools import partial
 
 from kubeloop.client.access import Access
 from kubeloop.client.channel import speak_http2
@@ -15,12 +16,12 @@ from kubeloop.errors import ClientError
 from kubeloop.tracing import Service, export_spans
 from modelplane_operator import __version__, logs
 from modelplane_operator.api import KINDS, crd
-from modelplane_operator.kinds import hub_gateway, kinds
+from modelplane_operator.kinds import TRAEFIK_ACCOUNT, hub_gateway, kinds
 from modelplane_operator.operator import Build
 from modelplane_operator.selectors import cel
-from modelplane_operator.settings import Settings, SettingsError
+from modelplane_operator.settings import Settings, SettingsError, traces_by_grpc, traces_enabled
 
-EPILOG = """Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins.
+EPILOG = """Every flag is an environment variable too: --log-level is MODELPLANE_LOG_LEVEL. The flag wins.
 SIZE is a number of bytes, or one with Ki, Mi or Gi."""
 
 
@@ -39,7 +40,7 @@ def main(build: Build = kinds) -> None:
         if arguments.command == "run":
             _run(settings, access, build)
         elif arguments.command == "hub-gateway":
-            _run(settings, access, hub_gateway, name="hub-gateway")
+            _run(settings, access, partial(hub_gateway, traefik_account=TRAEFIK_ACCOUNT), name="hub-gateway")
         else:
             _run_key_service(settings, access)
     except (ClientError, OSError) as error:
@@ -57,14 +58,12 @@ def _parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     gateway = commands.add_parser(
         "hub-gateway",
         help="reconcile InferenceGateways, and nothing else, for an operator with --hub-gateway=apart",
-        description="Install the hub's gateway and keep it, by an account of its own. Its lease is "
-        "modelplane-hub-gateway, unless --lease-name says otherwise.",
+        description="Install the hub's gateway and keep it, by an account of its own.",
         epilog=EPILOG,
     )
     Settings.add_flags(gateway)
-    gateway.set_defaults(lease_name="modelplane-hub-gateway")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
-    Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "http2", "log_level", "log_format")
+    Settings.add_flags(keys, "kubeconfig", "listen", "log_level")
     arguments = parser.parse_args()
     return parser, arguments
 
@@ -73,21 +72,21 @@ def _run(settings: Settings, access: Access, build: Build, name: str = "operator
     """Run the operator, or the hub gateway's part of it, with Kopf as the host."""
     from modelplane_operator.host import host  # noqa: PLC0415 - other commands do not need Kopf
 
-    logs.configure(level=settings.log_level, json=settings.logs_json)
-    speak_http2(settings.http2 == "on")
+    logs.configure(level=settings.log_level, json=not sys.stderr.isatty())
+    speak_http2()
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the caches hold many objects for long: docs/performance.md
     cel.compile("true")  # parsing the grammar takes half a second, which the first decision would have to wait for
-    service = Service("modelplane-operator", __version__, settings.identity or socket.gethostname())
-    with export_spans(settings.traces(), service, settings.traces_by_grpc()):
+    service = Service("modelplane-operator", __version__, socket.gethostname())
+    with export_spans("" if traces_enabled() else None, service, traces_by_grpc()):
         asyncio.run(host(settings, access, build, name))
 
 
 def _run_key_service(settings: Settings, access: Access) -> None:
     from modelplane_operator.routing.service import key_service  # noqa: PLC0415 - other commands serve nothing
 
-    logs.configure(level=settings.log_level, json=settings.logs_json)
-    speak_http2(settings.http2 == "on")
+    logs.configure(level=settings.log_level, json=not sys.stderr.isatty())
+    speak_http2()
     asyncio.run(key_service.run(settings.listen, access))
 
 

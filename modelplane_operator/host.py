@@ -26,10 +26,10 @@ EXIT_SECONDS = 5.0  # seconds after the reconciles, for the lease and the connec
 async def host(settings: Settings, access: Access, build: Build, name: str = "operator") -> None:
     """Run the operator until a signal stops it. Raise the error that ended it otherwise."""
     with open_record(settings.crash_record) if settings.crash_record else nullcontext(UNGUARDED) as guard:
-        await _host(settings, assemble(settings, access, build, guard, name))
+        await _host(assemble(settings, access, build, guard, name))
 
 
-async def _host(settings: Settings, operator: Operator) -> None:
+async def _host(operator: Operator) -> None:
     """Run an operator in Kopf until it ends."""
     registry, ending, stop = kopf.OperatorRegistry(), asyncio.Event(), asyncio.Event()
     running: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ async def _host(settings: Settings, operator: Operator) -> None:
         if running is not None:
             await asyncio.wait({running})
 
-    of_kopf, webhook = _kopf_settings(settings), operator.webhook
+    of_kopf, webhook = _kopf_settings(operator.stop_grace), operator.webhook
     await kopf.operator(
         registry=registry,
         settings=of_kopf,
@@ -71,10 +71,10 @@ async def _host(settings: Settings, operator: Operator) -> None:
         await running
 
 
-def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+def _kopf_settings(stop_grace: float) -> kopf.OperatorSettings:
     """Return Kopf's settings: no Events, no scanning, and a deadline for the stop."""
     of_kopf = kopf.OperatorSettings()
     of_kopf.posting.enabled = False
     of_kopf.scanning.disabled = True
-    of_kopf.process.ultimate_exiting_timeout = settings.stop_grace + EXIT_SECONDS
+    of_kopf.process.ultimate_exiting_timeout = stop_grace + EXIT_SECONDS
     return of_kopf

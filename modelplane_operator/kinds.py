@@ -10,6 +10,7 @@ from kubeloop.client.resolver import Resolver
 from kubeloop.watched import Controllers
 from modelplane_operator.ask.admission.with_reviews import add_reviews
 from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.decide import LAG
 from modelplane_operator.clouds.eks import controller as eks_cluster
 from modelplane_operator.clouds.gke import controller as gke_cluster
 from modelplane_operator.clouds.tokens import Tokens
@@ -36,37 +37,39 @@ from modelplane_operator.routing.service import controller as model_service
 from modelplane_operator.routing.service.probe import Asker
 from modelplane_operator.world import World
 
+TRAEFIK_ACCOUNT = "traefik"  # in traefik-system; the operator's chart creates it with its permissions
 REFERENCED_SECONDS = 60.0  # seconds until a referenced Secret is read again
 
 
-def hub_gateway(world: World) -> Controllers:
-    """Return the controller of InferenceGateways, which can run in a separate pod with its own service account."""
+def hub_gateway(world: World, traefik_account: str = "") -> Controllers:
+    """Return the controller of InferenceGateways, which can run in a separate pod with its own service account.
+
+    `traefik_account`: an existing account for Traefik; without one, Traefik's chart creates it with its permissions.
+    """
     settings, folder = world.settings, world.settings.definitions
     return (
         inference_gateway.controller(
             read_definitions(folder / "hub") if folder else (),
             None if settings.hub_gateway == "own" else world.helm,
-            allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
+            allowed=Allowed(traefik_account, settings.tenant_namespaces),
         ),
     )
 
 
-def kinds(world: World) -> Controllers:
-    """Return the controllers of all kinds."""
+def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
+    """Return the controllers of all kinds. `cloud_lag`: the time until a cloud lists a new resource."""
     settings, now = world.settings, time.monotonic
     helm, drain_grace = world.helm, timedelta(seconds=settings.drain_grace)
     folder = settings.definitions
     on_cluster = read_definitions(folder / "cluster") if folder else ()
-    connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
+    connections = Connections(world.fleet, world.connection_changed)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
     accounts, fabrics = Accounts(dict(settings.google_endpoints)), Fabrics()
-    on_clouds = CloudWork(
-        accounts, Tokens(accounts, connections, now), world.now, timedelta(seconds=settings.cloud_lag)
-    )
+    on_clouds = CloudWork(accounts, Tokens(accounts, connections, now), world.now, cloud_lag)
     world.fleet.awaits = on_clouds.tokens.awaits
     ranges = HubRanges(world.hub, now)
-    tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
+    tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed)
     world.fleet.run_in_background(tenants.fleet)
     view = FleetView(world.now)
     controllers: Controllers = (

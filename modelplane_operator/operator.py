@@ -14,7 +14,7 @@ from kubeloop.cache.prober import ConnectionPace
 from kubeloop.cache.reflector import RETURNING, WatchPace
 from kubeloop.client.access import Access
 from kubeloop.client.kube import Kube
-from kubeloop.client.limits import Bucket, Share
+from kubeloop.client.limits import Bucket, ServerLimits, Share
 from kubeloop.gauges import Gauge, Gauges
 from kubeloop.helm.driver import Helm
 from kubeloop.lease import wall_clock
@@ -35,6 +35,9 @@ from modelplane_operator.world import World
 REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
 CONTROLLER = "modelplane.ai/operator"  # the reporting controller of Events
 OWN_TYPES = frozenset(map(of, KINDS))
+STOP_GRACE = 5.0  # seconds
+CLUSTER_PAUSE = 120.0  # seconds; the first backoff of a misbehaving cluster
+CLUSTER_EVENTS = 400.0  # per second, from one workload cluster, after a burst
 LONGEST_PAUSE = 15  # maximum backoff of a misbehaving cluster, as a multiple of the first
 PROBATION = 20.0  # seconds; enough for a cluster's lists and watches to show whether it behaves
 OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until kinds that the hub lacks are requested again
@@ -56,6 +59,8 @@ class Operator:
     """Admission webhook; None if it is disabled."""
     name: str = "operator"
     """Name of the program, for its metrics: `operator`, or `hub-gateway`."""
+    stop_grace: float = STOP_GRACE
+    """Seconds that running reconciles and Helm have at a stop."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, and lead while holding the lease, until `stop` is set."""
@@ -66,7 +71,7 @@ class Operator:
         async with pages:
             await manager.run(
                 stop,
-                grace=self.settings.stop_grace,
+                grace=self.stop_grace,
                 while_leading=self.webhook.keep_trusted if self.webhook else None,
                 close=self.helm.close if self.helm else None,
                 remedy=REMEDY,
@@ -81,8 +86,8 @@ def assemble(
     manager = Manager.create(
         access,
         # Unique per process: a successor in the same pod must not take over the lease as its own.
-        identity=f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}",
-        lease=Key(settings.lease_namespace, settings.lease_name),
+        identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}",
+        lease=Key(settings.lease_namespace, f"modelplane-{name}"),
         component=CONTROLLER,
         times=settings.times,
         reason_of=reasons.find,
@@ -115,7 +120,6 @@ def assemble(
         controllers,
         own_types=OWN_TYPES if name == "operator" else None,
         resync=settings.resync,
-        workers=settings.workers,
         on_open=helm.forget if helm else lambda _: None,
     )
     reviews = webhook(
@@ -134,15 +138,15 @@ def _gauge_sources(controllers: Controllers, hub: Connection) -> Iterator[tuple[
 
 def _cluster_options(settings: Settings, helm: Helm | None) -> ClusterOptions:
     """Return the limits of workload clusters, and how long one that misbehaves is left alone."""
-    first = settings.cluster_pause
+    first, events = CLUSTER_PAUSE, CLUSTER_EVENTS * settings.cluster_limits
 
     def share() -> Share:
         """Return the limit for the events of one cluster."""
-        return Share(asyncio.get_running_loop().time, Bucket(settings.cluster_events, BURST * settings.cluster_events))
+        return Share(asyncio.get_running_loop().time, Bucket(events, BURST * events))
 
     return ClusterOptions(
         pace=ConnectionPace(pause=Backoff(first=first, longest=LONGEST_PAUSE * first), probation=min(first, PROBATION)),
-        limits=settings.limits,
+        limits=ServerLimits().scale(settings.cluster_limits),
         share=share,
         on_return=helm.forgive if helm else lambda _: None,
     )
@@ -157,8 +161,6 @@ def _create_helm(settings: Settings) -> Helm | None:
         executable=settings.helm,
         mirror=settings.chart_mirror,
         tested=find_tested_digest if settings.chart_digests == "checked" else None,
-        at_once=settings.helm_at_once,
-        timeout=settings.helm_timeout,
         memory=settings.helm_memory,
         environment=settings.helms_environment(),
     )

@@ -31,20 +31,12 @@ def seconds(text: str) -> float:
     return seconds
 
 
-def count(text: str) -> int:
-    """Parse a number from 1 to 1000."""
-    count = int(text)
-    if not 0 < count <= 1000:
-        raise ValueError("it must be from 1 to 1000")
-    return count
-
-
-def amount(text: str) -> int:
-    """Parse a number from 1 to ten million."""
-    amount = int(text)
-    if not 0 < amount <= 10**7:
-        raise ValueError("it must be from 1 to ten million")
-    return amount
+def factor(text: str) -> float:
+    """Parse a factor from 0.1 to 100."""
+    factor = float(text)
+    if not 0.1 <= factor <= 100:
+        raise ValueError("it must be from 0.1 to 100")
+    return factor
 
 
 def size(text: str) -> int:
@@ -75,10 +67,6 @@ def dns_label(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
         raise ValueError("it must be a DNS label: lower-case letters, digits and '-'")
     return text
-
-
-def optional_dns_label(text: str) -> str:
-    return dns_label(text) if text else ""
 
 
 def dns_labels(text: str) -> tuple[str, ...]:
@@ -169,8 +157,7 @@ def endpoints(text: str) -> tuple[tuple[str, str], ...]:
 
 METAVARS: Mapping[Callable[[str], Any], str] = {
     seconds: "SECONDS",
-    count: "NUMBER",
-    amount: "NUMBER",
+    factor: "FACTOR",
     size: "SIZE",
     address: "HOST:PORT",
     image: "IMAGE",

@@ -1,6 +1,6 @@
 """Read the settings from flags and environment variables. No other module reads the environment.
 
-Each field is an option: `lease_retry` is the flag `--lease-retry`, or the variable `MODELPLANE_LEASE_RETRY`.
+Each field is an option: `log_level` is the flag `--log-level`, or the variable `MODELPLANE_LOG_LEVEL`.
 """
 
 # ruff: noqa: RUF009 - _option answers a dataclass field
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from kubeloop.client.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
-from kubeloop.client.limits import MIB, ServerLimits
+from kubeloop.client.limits import MIB
 from kubeloop.errors import KubeconfigError
 from kubeloop.lease import Times
 from modelplane_operator import setting_values as values
@@ -27,9 +27,6 @@ from modelplane_operator.models.replica.render import Lifecycle
 from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.routing.gateway.render import KEYS
 
-LogFormat = Literal["auto", "json", "console"]
-
-
 # Environment variables that Helm's processes get: proxies, certificates and registry credentials.
 HELMS = frozenset(
     {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "HELM_REGISTRY_CONFIG"}
@@ -39,9 +36,6 @@ HELMS = frozenset(
 # Variables of OpenTelemetry that enable traces.
 OTLP = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP_PROTOCOL = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-
-
-_LIMITS = ServerLimits()
 
 
 class SettingsError(ValueError):
@@ -57,164 +51,140 @@ def _option(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
 class Settings:
     """The settings of the operator. Times are in seconds."""
 
-    kubeconfig: Path | None = _option(None, Path, "of the hub (default: KUBECONFIG, the pod's account, ~/.kube/config)")
-    identity: str = _option("", str, "what the holder of the lease is called; a suffix is added (default: the host)")
-    lease_namespace: str = _option(names.SYSTEM_NAMESPACE, values.dns_label, "where the lease is")
-    lease_name: str = _option("modelplane-operator", values.dns_label, "the lease that one of several operators holds")
-    lease_duration: float = _option(15.0, values.seconds, "a leader that has not renewed for so long is replaced")
-    lease_deadline: float = _option(10.0, values.seconds, "a leader that could not renew for so long stops writing")
-    lease_retry: float = _option(2.0, values.seconds, "how often the leader renews, and others look")
+    kubeconfig: Path | None = _option(
+        None, Path, "kubeconfig of the hub (default: KUBECONFIG, the pod's service account, or ~/.kube/config)"
+    )
+    lease_namespace: str = _option(
+        names.SYSTEM_NAMESPACE, values.dns_label, "namespace of the Lease by which operators elect a leader"
+    )
+    lease_duration: float = _option(
+        15.0,
+        values.seconds,
+        "seconds without a renewal after which another operator becomes the leader; a leader stops writing after two "
+        "thirds of them",
+    )
     listen: tuple[str, int] = _option(
         ("127.0.0.1", 8080),
         values.address,
-        "HOST:PORT of /healthz, /readyz and /metrics; the image says :8080, as the kubelet asks at the pod's address",
+        "HOST:PORT of /healthz, /readyz and /metrics; in the image :8080, because the kubelet connects to the pod's "
+        "address",
     )
-    admission_listen: tuple[str, int] | None = _option(None, values.address, "HOST:PORT of the webhook (default: none)")
-    admission_name: str = _option(names.ADMISSION_SERVICE, str, "by which API servers reach it")
+    admission_listen: tuple[str, int] | None = _option(
+        None,
+        values.address,
+        "HOST:PORT of the admission webhook (default: no webhook); API servers call it by HOST if that is a name, and "
+        "by its Service otherwise",
+    )
     admission_clients: Path | None = _option(
         None,
         values.authorities,
-        "a FILE of certificates: API servers have to show one that these have signed (default: none is asked for)",
+        "FILE with CA certificates: API servers need a client certificate of one of them (default: they need none)",
     )
-    http_api_servers: str = _option(
-        "refused",
-        values.one_of("refused", "allowed"),
-        "whether a kubeconfig may lead to an API server by http://, where all on the way read its credentials",
+    log_level: str = _option("info", values.one_of("debug", "info", "warning", "error"), "lowest level that is logged")
+    resync: float = _option(
+        3600.0, values.seconds, "seconds, on average, until an unchanged object is reconciled again"
     )
-    http2: str = _option(
-        "on",
-        values.one_of("on", "off"),
-        "whether API servers that speak HTTP/2 are asked over it: one connection for all, and not one for each watch",
+    engine_startup: float = _option(
+        3600.0, values.seconds, "seconds until an engine must answer; afterwards the kubelet restarts it"
     )
-    log_level: str = _option(
-        "info", values.one_of("debug", "info", "warning", "error"), "the least severe level that is logged"
-    )
-    log_format: LogFormat = _option(
-        "auto",
-        values.one_of("auto", "json", "console"),
-        "how log lines are written; auto is json, and console on a terminal",
-    )
-    otlp_endpoint: str = _option(
-        "",
-        values.http,
-        "where traces are sent, by OTLP over HTTP: http://HOST:4318; the variables OTEL_... say the rest, or all of it "
-        "(default: there are none)",
-    )
-    resync: float = _option(3600.0, values.seconds, "every object is looked at again after about so long without news")
-    workers: int = _option(16, values.count, "how many objects of one kind are reconciled at once")
-    stop_grace: float = _option(5.0, values.seconds, "how long a stop waits for reconciles that run")
-    engine_startup: float = _option(3600.0, values.seconds, "how long an engine may take until it answers")
     engine_drain: float | None = _option(
         None,
         values.seconds,
-        "how long the answers of a pod have to end before its engine is told (default: five sixths of engine-grace)",
+        "seconds for an engine's pod to finish its answers before the engine is stopped (default: five sixths of "
+        "engine-grace)",
     )
-    engine_grace: float = _option(
-        360.0, values.seconds, "when an engine is killed, counted from the decision to end it"
-    )
+    engine_grace: float = _option(360.0, values.seconds, "seconds until an engine that shall stop is killed")
     drain_grace: float = _option(
-        30.0, values.seconds, "how long a replica still answers after its endpoint was withdrawn"
+        30.0, values.seconds, "seconds that a replica still answers after its endpoint was withdrawn"
     )
     allow_endpoints: tuple[str, ...] = _option(
         (),
         values.outside,
-        "names, .suffixes and networks, by commas, that users' endpoints may lead to although rules refuse them",
+        "names, .suffixes and networks, separated by commas, to which users' ModelEndpoints may lead although rules "
+        "refuse them",
     )
     refuse_endpoints: tuple[str, ...] = _option(
         (),
         values.places,
-        "more that they may not lead to, such as the hub's pod network or its cluster domain; the same form",
+        "names, .suffixes and networks to which they may not lead, such as the hub's pod network or its cluster domain",
     )
     keys_address: tuple[str, int] = _option(
-        KEYS, values.address, "HOST:PORT at which the hub's gateway asks the key service about API keys"
+        KEYS,
+        values.address,
+        "HOST:PORT of the key service, from which the hub's gateway gets the result for an API key",
     )
-    helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
+    helm: str = _option(
+        "", str, "path of Helm 3, which installs serving stacks and the hub's gateway (default: none is installed)"
+    )
     hub_gateway: str = _option(
         "helm",
         values.one_of("helm", "own", "apart"),
-        "who installs the hub's gateway: helm, where there is one, or you on your own; apart: the command hub-gateway, "
-        "to which the operator leaves InferenceGateways",
-    )
-    traefik_account: str = _option(
-        "",
-        values.optional_dns_label,
-        "the account in traefik-system that Traefik has; empty: its chart makes one, with its permissions",
+        "who installs the hub's gateway: helm, the operator; own, you; apart, the command hub-gateway, which also "
+        "reconciles InferenceGateways",
     )
     tenant_namespaces: tuple[str, ...] = _option(
         (),
         values.dns_labels,
-        "the namespaces, by commas, that Traefik serves and whose Secrets are read (default: all)",
+        "namespaces, separated by commas, that Traefik serves and whose Secrets are read (default: all)",
     )
     llm_inferences_on_hub: tuple[tuple[str, str], ...] = _option(
         (),
         values.grants,
-        "NAMESPACE=TARGET, by commas: whose LLMInferences with `incluster` may be in which namespaces of the hub",
+        "NAMESPACE=TARGET, separated by commas: the namespaces of the hub in which LLMInferences with `incluster` may "
+        "have their models",
     )
     llm_inference_hosts_on_hub: tuple[tuple[str, str], ...] = _option(
         (),
         values.hosts,
-        "NAMESPACE=HOST, by commas: which hosts their Ingresses may have there, such as *.team-a.example.com",
+        "NAMESPACE=HOST, separated by commas: the hosts that their Ingresses may have there, such as "
+        "*.team-a.example.com",
     )
-    chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
+    chart_mirror: str = _option(
+        "", str, "source of all charts instead of their repositories: a folder, the URL of a repository, or oci://..."
+    )
     chart_digests: str = _option(
         "checked",
         values.one_of("checked", "ignored"),
-        "whether charts must be the archives that were tested; those of a mirror may be packed anew",
+        "whether a chart must be the tested archive; ignored accepts a mirror's own archives",
     )
-    helm_at_once: int = _option(8, values.count, "how many helms run at once; each takes some 60 MB")
-    helm_memory: int = _option(384 * MIB, values.size, "how much memory one may take; two at once work on one cluster")
-    helm_timeout: float = _option(300.0, values.seconds, "how long one helm may take")
-    cluster_answer_size: int = _option(
-        _LIMITS.answer,
-        values.size,
-        "the most that a workload cluster may say of one object; a cluster beyond it misbehaves",
+    helm_memory: int = _option(384 * MIB, values.size, "memory of one run of Helm")
+    cluster_limits: float = _option(
+        1.0,
+        values.factor,
+        "factor for the limits on what the API server of a workload cluster may send, and on what is kept of it",
     )
-    cluster_page_size: int = _option(_LIMITS.page, values.size, "the same of a page of a list, which has 100 objects")
-    cluster_list_size: int = _option(_LIMITS.listing, values.size, "the same of a whole list")
-    cluster_list_objects: int = _option(_LIMITS.objects, values.amount, "the most objects of one list")
-    cluster_kept_size: int = _option(
-        _LIMITS.cached,
-        values.size,
-        "the same of all that is kept of its objects; it takes some four times that of memory",
-    )
-    cluster_events: int = _option(
-        400, values.amount, "how many events of one workload cluster are looked at in a second, after a burst"
-    )
-    cluster_pause: float = _option(120.0, values.seconds, "how long a cluster that misbehaves is left alone, at first")
     image_registry: str = _option(
-        "", values.registry, "where the images of pickers and sidecars are mirrored: HOST[/PATH]"
+        "", values.registry, "mirror of the images of endpoint pickers and sidecars: HOST[/PATH]"
     )
-    picker_image: str = _option("", values.image, "of the endpoint picker beside a model: HOST/NAME:TAG or @sha256:...")
+    picker_image: str = _option(
+        "", values.image, "image of the endpoint picker beside a model: HOST/NAME:TAG or @sha256:..."
+    )
     sidecar_image: str = _option(
-        "", values.image, "of the sidecar before a decoding engine; another one restarts those"
+        "", values.image, "image of the sidecar of a decoding engine; a new one restarts these engines"
     )
     hydrator_image: str = _option(
-        "", str, "the operator's own image, as workload clusters pull it: it fills the volumes of ModelCaches"
+        "", str, "the operator's own image, as workload clusters pull it, which fills the volumes of ModelCaches"
     )
     hugging_face: str = _option(
-        "https://huggingface.co",
-        values.http,
-        "where ModelCaches find Hugging Face, or a mirror that speaks its protocol",
-    )
-    cloud_lag: float = _option(
-        120.0,
-        values.seconds,
-        "how long a cloud may take to show in its lists what was made there; less may make it twice",
+        "https://huggingface.co", values.http, "URL of Hugging Face, or of a mirror with its protocol, for ModelCaches"
     )
     google_endpoints: tuple[tuple[str, str], ...] = _option(
         (),
         values.endpoints,
-        "SERVICE=URL, by commas: where compute, container, file or serviceusage of Google Cloud is instead",
+        "SERVICE=URL, separated by commas: other addresses of compute, container, file or serviceusage of Google Cloud",
     )
     crash_record: Path | None = _option(
         None,
         Path,
-        "a folder that outlives the process: an object on which it died twice is quarantined (default: none is)",
+        "folder that outlives the process: an object on which the process died twice is quarantined (default: none is)",
     )
-    definitions: Path | None = _option(None, Path, "a folder with definitions of kinds to install, as the image has it")
+    definitions: Path | None = _option(
+        None,
+        Path,
+        "folder with the CustomResourceDefinitions of the Gateway API and of the AI gateway, as in the image",
+    )
 
     def __post_init__(self) -> None:
-        _ = self.times
         if self.engine_drain is not None and not self.engine_drain < self.engine_grace:
             raise SettingsError("--engine-drain must be shorter than --engine-grace, which includes it")
 
@@ -243,28 +213,24 @@ class Settings:
 
     @property
     def times(self) -> Times:
-        """Return the timing of the leader election. Raise SettingsError if it is inconsistent."""
+        """Return the timing of the leader election."""
+        return Times(self.lease_duration, self.lease_duration * 2 / 3, self.lease_duration * 2 / 15)
+
+    @property
+    def admission_name(self) -> str:
+        """Return the host name by which API servers call the webhook."""
+        host = self.admission_listen[0] if self.admission_listen else ""
         try:
-            return Times(self.lease_duration, self.lease_deadline, self.lease_retry)
-        except ValueError as error:
-            raise SettingsError(f"--lease-retry, --lease-deadline, --lease-duration: {error}") from None
+            ip_address(host or "::")
+        except ValueError:
+            return host
+        return names.ADMISSION_SERVICE
 
     @property
     def lifecycle(self) -> Lifecycle:
         """Return the timing of engines. The drain takes five sixths of the grace period by default."""
         drain = self.engine_grace * 5 / 6 if self.engine_drain is None else self.engine_drain
         return Lifecycle(int(self.engine_startup), int(drain), int(self.engine_grace))
-
-    @property
-    def limits(self) -> ServerLimits:
-        """Return the limits for the responses of a workload cluster."""
-        return ServerLimits(
-            self.cluster_answer_size,
-            self.cluster_page_size,
-            self.cluster_list_size,
-            self.cluster_list_objects,
-            self.cluster_kept_size,
-        )
 
     @property
     def images(self) -> Images:
@@ -278,31 +244,9 @@ class Settings:
     def reach(self) -> Reach:
         return Reach(self.allow_endpoints, self.refuse_endpoints)
 
-    @property
-    def plain_http(self) -> bool:
-        return self.http_api_servers == "allowed"
-
-    @property
-    def logs_json(self) -> bool:
-        return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
-
     def helms_environment(self, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
         """Return the environment for Helm's processes. Proxy variables may be in upper or lower case."""
         return {name: value for name, value in environment.items() if name.upper() in HELMS}
-
-    def traces(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return the endpoint for traces; empty to use OpenTelemetry's variables, None if traces are disabled."""
-        endpoints = [environment[name] for name in OTLP if environment.get(name)]
-        exporter = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
-        is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter != "otlp"
-        return self.otlp_endpoint if (endpoints or self.otlp_endpoint) and not is_disabled else None
-
-    def traces_by_grpc(self, environment: Mapping[str, str] = os.environ) -> str:
-        """Return the variable that selects gRPC for traces; empty if none does, or the operator's own option
-        overrides it.
-        """
-        variable = next((name for name in OTLP_PROTOCOL if environment.get(name)), "")
-        return variable if variable and environment[variable] == "grpc" and not self.otlp_endpoint else ""
 
     def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
         """Return the access to the hub. Raise KubeconfigError, or OSError if the file cannot be read."""
@@ -313,7 +257,7 @@ class Settings:
         path = Path(chosen or Path.home() / ".kube" / "config").absolute()
         if not path.exists():
             raise KubeconfigError(f"there is no kubeconfig {path}: name one by --kubeconfig or KUBECONFIG")
-        return read_kubeconfig(path.read_text(), folder=path.parent, plain_http=self.plain_http)
+        return read_kubeconfig(path.read_text(), folder=path.parent)
 
 
 def _read_value(
@@ -356,3 +300,16 @@ def _format_default(default: Any) -> str:
             return f" (default: {default // MIB}Mi)"
         case _:
             return f" (default: {default})"
+
+
+def traces_enabled(environment: Mapping[str, str] = os.environ) -> bool:
+    """True if OpenTelemetry's variables name an endpoint for traces and do not disable them."""
+    endpoints = [environment[name] for name in OTLP if environment.get(name)]
+    exporter = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
+    return bool(endpoints) and environment.get("OTEL_SDK_DISABLED", "").lower() != "true" and exporter == "otlp"
+
+
+def traces_by_grpc(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the variable that selects gRPC for traces; empty if none does."""
+    variable = next((name for name in OTLP_PROTOCOL if environment.get(name)), "")
+    return variable if variable and environment[variable] == "grpc" else ""

@@ -25,7 +25,6 @@ SCHEMA, PAGE, VALUES = CHART / "values.schema.json", CHART / "README.md", CHART 
 Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
-NAME: Schema = {"type": "string", "pattern": "^([a-z]([-a-z0-9]{0,38}[a-z0-9])?)?$"}
 NAMESPACE: Schema = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
 STRINGS: Schema = {"type": "object", "additionalProperties": STRING}
 OBJECT: Schema = {"type": "object"}
@@ -51,15 +50,12 @@ def objects(*required: str, only: tuple[str, ...] = ()) -> Schema:
 
 TYPES: Mapping[str, Schema] = {
     "replicaCount": {"type": "integer", "minimum": 0},
-    "nameOverride": NAME,
-    "fullnameOverride": NAME,
     "commonLabels": STRINGS,
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "imagePullSecrets": objects("name", only=("name",)),
     "serviceAccount.name": {"type": "string", "pattern": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$"},
     "serviceAccount.annotations": STRINGS,
-    "serviceAccount.labels": STRINGS,
     "resources": RESOURCES,
     "hubGateway.resources": RESOURCES,
     "podAnnotations": STRINGS,
@@ -71,14 +67,7 @@ TYPES: Mapping[str, Schema] = {
         "properties": dict.fromkeys(("nodeAffinity", "podAffinity", "podAntiAffinity"), OBJECT),
         "additionalProperties": False,
     },
-    "topologySpreadConstraints": objects("maxSkew", "topologyKey", "whenUnsatisfiable"),
-    "strategy": {
-        "type": "object",
-        "properties": {"type": {"enum": ["RollingUpdate", "Recreate"]}, "rollingUpdate": {"type": ["object", "null"]}},
-        "additionalProperties": False,
-    },
     "extraEnv": objects("name", only=("name", "value", "valueFrom")),
-    "extraArgs": listed(STRING),
     "extraVolumes": objects("name"),
     "extraVolumeMounts": objects("name", "mountPath"),
     "tenantNamespaces": {"anyOf": [{"enum": ["", "all"]}, listed(NAMESPACE, minItems=1)]},
@@ -94,21 +83,17 @@ TYPES: Mapping[str, Schema] = {
     "networkPolicy.admissionFrom": listed(OBJECT),
     "networkPolicy.egress": listed(OBJECT),
     "networkPolicy.hubGateway.private": objects("cidr", only=("cidr", "except")),
-    "networkPolicy.hubGateway.egress": listed(OBJECT),
     "serviceMonitor.labels": STRINGS,
-    "serviceMonitor.interval": {"type": "string", "pattern": "^([0-9]+(ms|[smh]))+$"},
     "prometheusRule.labels": STRINGS,
     "grafanaDashboard.labels": STRINGS,
-    "grafanaDashboard.annotations": STRINGS,
 }
-RENAMED: Mapping[str, str] = {
-    "replicas": "replicaCount",
-    "env": "extraEnv",
-    "frontDoor": "hubGateway",
-    "networkPolicy.frontDoor": "networkPolicy.hubGateway",
-    "apiKeys.replicas": "apiKeys.replicaCount",
-}
-"""What a template refuses in words of its own."""
+# Settings that the chart or the image sets.
+SET_BY_CHART = frozenset(
+    (
+        *("kubeconfig", "lease_namespace", "listen", "admission_listen", "hub_gateway", "tenant_namespaces"),
+        *("llm_inferences_on_hub", "llm_inference_hosts_on_hub", "crash_record", "definitions"),
+    )
+)
 
 
 def values() -> Schema:
@@ -126,10 +111,6 @@ def schema() -> str:
 def closed(held: Mapping[str, Any], path: str, told: Mapping[str, str]) -> Schema:
     """An object that has these values and no others."""
     inside = {key: of(value, f"{path}.{key}".lstrip("."), told) for key, value in held.items()}
-    for old, new in RENAMED.items():
-        above, _, key = old.rpartition(".")
-        if above == path:
-            inside[key] = {"description": f"Is called {new} now."}
     return {"type": "object", "properties": inside, "additionalProperties": False}
 
 
@@ -154,10 +135,11 @@ def of(value: Any, path: str, told: Mapping[str, str]) -> Schema:
 
 
 def settings() -> Schema:
-    """The flags of the operator, by their names."""
+    """Return the schema of the operator's flags, without those that the chart sets."""
     flags = {
         option.name.replace("_", "-"): {"description": option.metadata["meaning"], **setting(option.metadata["read"])}
         for option in fields(Settings)
+        if option.name not in SET_BY_CHART
     }
     return {"type": "object", "properties": flags, "additionalProperties": False}
 
@@ -168,8 +150,8 @@ def setting(read: Any) -> Schema:
         return {"enum": list(read.choices)}
     if read is setting_values.seconds:
         return {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
-    if read in {setting_values.count, setting_values.amount}:
-        return {"type": ["integer", "string"], "minimum": 1, "pattern": "^[0-9]+$"}
+    if read is setting_values.factor:
+        return {"type": ["number", "string"], "minimum": 0.1, "maximum": 100, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
     if read is setting_values.size:
         return {"type": ["integer", "string"], "minimum": 1, "pattern": "^[0-9]{1,12}(Ki|Mi|Gi)?$"}
     return STRING

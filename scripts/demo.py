@@ -57,7 +57,7 @@ GATEWAY_PORT = 8082  # where what installs the hub gateway says how it is
 HUB_GATEWAY = "modelplane-operator-hub-gateway"
 WEBHOOK = "localhost:9443"  # in the hub's network, where its API server is, too
 SIGNED_IN = "8760h"  # for as long as somebody may play
-HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
+PROGRAM = "scripts.demo_operator"
 SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
 INSTALLED = [one for one in STACK if one.default]
@@ -139,7 +139,7 @@ class Program:
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         self._sign_in()
-        run = [sys.executable, "-m", "modelplane_operator", *arguments]
+        run = [sys.executable, "-m", PROGRAM, *arguments]
         command = self.fleet.inside([*run, f"--kubeconfig={self.kubeconfig}"], "hub")
         with self.log.open("ab") as log:
             process = subprocess.Popen(
@@ -183,7 +183,7 @@ class Program:
             command = Path(f"/proc/{pid}/cmdline").read_text()
         except (OSError, ValueError):
             return False
-        return state != "Z" and ("modelplane_operator" in command)  # else the number is somebody else's by now
+        return state != "Z" and (PROGRAM in command)  # else the number is somebody else's by now
 
     def check(self) -> None:
         if not self.is_up():
@@ -218,11 +218,10 @@ def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subproc
     }
     apply(fleet, "-", documents=orjson.dumps(everything).decode())
     keys = f"{fleet.cluster('hub')['address']}:{KEYS_PORT}"
-    helm = [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}"]
+    helm = [f"--helm={binaries.ensure('helm')['helm']}"]
     helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
-    name, _, port = WEBHOOK.partition(":")
-    webhook = [f"--admission-listen=127.0.0.1:{port}", f"--admission-name={name}"]
-    arguments = (*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, *webhook, f"--keys-address={keys}")
+    webhook = f"--admission-listen={WEBHOOK}"
+    arguments = (*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, webhook, f"--keys-address={keys}")
     gateway = (*chart.arguments(manifests, HUB_GATEWAY), *helm, f"--listen=127.0.0.1:{GATEWAY_PORT}")
     return (
         operator_of(fleet, environment).start(*arguments),

@@ -31,8 +31,8 @@ PLATFORM, MODEL = (demo.ROOT / "examples" / "demo" / f"{name}.yaml" for name in 
 CLUSTERS = {"oregon": "eksclusters", "iowa": "gkeclusters"}
 WORKERS = ("worker-1", "worker-2")
 """Which of the fleet's clusters each cloud gives out."""
-ENVIRONMENT = {**aws.ENVIRONMENT, **google.ENVIRONMENT, "MODELPLANE_CLOUD_LAG": "15"}
-"""What leads the operator to the clouds, which show at once what was made there."""
+ENVIRONMENT = {**aws.ENVIRONMENT, **google.ENVIRONMENT}
+"""Variables that lead the operator to the clouds."""
 INFRASTRUCTURE = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{demo.SYSTEM}"
 ERRORS = (demo.DemoError, chart.ChartError, FleetError, ApiError, aiohttp.ClientError, OSError, TimeoutError)
 MOST = 1200.0

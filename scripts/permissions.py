@@ -116,6 +116,6 @@ def _condition(said: str) -> str:
 def _rule(why: str, text: str, condition: str) -> Rule:
     if not why:
         raise SystemExit(f"permissions: a comment is missing that says what this rule is for:\n{text}")
-    (said,) = yaml.safe_load(re.sub(r"{{.*default \"([^\"]*)\" *}}", r"\1", text))  # as it is without values
+    (said,) = yaml.safe_load(text)
     parts = (tuple(said.get(part, ())) for part in ("apiGroups", "resources", "verbs", "resourceNames"))
     return Rule(why, *parts, condition=condition)

@@ -31,7 +31,7 @@ OWN = "hubGateway.traefik=false"
 """Without the permissions for the hub gateway's charts, which would hide that one of the others is missing."""
 BY_ENVOY_GATEWAY = "hubGateway.envoyGateway=true"
 DIGEST = f"sha256:{'0f' * 32}"
-EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", f"image.digest={DIGEST}", "extraEnv[0].name=A")
+EVERYTHING = ("serviceMonitor.enabled=true", "settings.resync=4", f"image.digest={DIGEST}", "extraEnv[0].name=A")
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +74,6 @@ async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> Non
     assert "install it there (--namespace modelplane-system --create-namespace)" in said
 
 
-@pytest.mark.parametrize("value", ["frontDoor.traefik=false", "networkPolicy.frontDoor.private[0]=10.0.0.0/8"])
-async def test_a_value_that_has_another_name_now_is_refused(value: str) -> None:
-    """Or an upgrade would pass it over without a word."""
-    chosen = (f"--set={ANYWHERE}", f"--set={value}")
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen, succeeds=False)
-    assert "frontDoor is called hubGateway now" in said
-
-
 async def test_every_value_ends_where_it_belongs() -> None:
     found = await rendered(*EVERYTHING, "apiKeys.enabled=false")
     objects = {one["kind"]: one for one in found}
@@ -95,9 +87,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert other["args"] == [
         "hub-gateway",
         "--listen=:8080",
-        "--traefik-account=traefik",
-        "--workers=4",
-        "--lease-name=modelplane-hub-gateway",
+        "--resync=4",
     ]
     assert container["image"] == f"modelplane-operator@{DIGEST}"
     hydrates = f"--hydrator-image=modelplane-operator@{DIGEST}"
@@ -107,7 +97,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
         "--admission-listen=:9443",
         hydrates,
         "--hub-gateway=apart",
-        "--workers=4",
+        "--resync=4",
     ]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
     flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}
@@ -119,8 +109,8 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert find_differences(objects["ValidatingWebhookConfiguration"], groups, names.ADMISSION_SERVICE) == ()
     assert "ValidatingWebhookConfiguration" not in {one["kind"] for one in await rendered("admission.webhook=false")}
     assert "--admission-listen=:9443" not in await arguments("admission.webhook=false")
-    off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
-    assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
+    off = await rendered("networkPolicy.enabled=false")
+    assert {"NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
     assert "--hub-gateway=own" in await arguments(OWN)
     assert "--hub-gateway=apart" in await arguments(OWN, BY_ENVOY_GATEWAY)
     assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
@@ -165,7 +155,6 @@ async def test_gateways_connect_to_the_world_and_where_the_values_say_and_never_
     assert [reaches(one, "10.9.9.9", 80) for one in (usual["traefik-system"], narrow)] == [True, False]
     inward = ("192.168.1.1", "fd12::1", "64:ff9b:1::1", "64:ff9b::10.9.9.9", "2002:a00:1::", "127.0.0.1")
     assert [one for one in inward if reaches(narrow, one, 443)] == []
-    assert of_gateways(await rendered("networkPolicy.hubGateway.enabled=false")) == {}
 
 
 async def arguments(*values: str) -> list[str]:

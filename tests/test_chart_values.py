@@ -28,21 +28,19 @@ GOLDEN = Path(__file__).parent / "golden" / "chart"
     [
         ("replicaCounts=2", "additional properties 'replicaCounts' not allowed"),
         ("image.repo=a", "at '/image': additional properties 'repo' not allowed"),
-        ("settings.worker=4", "at '/settings': additional properties 'worker' not allowed"),
-        ("settings.workers=none", "at '/settings/workers': 'none' does not match pattern"),
-        ("settings.http2=true", "at '/settings/http2': value must be one of 'on', 'off'"),  # YAML reads `on` so
+        ("settings.workers=4", "at '/settings': additional properties 'workers' not allowed"),
+        ("settings.tenant-namespaces=a", "at '/settings': additional properties 'tenant-namespaces' not allowed"),
+        ("settings.resync=none", "at '/settings/resync': 'none' does not match pattern"),
+        ("settings.cluster-limits=0", "at '/settings/cluster-limits': minimum: got 0, want 0.1"),
+        ("settings.log-level=loud", "at '/settings/log-level': value must be one of 'debug', 'info'"),
         ("settings.helm-memory=5Xi", "at '/settings/helm-memory'"),
         ("replicaCount=two", "at '/replicaCount': got string, want integer"),
-        ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
+        ("crds.enabled=maybe", "at '/crds/enabled': got string, want boolean"),
         ("image.digest=sha256:0f", "at '/image/digest'"),
-        ("nameOverride=Not_A_Name", "at '/nameOverride'"),
         ("extraVolumes[0].emptyDir=x", "at '/extraVolumes/0': missing property 'name'"),
         ("tolerations[0].keys=x", "at '/tolerations/0': additional properties 'keys' not allowed"),
         ("tenantNamespaces=team", "at '/tenantNamespaces'"),
         ("admission.routes=Mine", "at '/admission/routes'"),
-        ("replicas=3", "replicas is called replicaCount now"),
-        ("env[0].name=A", "env is called extraEnv now"),
-        ("apiKeys.replicas=3", "apiKeys.replicas is called apiKeys.replicaCount now"),
         ("serviceAccount.create=false", "serviceAccount.name is missing"),
     ],
 )
@@ -54,15 +52,14 @@ async def test_a_typing_error_is_refused_and_named(value: str, told: str) -> Non
 
 
 async def test_every_setting_may_be_given_as_the_operator_reads_it() -> None:
-    """Numbers too, of which Helm makes floats that it writes as 2e+07 when it is not told otherwise."""
-    said = {"cluster-list-objects": 1000000, "lease-duration": 30, "lease-deadline": 12.5, "helm-memory": "512Mi"}
+    """Numbers too, of which Helm makes floats that it writes as 2e+07 by itself."""
+    said = {"helm-memory": 500000000, "lease-duration": 30, "resync": 12.5, "cluster-limits": 2}
     container = operator(await rendered(*(f"settings.{name}={value}" for name, value in said.items())))
     flags = dict(argument.removeprefix("--").partition("=")[::2] for argument in container["args"][1:])
 
     settings = Settings.read({name.replace("-", "_"): value for name, value in flags.items()}, {})
-    assert settings.cluster_list_objects == 1000000
-    assert (settings.lease_duration, settings.lease_deadline) == (30, 12.5)
-    assert settings.helm_memory == 512 << 20
+    assert (settings.helm_memory, settings.cluster_limits) == (500000000, 2)
+    assert (settings.lease_duration, settings.resync) == (30, 12.5)
 
 
 def operator(objects: list[Manifest], name: str = "modelplane-operator") -> Manifest:
@@ -82,37 +79,22 @@ def test_every_value_is_used_by_a_template() -> None:
     assert [path for path, _ in leaves(values()) if not is_used(path)] == []
 
 
-RENAMED = ("nameOverride=models", "fullnameOverride=models-hub", "serviceAccount.name=models-account")
+async def test_the_name_of_the_account_holds_everywhere() -> None:
+    objects = await rendered("hubGateway.envoyGateway=true", "llmInferences.onHub.a={b}", "serviceAccount.name=models")
 
-
-async def test_a_name_of_ones_own_holds_everywhere() -> None:
-    """But where the operator, API servers, gateways or alerts look for something by its name."""
-    others = ("hubGateway.envoyGateway=true", "llmInferences.onHub.a={b}", "prometheusRule.enabled=true")
-    usual, renamed = await rendered(*others), await rendered(*others, *RENAMED)
-    fixed = {"modelplane-operator", "modelplane-operator-admission"}  # the webhook's configuration and its Service
-    policies = {f"modelplane-operator-{of}" for of in ("account", "objects", "secrets", "webhooks")}
-
-    assert len(renamed) == len(usual)
-    left = [one for one in renamed if one["metadata"]["name"].startswith("modelplane-operator")]
-    assert {one["metadata"]["name"] for one in left} == fixed | policies
-    kinds = {one["kind"] for one in left if one["metadata"]["name"] in fixed}
-    assert kinds == {"Service", "ValidatingWebhookConfiguration"}
-    assert "system:serviceaccount:modelplane-system:modelplane-operator" not in yaml.safe_dump_all(renamed)
-    accounts = {one["metadata"]["name"] for one in renamed if one["kind"] == "ServiceAccount"}
-    assert accounts == {"models-account", "models-hub-hub-gateway", "modelplane-keys", "traefik"}
+    assert "system:serviceaccount:modelplane-system:modelplane-operator" not in {
+        name for one in objects for name in re.findall(r"system:[-:a-z]+", yaml.safe_dump(one))
+    }
+    accounts = {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
+    assert accounts == {"models", "modelplane-operator-hub-gateway", "modelplane-keys", "traefik"}
     bound = {
-        subject["name"] for one in renamed if one["kind"].endswith("Binding") for subject in one.get("subjects", ())
+        subject["name"] for one in objects if one["kind"].endswith("Binding") for subject in one.get("subjects", ())
     }
     assert bound == accounts
-    roles = {one["metadata"]["name"] for one in renamed if one["kind"] in {"ClusterRole", "Role"}}
-    assert {one["roleRef"]["name"] for one in renamed if "roleRef" in one} <= roles
-    (pods,) = [one for one in renamed if one["kind"] == "Deployment" and one["metadata"]["name"] == "models-hub"]
-    assert pods["spec"]["template"]["spec"]["serviceAccountName"] == "models-account"
-    labels = pods["spec"]["template"]["metadata"]["labels"]
-    for one in renamed:
-        if one["kind"] in {"PodDisruptionBudget", "NetworkPolicy"} and one["metadata"]["name"] == "models-hub":
-            chosen = one["spec"].get("podSelector") or one["spec"]["selector"]
-            assert chosen["matchLabels"].items() <= labels.items()
+    (pods,) = [
+        one for one in objects if (one["kind"], one["metadata"]["name"]) == ("Deployment", "modelplane-operator")
+    ]
+    assert pods["spec"]["template"]["spec"]["serviceAccountName"] == "models"
 
 
 async def test_an_account_of_ones_own_is_bound_and_not_made() -> None:
@@ -134,32 +116,19 @@ async def test_labels_of_ones_own_are_on_everything_and_on_all_pods() -> None:
             assert one["spec"]["template"]["metadata"]["labels"]["team"] == "platform"
 
 
-async def test_definitions_are_those_of_the_models_and_stay_unless_told_otherwise() -> None:
+async def test_definitions_are_those_of_the_models_and_outlive_the_release() -> None:
     def ours(objects: list[Manifest]) -> dict[str, Manifest]:
         found = {one["metadata"]["name"]: one for one in objects if one["kind"] == "CustomResourceDefinition"}
         return {name: one for name, one in found.items() if not name.startswith("questions.")}
 
-    kept, lost, none = [
-        ours(await rendered(f"crds.enabled={enabled}", f"crds.keep={keep}"))
-        for enabled, keep in (("true", "true"), ("true", "false"), ("false", "true"))
-    ]
+    kept, none = [ours(await rendered(f"crds.enabled={enabled}")) for enabled in ("true", "false")]
     models = {
         one["metadata"]["name"]: one["spec"]
         for one in map(yaml.safe_load, map(Path.read_text, (ROOT / "crds").iterdir()))
     }
     assert {name: one["spec"] for name, one in kept.items()} == models
     assert {one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in kept.values()} == {"keep"}
-    assert not any("annotations" in one["metadata"] for one in lost.values())
-    assert (len(lost), none) == (len(models), {})
-
-
-async def test_a_deployment_that_is_recreated_has_no_rolling_update() -> None:
-    (found,) = [
-        one["spec"]["strategy"]
-        for one in await rendered("strategy.type=Recreate")
-        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "modelplane-operator")
-    ]
-    assert found == {"type": "Recreate"}
+    assert none == {}
 
 
 async def test_alerts_link_to_their_place_in_the_page() -> None:
@@ -199,16 +168,17 @@ async def test_roles_for_people_come_to_kubernetes_own_by_their_labels() -> None
     assert come["platform"] == come["hardware"] == []
 
 
+PREFERRED = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0]"
 ALL = (
     *("commonLabels.team=platform", "imagePullSecrets[0].name=registry", "hubGateway.envoyGateway=true"),
     *("hubGateway.metallb=true", "tenantNamespaces={team-a,team-b}", "llmInferences.onHub.team-a={models}"),
-    *("llmInferences.hostsOnHub.team-a={*.example.com}", "extraArgs={--workers=4}", "extraEnv[0].name=HTTPS_PROXY"),
+    *("llmInferences.hostsOnHub.team-a={*.example.com}", "settings.resync=4", "extraEnv[0].name=HTTPS_PROXY"),
     *("extraEnv[0].value=http://proxy:3128", "extraVolumes[0].name=ca", "extraVolumes[0].secret.secretName=ca"),
     *("extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ca", "nodeSelector.pool=system"),
     *("tolerations[0].key=system", "tolerations[0].operator=Exists", "priorityClassName=high"),
-    *("topologySpreadConstraints[0].maxSkew=2", "topologySpreadConstraints[0].topologyKey=rack"),
-    "topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
     r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/mp",
+    *(f"{PREFERRED}.weight=1", f"{PREFERRED}.preference.matchExpressions[0].key=system"),
+    f"{PREFERRED}.preference.matchExpressions[0].operator=Exists",
     *("podAnnotations.a=b", "podLabels.c=d", "admission.routes=OwnPrefix", "admission.writers.users={root}"),
     *("networkPolicy.from[0].podSelector.matchLabels.app=prometheus", "serviceMonitor.enabled=true"),
     "networkPolicy.admissionFrom[0].ipBlock.cidr=10.0.0.2/32",

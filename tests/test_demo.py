@@ -30,7 +30,7 @@ def test_the_demo_has_the_accounts_rights_and_policies_of_the_chart() -> None:
     accounts = {one["metadata"]["name"] for one in manifests if one["kind"] == "ServiceAccount"}
     assert {"modelplane-operator", demo.HUB_GATEWAY, "modelplane-keys"} <= accounts
     assert "--hub-gateway=apart" in chart.arguments(manifests)
-    assert "--traefik-account=traefik" in chart.arguments(manifests, demo.HUB_GATEWAY)
+    assert chart.arguments(manifests, demo.HUB_GATEWAY) == ["hub-gateway"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])

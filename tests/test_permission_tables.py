@@ -26,7 +26,7 @@ rules:
   # Only sometimes.
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    resourceNames: [{{ index .Values.settings "lease-name" | default "modelplane-operator" }}]
+    resourceNames: [modelplane-operator]
     verbs:
       - get
       - update

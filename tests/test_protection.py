@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from localfleet.kubeclient import ApiError
 from modelplane_operator.api import labels
@@ -112,10 +111,3 @@ async def test_the_clouds_object_of_an_inferencecluster_is_changed_by_the_operat
             await protected.replace({**owned, "metadata": {**owned["metadata"], "ownerReferences": owners}})
     owned["metadata"]["annotations"] = {**owned["metadata"].get("annotations", {}), **FORCED}
     assert await refusal(protected, await protected.replace(owned)) == "", "what it is told by is not its spec"
-
-
-async def test_the_protection_can_be_left_out() -> None:
-    others = ("admission.enabled=false", "accountPolicy.enabled=false")
-    told = yaml.safe_dump_all(await rendered("deletionProtection.enabled=false", *others))
-
-    assert "ValidatingAdmissionPolicy" not in told

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.limits import ServerLimits
 from kubeloop.lease import Times
+from modelplane_operator.api import names
 from modelplane_operator.models.replica.render import Lifecycle
 from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.settings import Settings, SettingsError
@@ -36,11 +38,11 @@ def test_without_anything_said_all_is_as_documented() -> None:
 
 
 def test_a_flag_wins_over_a_variable_and_that_over_the_default() -> None:
-    environment = {"MODELPLANE_WORKERS": "3", "MODELPLANE_RESYNC": "30", "MODELPLANE_LOG_LEVEL": ""}
+    environment = {"MODELPLANE_LEASE_DURATION": "3", "MODELPLANE_RESYNC": "30", "MODELPLANE_LOG_LEVEL": ""}
 
-    settings = Settings.read({"workers": "5", "resync": None}, environment)
+    settings = Settings.read({"lease_duration": "5", "resync": None}, environment)
 
-    assert (settings.workers, settings.resync, settings.log_level) == (5, 30.0, "info")
+    assert (settings.lease_duration, settings.resync, settings.log_level) == (5.0, 30.0, "info")
 
 
 def test_a_flag_can_take_back_what_a_variable_says() -> None:
@@ -54,7 +56,9 @@ def test_a_flag_can_take_back_what_a_variable_says() -> None:
         ("listen", "[::1]:80", ("::1", 80)),
         ("allow_endpoints", "10.0.0.0/8, .Corp.example,", ("10.0.0.0/8", ".corp.example")),
         ("kubeconfig", "/etc/hub", Path("/etc/hub")),
-        ("lease_retry", "0.5", 0.5),
+        ("lease_duration", "7.5", 7.5),
+        ("cluster_limits", "0.5", 0.5),
+        ("helm_memory", "512Mi", 512 * 2**20),
         ("google_endpoints", "compute=https://a.p.googleapis.com/", (("compute", "https://a.p.googleapis.com"),)),
     ],
 )
@@ -67,12 +71,14 @@ def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
     [
         ({"listen": "8080"}, {}, "--listen=8080: it must be HOST:PORT"),
         ({"listen": ":65536"}, {}, "--listen=:65536: it must be HOST:PORT"),
-        ({}, {"MODELPLANE_WORKERS": "many"}, "MODELPLANE_WORKERS=many: invalid literal"),
-        ({"workers": "0"}, {}, "--workers=0: it must be from 1 to 1000"),
+        ({}, {"MODELPLANE_RESYNC": "many"}, "MODELPLANE_RESYNC=many: could not convert"),
+        ({"cluster_limits": "0"}, {}, "--cluster-limits=0: it must be from 0.1 to 100"),
+        ({"cluster_limits": "nan"}, {}, "--cluster-limits=nan: it must be from 0.1 to 100"),
+        ({"helm_memory": "5Xi"}, {}, "--helm-memory=5Xi: it must be a number of bytes"),
         ({"resync": "-1"}, {}, "--resync=-1: it must be above 0"),
         ({"resync": "nan"}, {}, "--resync=nan: it must be above 0"),
         ({"log_level": "loud"}, {}, "--log-level=loud: it must be one of debug, info, warning, error"),
-        ({"lease_name": "A b"}, {}, "--lease-name=A b: it must be a DNS label"),
+        ({"lease_namespace": "A b"}, {}, "--lease-namespace=A b: it must be a DNS label"),
         ({"refuse_endpoints": "10.0.0.1/8"}, {}, "--refuse-endpoints=10.0.0.1/8: 10.0.0.1/8 has host bits set"),
         ({"allow_endpoints": "10.0.0.0/8,127.0.0.1"}, {}, "127.0.0.1 is on the gateway's own machine"),
         ({"allow_endpoints": "127.8.0.0/16"}, {}, "127.8.0.0/16 is on the gateway's own machine"),
@@ -83,7 +89,6 @@ def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
         ({"allow_endpoints": ".localhost"}, {}, ".localhost is on the gateway's own machine"),
         ({"google_endpoints": "storage=https://a"}, {}, "storage is none of container, compute, file, serviceusage"),
         ({"google_endpoints": "compute=a"}, {}, "it must be http:// or https://"),
-        ({"lease_duration": "5"}, {}, "--lease-duration: a lease is retried more often"),
         ({"engine_drain": "360"}, {}, "--engine-drain must be shorter than --engine-grace"),
     ],
 )
@@ -100,8 +105,8 @@ def test_every_option_is_a_flag_with_its_default_in_the_help() -> None:
     said = " ".join(parser.format_help().split())
 
     assert set(Settings.__dataclass_fields__) == set(vars(parser.parse_args([])))
-    assert "--lease-duration SECONDS a leader that has not renewed for so long is replaced (default: 15)" in said
-    assert "--log-level debug|info|warning|error the least" in said
+    assert "--lease-duration SECONDS seconds without a renewal" in said
+    assert "--log-level debug|info|warning|error lowest level that is logged (default: info)" in said
     assert "--helm-memory SIZE" in said
     assert "(default: 127.0.0.1:8080)" in said
 
@@ -115,11 +120,33 @@ def test_the_hub_is_reached_as_kubectl_would(tmp_path: Path) -> None:
     assert Settings().hub({"KUBECONFIG": f"{other}:{chosen}"}).server == "https://other.example:6443"
 
 
+@pytest.mark.parametrize(
+    ("listen", "name"),
+    [
+        ("localhost:9443", "localhost"),
+        ("127.0.0.1:9443", names.ADMISSION_SERVICE),
+        ("[::1]:9443", names.ADMISSION_SERVICE),
+        (":9443", names.ADMISSION_SERVICE),
+    ],
+)
+def test_api_servers_call_the_webhook_by_its_service_unless_it_listens_at_a_name(listen: str, name: str) -> None:
+    assert Settings.read({"admission_listen": listen}, {}).admission_name == name
+
+
+def test_limits_of_clusters_are_scaled_together() -> None:
+    default, twice = ServerLimits(), ServerLimits().scale(2)
+
+    assert default.scale(Settings().cluster_limits) == default
+    for limit in ("answer", "page", "listing", "sent", "objects", "kept"):
+        assert getattr(twice, limit) == 2 * getattr(default, limit)
+    assert (twice.at_once, twice.cut) == (default.at_once, default.cut)
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run", "--workers=x"], 2, "--workers=x: invalid literal"),
+        (["run", "--resync=x"], 2, "--resync=x: could not convert"),
         (["run", "--kubeconfig=/no/such/file"], 1, "there is no kubeconfig /no/such/file: name one by --kubeconfig"),
     ],
 )

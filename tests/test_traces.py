@@ -25,7 +25,7 @@ from localfleet import binaries
 from localfleet.apiserver import free_ports
 from localfleet.processes import Command, start
 from modelplane_operator import __version__
-from modelplane_operator.settings import Settings
+from modelplane_operator.settings import traces_by_grpc, traces_enabled
 from tests.api.contract import rich
 from tests.support.api import Api
 from tests.support.collector import Collector, Span, collecting
@@ -35,7 +35,7 @@ from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 SOON = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
-FLAGS = ("--lease-namespace=default", "--lease-duration=8", "--lease-deadline=6", "--lease-retry=0.3", "--helm=")
+FLAGS = ("--lease-namespace=default", "--lease-duration=8", "--helm=")
 LOADED = """
 import json, sys
 import modelplane_operator.__main__, modelplane_operator.host, modelplane_operator.kinds
@@ -58,43 +58,37 @@ ENDPOINT, OF_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 
 
 @pytest.mark.parametrize(
-    ("flag", "environment", "where"),
+    ("environment", "enabled"),
     [
-        ("", {}, None),
-        ("", {ENDPOINT: ""}, None),
-        ("", {ENDPOINT: "http://one:4318"}, ""),
-        ("", {OF_TRACES: "http://one:4318/v1/traces", "OTEL_TRACES_EXPORTER": "otlp"}, ""),
-        ("http://two:4318", {ENDPOINT: "http://one:4318"}, "http://two:4318"),
-        ("http://two:4318", {"OTEL_SDK_DISABLED": "TRUE"}, None),
-        ("", {ENDPOINT: "http://one:4318", "OTEL_TRACES_EXPORTER": "none"}, None),
-        ("", {"OTEL_SERVICE_NAME": "modelplane"}, None),
+        ({}, False),
+        ({ENDPOINT: ""}, False),
+        ({ENDPOINT: "http://one:4318"}, True),
+        ({OF_TRACES: "http://one:4318/v1/traces", "OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({ENDPOINT: "http://one:4318", "OTEL_SDK_DISABLED": "TRUE"}, False),
+        ({ENDPOINT: "http://one:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_SERVICE_NAME": "modelplane"}, False),
     ],
 )
-def test_traces_are_asked_for_by_a_flag_or_the_variables_of_opentelemetry(
-    flag: str, environment: Mapping[str, str], where: str | None
-) -> None:
-    assert Settings(otlp_endpoint=flag).traces(environment) == where
+def test_the_variables_of_opentelemetry_enable_traces(environment: Mapping[str, str], *, enabled: bool) -> None:
+    assert traces_enabled(environment) == enabled
 
 
 BY_GRPC, OF_TRACES_BY = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 
 
 @pytest.mark.parametrize(
-    ("flag", "environment", "variable"),
+    ("environment", "variable"),
     [
-        ("", {}, ""),
-        ("", {BY_GRPC: "http/protobuf"}, ""),
-        ("", {BY_GRPC: "grpc"}, BY_GRPC),
-        ("", {BY_GRPC: "grpc", OF_TRACES_BY: ""}, BY_GRPC),
-        ("", {BY_GRPC: "http/protobuf", OF_TRACES_BY: "grpc"}, OF_TRACES_BY),
-        ("", {BY_GRPC: "grpc", OF_TRACES_BY: "http/protobuf"}, ""),
-        ("http://two:4318", {BY_GRPC: "grpc"}, ""),
+        ({}, ""),
+        ({BY_GRPC: "http/protobuf"}, ""),
+        ({BY_GRPC: "grpc"}, BY_GRPC),
+        ({BY_GRPC: "grpc", OF_TRACES_BY: ""}, BY_GRPC),
+        ({BY_GRPC: "http/protobuf", OF_TRACES_BY: "grpc"}, OF_TRACES_BY),
+        ({BY_GRPC: "grpc", OF_TRACES_BY: "http/protobuf"}, ""),
     ],
 )
-def test_who_asks_for_grpc_is_known_by_its_variable_unless_a_flag_says_where(
-    flag: str, environment: Mapping[str, str], variable: str
-) -> None:
-    assert Settings(otlp_endpoint=flag).traces_by_grpc(environment) == variable
+def test_the_variable_that_selects_grpc_is_found(environment: Mapping[str, str], variable: str) -> None:
+    assert traces_by_grpc(environment) == variable
 
 
 @pytest.mark.parametrize("endpoint", ["", None])
@@ -305,8 +299,8 @@ async def test_an_operator_goes_on_when_nobody_takes_its_traces_and_says_so_once
     async with collecting() as collector:
         collector.status, collector.hangs = 400, takes == "never"
         environment = {**SOON, "OTEL_EXPORTER_OTLP_TIMEOUT": "1" if takes != "never" else "600"}
-        flags = (*FLAGS, f"--otlp-endpoint={collector.endpoint}")
-        with operating(clean_api.server.kubeconfig, tmp_path, *flags, module=REAL, environment=environment) as operator:
+        environment[ENDPOINT] = collector.endpoint
+        with operating(clean_api.server.kubeconfig, tmp_path, *FLAGS, module=REAL, environment=environment) as operator:
             await operator.leads()
             await clean_api.create(subject())
             await eventually(lambda: reconciled(operator), lambda count: (count or 0) >= 1, "a reconcile")
@@ -347,8 +341,8 @@ async def test_a_collector_takes_what_an_operator_sends(clean_api: Api, tmp_path
         return "-> modelplane.name: Str(subject)" in command.log.read_text()
 
     try:
-        where = f"--otlp-endpoint=http://127.0.0.1:{port}"
-        with operating(clean_api.server.kubeconfig, tmp_path, *FLAGS, where, module=REAL, environment=SOON) as operator:
+        environment = {**SOON, ENDPOINT: f"http://127.0.0.1:{port}"}
+        with operating(clean_api.server.kubeconfig, tmp_path, *FLAGS, module=REAL, environment=environment) as operator:
             await operator.leads()
             await clean_api.create(subject())
             await until(tells, "the collector to tell of it")

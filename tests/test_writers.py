@@ -88,8 +88,12 @@ async def cluster(api: Api) -> AsyncIterator[Cluster]:
 
 async def policies(*values: str) -> list[Manifest]:
     """All but those about the operator's account, which hold it to objects with its label: tests/test_power.py."""
-    chosen = await rendered(*values, "accountPolicy.enabled=false")
-    return [one for one in chosen if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    return [
+        one
+        for one in await rendered(*values)
+        if one["kind"].startswith("ValidatingAdmissionPolicy")
+        and not one["metadata"]["name"].startswith("modelplane-operator-")
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def operator(
     """An operator on a hub, started but not waited for; it is asked to end at the end."""
     (port,) = free_ports(1)
     argv = ["-m", module, "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"]
-    argv += ["--log-format=json", f"--identity={name}", *flags]
+    argv += flags
     if profiles := os.environ.get(PROFILE):
         argv = ["-m", "cProfile", "-o", f"{profiles}/{name}.{os.getpid()}.prof", *argv]
     # As in the image, it finds itself compiled.

@@ -280,7 +280,7 @@ def _check_server(address: str, *, plain_http: bool) -> str:
     if url.scheme == "http" and not plain_http:
         raise KubeconfigError(
             "the kubeconfig's server begins with http://, so that its credentials could be read on the way; give it an "
-            "https:// address, or start the operator with --http-api-servers=allowed"
+            "https:// address"
         )
     return address.rstrip("/")
 

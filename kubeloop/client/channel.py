@@ -75,6 +75,6 @@ async def open_channel(access: Access, share: Share | None, refuse: Refuse = all
         yield channel
 
 
-def speak_http2(speak: bool) -> None:  # noqa: FBT001 - it is what the name says
+def speak_http2(*, speak: bool = True) -> None:
     """Allow or forbid HTTP/2 for the whole process; `__main__` calls it once."""
     Channel.http2 = speak

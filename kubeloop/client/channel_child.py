@@ -162,7 +162,7 @@ class Child:
             finally:
                 self._pending_judgements.pop(judgement, None)
 
-        speak_http2(http2)
+        speak_http2(speak=http2)
         share = Share(asyncio.get_running_loop().time, Bucket(events, events))
         async with AsyncExitStack() as exit_stack:
             channel = await exit_stack.enter_async_context(open_channel(Access(**access), share, refuse))

@@ -50,6 +50,11 @@ class ServerLimits:
         """The size of all pages of a list as they are sent, before objects are pruned."""
         return 16 * self.listing
 
+    def scale(self, factor: float) -> ServerLimits:
+        """Return limits this many times as large."""
+        values = (self.answer, self.page, self.listing, self.objects, self.cached)
+        return ServerLimits(*(int(value * factor) for value in values), at_once=self.at_once, cut=self.cut)
+
     def pages(self, objects: int, at_once: int) -> int:
         """Return the maximum number of pages of a list with this many objects.
 

@@ -208,7 +208,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Restore the connection to the address that the message names; workloads there keep running."
     ),
     clusters.ClusterReady.MISBEHAVING: Remedy(
-        "Find out why the API server does this. If the cluster is only large, raise the setting in the message.",
+        "Find out why the API server does this. If the cluster is only large, raise cluster-limits.",
         "clusters.md#when-a-cluster-misbehaves",
     ),
     clusters.ClusterReady.IDENTIFYING: Remedy("Wait half a minute.", "clusters.md#the-same-cluster-under-two-names"),

@@ -133,13 +133,13 @@ async def stage(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
     """Two operators, one of which leads; the API server asks that one."""
     await api.kubectl("create", "namespace", names.SYSTEM_NAMESPACE)
     folder, ports = tmp_path_factory.mktemp("operators"), free_ports(2)
-    flags = [(f"--admission-listen=127.0.0.1:{port}", "--admission-name=localhost") for port in ports]
+    flags = [f"--admission-listen=localhost:{port}" for port in ports]
     access = read_kubeconfig(api.server.kubeconfig.read_text())
     with ExitStack() as running:
         async with connect(access) as kube:
             await api.kubectl("apply", "--server-side", "-f", "-", stdin=await asked_on(ports[0]))
             leader, standby = (
-                running.enter_context(operating(api.server.kubeconfig, folder, *each, module=REAL)) for each in flags
+                running.enter_context(operating(api.server.kubeconfig, folder, flag, module=REAL)) for flag in flags
             )
             await eventually(
                 lambda: _leading(leader, standby), lambda told: sorted(told) == [0.0, 1.0], "one of two to lead"
@@ -435,8 +435,8 @@ async def test_an_operator_that_hangs_delays_nobody_by_more_than_two_seconds(sta
 
 async def test_without_an_operator_everything_can_be_written(stage: Stage, tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    flags = (f"--admission-listen=127.0.0.1:{port}", "--admission-name=localhost")
-    with operating(stage.api.server.kubeconfig, tmp_path, *flags, module=REAL) as one:
+    flag = f"--admission-listen=localhost:{port}"
+    with operating(stage.api.server.kubeconfig, tmp_path, flag, module=REAL) as one:
         await stage.ask(port)
         one.signal(signal.SIGKILL)
         await one.ended(30.0)

@@ -54,7 +54,7 @@ async def test_an_api_server_with_a_certificate_is_answered_and_a_pod_that_knows
 ) -> None:
     (port,) = free_ports(1)
     authority, configured = files(tmp_path, port)
-    flags = (f"--admission-listen=127.0.0.1:{port}", "--admission-name=localhost", f"--admission-clients={authority}")
+    flags = (f"--admission-listen=localhost:{port}", f"--admission-clients={authority}")
     with api_server(f"--admission-control-config-file={configured}") as server:
         async with connect(read_kubeconfig(server.kubeconfig.read_text())) as kube:
             for file in sorted((ROOT / "crds").glob("*.yaml")):

@@ -42,8 +42,8 @@ CLUSTERS = {"oregon": "EKSCluster", "iowa": "GKECluster"}
 WORKERS = {"oregon": "worker-1", "iowa": "worker-2"}
 SECRETS = {"oregon": "aws", "iowa": "google"}
 STORAGE = {"oregon": "modelplane-rwx-efs", "iowa": "modelplane-rwx"}
-ENVIRONMENT = {**amazon.ENVIRONMENT, **google.ENVIRONMENT, "MODELPLANE_CLOUD_LAG": "15"}
-"""The stand-ins show at once what was made there: fifteen seconds are for what the operator does not know."""
+ENVIRONMENT = {**amazon.ENVIRONMENT, **google.ENVIRONMENT}
+
 MINUTES = 60.0
 QUESTION: Manifest = {
     "apiVersion": "modelplane.ai/v1alpha1",

@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from localfleet import binaries
 from localfleet.charts import envoy_gateway, stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
-from modelplane_operator.kinds import hub_gateway
+from modelplane_operator.kinds import TRAEFIK_ACCOUNT, hub_gateway
 from modelplane_operator.settings import Settings
 from tests.support.chart import permissions
 from tests.support.charts import pack
@@ -49,6 +50,7 @@ METALLB: Manifest = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE
 IDLE = {"API servers of earlier Kubernetes stream no lists": ["list jobs.batch in envoy-gateway-system"]}
 BAD_REQUEST, NOT_FOUND = 400, 404
 ACCOUNT = "modelplane-operator-hub-gateway"
+AS_CHART = partial(hub_gateway, traefik_account=TRAEFIK_ACCOUNT)
 TRAEFIKS = "system:serviceaccount:traefik-system:traefik"
 REFUSED = """
 apiVersion: v1
@@ -207,12 +209,9 @@ def settings(tmp_path: Path) -> Settings:
     pack(mirror, "metallb", "0.14.9", {"templates/all.yaml": metallb()})
     return Settings(
         listen=("127.0.0.1", 0),
-        lease_name="modelplane-hub-gateway",
         helm=str(noted_helm(tmp_path)),
         chart_mirror=str(mirror),
         chart_digests="ignored",
-        helm_timeout=180.0,
-        stop_grace=20,
         definitions=folder,
     )
 
@@ -239,12 +238,11 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     hub.kubectl("create", "-f", str(gateway_api()))
     hub.kubectl("delete", "crd", ABSENT)
     kinds_before, roles_before = definitions(hub), roles(hub)
-    as_chart = replace(settings, traefik_account="traefik")
-    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig, name="hub-gateway"):
+    with operating(hub.fleet, settings, AS_CHART, kubeconfig=kubeconfig, name="hub-gateway"):
         comes(hub, backend)
         assert ABSENT in definitions(hub)
         there = len(hub.fleet.audit("hub"))
-    with operating(hub.fleet, as_chart, hub_gateway, kubeconfig=kubeconfig, name="hub-gateway"):
+    with operating(hub.fleet, settings, AS_CHART, kubeconfig=kubeconfig, name="hub-gateway"):
         changes(hub, backend)
         assert written(by_operator(hub, there), "gateways", "gatewayclasses", "envoyproxies", "namespaces") == set()
         passed_on = given(role for name, role in roles(hub).items() if name not in roles_before)
@@ -287,8 +285,8 @@ def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secret
     account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(permissions("tenantNamespaces={named}"))}
     hub.apply(account)
     kubeconfig, begun = as_operator(hub, ACCOUNT), len(hub.fleet.audit("hub"))
-    listed = replace(settings, traefik_account="traefik", tenant_namespaces=("named",))
-    with operating(hub.fleet, listed, hub_gateway, kubeconfig=kubeconfig, name="hub-gateway"):
+    listed = replace(settings, tenant_namespaces=("named",))
+    with operating(hub.fleet, listed, AS_CHART, kubeconfig=kubeconfig, name="hub-gateway"):
         hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         for namespace in ("unnamed", "named"):

@@ -64,8 +64,6 @@ def settings(tmp_path: Path) -> Settings:
         helm=str(helm),
         chart_mirror=str(mirror),
         chart_digests="ignored",
-        helm_timeout=180.0,
-        stop_grace=20,
         hub_gateway="own",
     )
 

@@ -103,7 +103,7 @@ async def test_the_pod_that_leads_tells_it_and_no_other_and_nobody_when_the_depl
     made = {**rich()[ModelDeployment.__name__], "metadata": {"name": "subject", "namespace": "default"}}
     made = {**made, "spec": {**made["spec"], "replicas": 3}}
     names = ("default", "subject")
-    flags = ("--lease-namespace=default", "--lease-duration=8", "--lease-deadline=6", "--lease-retry=0.3", "--helm=")
+    flags = ("--lease-namespace=default", "--lease-duration=8", "--helm=")
 
     async def models(process: Process) -> dict[tuple[str, ...], float]:
         return read((await process.page("/metrics"))[1])

@@ -43,11 +43,9 @@ SEED = int(os.environ.get("FAULTS_SEED") or datetime.now(UTC).toordinal())
 QUICK = (
     *(flag for flag in FLAGS if not flag.startswith(("--lease", "--drain-grace"))),
     "--lease-duration=30",
-    "--lease-deadline=20",
-    "--lease-retry=0.3",
     "--drain-grace=0.5",
-    "--cluster-pause=1",
 )
+IMPATIENT = "tests.support.impatient_operator"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/modelplane-operator"
 
 
@@ -196,7 +194,9 @@ async def faulty(fleet: Fleet, folder: Path, seed: int) -> AsyncGenerator[Faulty
         clusters = {name: Cluster(name, one) for name, one in clients.items()}
         session = await open_.enter_async_context(aiohttp.ClientSession())
         gateway = f"http://127.0.0.1:{fleet.cluster(HUB)['ports']['gateway']}"
-        operator = Operator(fleet, folder / "operator.log", QUICK, kubeconfig=proxies[HUB].kubeconfig, within=None)
+        operator = Operator(
+            fleet, folder / "operator.log", QUICK, kubeconfig=proxies[HUB].kubeconfig, within=None, module=IMPATIENT
+        )
         stage = FaultyStage(fleet, operator, clusters.pop(HUB), clusters, session, gateway, proxies)
         try:
             await stage.free_lease()

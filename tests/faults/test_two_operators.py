@@ -20,13 +20,13 @@ import pytest
 from localfleet.faultproxy.rules import Match, Rule, Signal, When
 from localfleet.fleet import HUB
 from tests.faults.life import ACTS, SPACE, Life, perform, twice
-from tests.faults.stage import QUICK, SEED, FaultyStage
+from tests.faults.stage import IMPATIENT, QUICK, SEED, FaultyStage
 from tests.integration.harness import SECONDS, WORKERS, Operator, condition, until
 from tests.support.manifests import Manifest
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800), pytest.mark.usefixtures("empty")]
 
-LEASES = ("--lease-duration=6", "--lease-deadline=4", "--lease-retry=0.5")
+LEASE_DURATION = "--lease-duration=6"
 TAKEOVER_SECONDS = 120.0
 
 
@@ -39,9 +39,10 @@ async def pair(stage: FaultyStage, empty: None) -> AsyncGenerator[list[Operator]
         Operator(
             stage.fleet,
             stage.operator.log.with_name(f"operator-{number}.log"),
-            (*flags, *LEASES, f"--listen=127.0.0.1:808{number}"),
+            (*flags, LEASE_DURATION, f"--listen=127.0.0.1:808{number}"),
             kubeconfig=stage.operator.kubeconfig,
             within=None,
+            module=IMPATIENT,
         )
         for number in (1, 2)
     ]

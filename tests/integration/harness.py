@@ -60,12 +60,9 @@ FLAGS = (
     "--engine-drain=2",
     "--engine-grace=15",
     "--lease-duration=8",
-    "--lease-deadline=6",
-    "--lease-retry=1",
     "--listen=127.0.0.1:8080",
     # Where test_traffic.py has its providers, and a name that does not exist.
     "--allow-endpoints=10.90.0.1,inference.example.com",
-    "--log-format=json",
     "--hydrator-image=modelplane-operator:test",
 )
 PLURALS = {
@@ -265,12 +262,14 @@ class Operator:
     """The hub's; by default the one that leads straight to its API server."""
     within: str | None = HUB
     """The cluster whose network it runs in; None for the fleet's own."""
+    module: str = "modelplane_operator"
+    """The program: the operator's command, or one of the tests with shorter times."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     async def start(self, seconds: float = SECONDS) -> None:
         """Start it and wait until it leads."""
         kubeconfig = self.kubeconfig or self.fleet.inner_kubeconfig(HUB)
-        run = [sys.executable, "-m", "modelplane_operator", "run", f"--kubeconfig={kubeconfig}", *self.flags]
+        run = [sys.executable, "-m", self.module, "run", f"--kubeconfig={kubeconfig}", *self.flags]
         begins = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(

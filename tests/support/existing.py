@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 from kubeloop.client.access import read_kubeconfig
 from kubeloop.client.resolver import Resolver
@@ -83,7 +84,7 @@ def operating(
     async def run() -> None:
         stop = asyncio.Event()
         started.set_result((asyncio.get_running_loop(), stop))
-        await assemble(settings, access, build, name=name).run(stop)
+        await replace(assemble(settings, access, build, name=name), stop_grace=20).run(stop)
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, run())

@@ -105,7 +105,6 @@ def operating(
         [
             *within,
             *(sys.executable, "-m", module, "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"),
-            f"--identity={name}",
             *flags,
         ],
         folder / f"{name}.log",

@@ -1,12 +1,7 @@
-{{/* The name of everything but of what is looked for by its name; one operator serves a hub, whatever the release is. */}}
-{{- define "operator.name" -}}
-{{ .Values.fullnameOverride | default .Values.nameOverride | default "modelplane-operator" }}
-{{- end }}
-
 {{/* The operator's account on the hub. */}}
 {{- define "operator.account" -}}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) }}{{ fail "serviceAccount.name is missing: with serviceAccount.create=false the account is yours" }}{{ end -}}
-{{ .Values.serviceAccount.name | default (include "operator.name" .) }}
+{{ .Values.serviceAccount.name | default "modelplane-operator" }}
 {{- end }}
 
 {{/* The same, as API servers name whoever asks. */}}
@@ -21,7 +16,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "operator.account" . }
 
 {{/* The account that reconciles InferenceGateways. */}}
 {{- define "operator.gatewayAccount" -}}
-{{ include "operator.gatewayApart" . | empty | ternary (include "operator.account" .) (printf "%s-hub-gateway" (include "operator.name" .)) }}
+{{ include "operator.gatewayApart" . | empty | ternary (include "operator.account" .) "modelplane-operator-hub-gateway" }}
 {{- end }}
 
 {{/* The same, as API servers name whoever asks. */}}
@@ -36,7 +31,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "operator.gatewayAccou
 
 {{/* What the pods are found by. */}}
 {{- define "operator.selector" -}}
-app.kubernetes.io/name: {{ .Values.nameOverride | default "modelplane-operator" }}
+app.kubernetes.io/name: modelplane-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -114,18 +109,13 @@ subjects:
 {{- end }}
 {{- end }}
 
-{{/* On different nodes and zones where there are as many, or as the values say. Called with (list $ SELECTOR). */}}
+{{/* The affinity of the values, or different nodes and zones where possible. Called with (list $ SELECTOR). */}}
 {{- define "operator.spread" -}}
 {{- $root := index . 0 }}{{ $selector := index . 1 }}
-{{- with $root.Values.topologySpreadConstraints }}
-topologySpreadConstraints:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+affinity:
 {{- if $root.Values.affinity }}
-affinity:
   {{- toYaml $root.Values.affinity | nindent 2 }}
-{{- else if not $root.Values.topologySpreadConstraints }}
-affinity:
+{{- else }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       {{- range $key, $weight := dict "kubernetes.io/hostname" 100 "topology.kubernetes.io/zone" 50 }}

@@ -94,7 +94,6 @@ class Connections:
 
     fleet: Fleet
     changed: Callable[[str], None]
-    plain_http: bool = field(default=False, kw_only=True)
     _informers: list[Informer] = field(default_factory=list[Informer], init=False)
     """Informers of the types that reference kubeconfigs."""
     _secrets: Informer | None = field(default=None, init=False)
@@ -186,7 +185,7 @@ class Connections:
         if way.secret is None:
             self._wrong.pop(way.name, None)
         else:
-            self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._get_secret, plain_http=self.plain_http))
+            self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._get_secret))
 
     def _get_secret(self, key: Key) -> Manifest | None:
         """Return a Secret of the hub; None before its informer exists."""
