@@ -18,8 +18,21 @@ from localfleet.kubeclient import connect
 from modelplane_operator.logs import FOR_EYES
 from tests.support import groups
 from tests.support.api import Api, State
+from tests.support.api_fixtures import (  # noqa: F401 - fixtures
+    access,
+    access_through,
+    config_map,
+    flooding,
+    kube,
+    namespace,
+    proxy,
+    proxy_process,
+    through,
+)
 from tests.support.golden import Golden
 from tests.support.manifests import ROOT
+from tests.support.well_worded import well_worded  # noqa: F401 - a fixture
+from tests.support.world import through_proxy, world  # noqa: F401 - fixtures
 
 # `make check` takes twenty examples, `make test` the usual hundred. In CI they are the same ones in every run, so that
 # what fails there is the change; elsewhere every run looks at new ones. How long one takes is the machine's affair.

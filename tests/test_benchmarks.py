@@ -14,7 +14,7 @@ import pytest
 from benchmarks import report
 from benchmarks.live.workload_clusters import Feed
 from benchmarks.report import Figure, Target
-from tests.controllers import virtual_time
+from tests.support import virtual_time
 from tests.support.manifests import ROOT
 
 SECONDS = 8.0  # of a watch, before its first bookmark

@@ -75,7 +75,7 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "they go when an authority has signed nothing for a month: tests/integration/test_mutual_tls.py": [
         f"delete secrets in {SYSTEM}"
     ],
-    "authorities that an older version made are freed of their owner: tests/planning/test_inference_gateway.py": [
+    "authorities of an older version are freed of their owner: tests/routing/gateway/test_inference_gateway.py": [
         f"update secrets in {SYSTEM}"
     ],
     "the same of what leads to clusters, in one namespace": [
@@ -83,17 +83,17 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         for verb in ("get", "delete")
         for resource in ("ingressroutes", "serverstransports")
     ],
-    "what comes again is counted, which nothing did within a minute: tests/controllers/test_events.py": every(
+    "what comes again is counted, which nothing did within a minute: tests/kubeloop/test_events.py": every(
         "update", "", "events"
     ),
-    "an LLMInference that leaves the fleet: tests/controllers/test_llm_inference.py": [
+    "an LLMInference that leaves the fleet: tests/models/llm_inference/test_controller.py": [
         *every("delete", OURS, "modeldeployments", "modelservices"),
     ],
-    "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
-    "a hub gateway is held only with a Helm: tests/controllers/test_hub_gateway.py": every(
+    "stacks are there only with a Helm: tests/clusters/cluster/test_joining.py": OF_STACKS,
+    "a hub gateway is held only with a Helm: tests/routing/gateway/test_hub_gateway.py": every(
         "patch", OURS, "inferencegateways"
     ),
-    "another backend than here: tests/controllers/test_routing.py": every(
+    "another backend than here: tests/routing/test_routing.py": every(
         "get list watch create patch delete",
         "gateway.envoyproxy.io",
         *(
@@ -105,12 +105,10 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
             "backendtrafficpolicies",
         ),
     ),
-    "no service here asks for API keys: tests/controllers/test_routing.py": every(
+    "no service here asks for API keys: tests/routing/test_routing.py": every(
         "get create patch delete", "traefik.io", "middlewares"
     ),
-    "nobody here asks a Question: tests/controllers/test_admission.py": [
-        "create subjectaccessreviews.authorization.k8s.io"
-    ],
+    "nobody here asks a Question: tests/ask/test_admission.py": ["create subjectaccessreviews.authorization.k8s.io"],
     "for the controllers of clouds, which are still to come": [
         *every("get create patch delete", CLOUDS, *OF_CLOUDS),
         *every("update", CLOUDS, *(f"{resource}/status" for resource in OF_CLOUDS)),
@@ -144,7 +142,7 @@ IDLE: Mapping[str, Iterable[str]] = {
     "what fills a volume is given it, in the same way": [
         *every("patch", "batch", "jobs/status"),
     ],
-    "a token lasts longer than the test: tests/controllers/test_clusters.py": [
+    "a token lasts longer than the test: tests/clusters/cluster/test_clusters.py": [
         f"create serviceaccounts/token in {ACCESS}",
     ],
 }

@@ -18,8 +18,8 @@ from tests.support.run import NICE, fit
 pytestmark = pytest.mark.processes
 
 PYTEST = (sys.executable, "-m", "pytest")
-HUB_GATEWAY = "tests/controllers/test_hub_gateway.py"
-FILES = ("tests/clients/test_lease.py", HUB_GATEWAY, "tests/rendering/test_path.py")
+HUB_GATEWAY = "tests/routing/gateway/test_hub_gateway.py"
+FILES = ("tests/kubeloop/test_lease.py", HUB_GATEWAY, "tests/routing/gateway/test_path.py")
 PASSES = "def test_passes(): pass\n"
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
 SKIPS = "import pytest\n@pytest.mark.skip(reason='no mood')\ndef test_skips(): pass\n"
@@ -74,7 +74,7 @@ def test_whoever_asks_for_as_many_workers_as_fit_gets_one_more_than_cores_and_on
 
 
 def test_the_worker_behind_has_what_computes_and_leaves_the_others_their_time(tmp_path: Path) -> None:
-    (folder := tmp_path / "tests/kube").mkdir(parents=True)
+    (folder := tmp_path / "tests/selectors").mkdir(parents=True)
     (folder / "test_computes.py").write_text(TELLS)
     others = 2 * fit()  # at least one for each worker before this one, which takes some, too, once it has computed
     ended = run(tmp_path, "--numprocesses=auto", *RULES, **{f"waits_{number}": TELLS for number in range(others)})
@@ -119,4 +119,4 @@ def test_what_shares_a_stage_comes_together_and_groups_that_take_long_come_first
     found = list(dict.fromkeys("tests/faults" if one.startswith("tests/faults") else one for one in files))
 
     assert [one for one, _ in itertools.groupby(files)] == list(dict.fromkeys(files))
-    assert found == ["tests/rendering/test_path.py", "tests/faults", HUB_GATEWAY, "tests/clients/test_lease.py"]
+    assert found == ["tests/routing/gateway/test_path.py", "tests/faults", HUB_GATEWAY, "tests/kubeloop/test_lease.py"]

@@ -18,7 +18,6 @@ from kubeloop.objects import Key
 from modelplane_operator.hydrate.progress import ANNOTATION
 from modelplane_operator.hydrate.progress import Api as Way
 from modelplane_operator.models.cache.render import Hydrator, render_account, render_job
-from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.support.api import Api
 from tests.support.builders import model_cache
 
@@ -37,7 +36,7 @@ def patch(url: str, way: Way, spec: Mapping[str, object]) -> None:
 
 async def test_a_hydrator_says_how_far_it_is_and_does_not_change_its_job(
     api: Api,
-    kube: Kube,  # noqa: F811
+    kube: Kube,
     tmp_path: Path,
 ) -> None:
     """Or one that is taken over has its Job run a hundred pods."""

@@ -1,7 +1,7 @@
 """What is around a model's namespace on its cluster, and what its pods may not have there.
 
 The API server enforces Pod Security and the LimitRange here. Nobody enforces the NetworkPolicy: what it lets through is
-shown by tests/rendering/test_network_policies.py.
+shown by tests/models/replica/test_network_policies.py.
 """
 
 from __future__ import annotations
