@@ -28,6 +28,7 @@ from modelplane_operator.models.llm_inference.tenant_clusters import (
 )
 from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges
+from tests.support.api_fixtures import protocol  # noqa: F401 - a fixture
 from tests.support.waiting import until
 
 DEV = Key("team-a", "dev")
