@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from functools import partial
 
 from kubeloop.cache.referenced import ReferencedObjects
 from kubeloop.client.resolver import Resolver
@@ -12,7 +13,9 @@ from modelplane_operator.ask.admission.with_reviews import add_reviews
 from modelplane_operator.clouds.accounts import Accounts
 from modelplane_operator.clouds.decide import LAG
 from modelplane_operator.clouds.eks import controller as eks_cluster
+from modelplane_operator.clouds.eks.cloud import connect as connect_aws
 from modelplane_operator.clouds.gke import controller as gke_cluster
+from modelplane_operator.clouds.gke.cloud import connect as connect_google
 from modelplane_operator.clouds.tokens import Tokens
 from modelplane_operator.clouds.work import CloudWork
 from modelplane_operator.clusters.class_ import controller as inference_class
@@ -65,7 +68,9 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
     connections = Connections(world.fleet, world.connection_changed)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
-    accounts, fabrics = Accounts(dict(settings.google_endpoints)), Fabrics()
+    fabrics = Fabrics()
+    google = partial(connect_google, hosts=dict(settings.google_endpoints))
+    accounts = Accounts({"EKS": connect_aws, "GKE": google})
     on_clouds = CloudWork(accounts, Tokens(accounts, connections, now), world.now, cloud_lag)
     world.fleet.awaits = on_clouds.tokens.awaits
     ranges = HubRanges(world.hub, now)

@@ -18,6 +18,7 @@ from kubeloop.objects import Manifest, Section, entries, section
 from kubeloop.resource import SUMMARY_LENGTH
 from kubeloop.words import count_of, sentence
 from modelplane_operator.api import ModelDeployment, ModelReplica
+from modelplane_operator.clouds.render import INFRASTRUCTURE
 from modelplane_operator.models.replica.render.arguments import model_of
 from modelplane_operator.scheduling.placement import charges, read
 
@@ -160,6 +161,5 @@ _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelService": _describe_service,
     "ServingStack": _describe_stack,
     "LLMInference": _describe_inference,
-    "EKSCluster": _describe_cloud,
-    "GKECluster": _describe_cloud,
+    **dict.fromkeys((recipe.kind.definition.kind for recipe in INFRASTRUCTURE.values()), _describe_cloud),
 }

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Inventory, Owner
+from modelplane_operator.clouds.resources import DesiredResource, Endpoint, ExistingResource, Inventory, Owner
 
 
 class Cloud(Protocol):
@@ -40,4 +40,16 @@ class Cloud(Protocol):
 
     async def delete(self, existing: ExistingResource) -> None:
         """Start to delete an observed resource. Raise NotFound when it is already gone."""
+        ...
+
+    async def endpoint(self, cluster: str) -> Endpoint:
+        """Return the address and the certificate authority of a cluster's API server."""
+        ...
+
+    async def cluster_token(self, cluster: str) -> str:
+        """Return a short-lived token for the API server of a cluster."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections of a client that was replaced, after its running calls have ended."""
         ...

@@ -18,25 +18,16 @@ from kubeloop.reading import Cluster, list_applied
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceCluster, labels, names
-from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clouds.accounts import Accounts
-from modelplane_operator.clouds.eks import plan as eks_cluster
-from modelplane_operator.clouds.gke import plan as gke_cluster
+from modelplane_operator.clouds.recipe import Recipe
 from modelplane_operator.clouds.render import INFRASTRUCTURE
 from modelplane_operator.clouds.resources import Account
 from modelplane_operator.clusters.cluster.connections import Connections
 
-EKS: Final = of(EKSCluster)
-GKE: Final = of(GKECluster)
 CLUSTERS: Final = of(InferenceCluster)
-ACCOUNTS: Final[Mapping[ResourceType, Callable[[Manifest], Account]]] = {
-    EKS: lambda manifest: eks_cluster.account_of(EKSCluster.parse(manifest)),
-    GKE: lambda manifest: gke_cluster.account_of(GKECluster.parse(manifest)),
-}
-"""Functions that return the account of an object, by the cloud's kind."""
-CLOUDS: Final = tuple(ACCOUNTS)
-_DEFAULT_ACCOUNT = "default"  # the account when none is named
+RECIPES: Final[Mapping[ResourceType, Recipe]] = {of(recipe.kind): recipe for recipe in INFRASTRUCTURE.values()}
+"""The clouds by their kinds."""
+CLOUDS: Final = tuple(RECIPES)
 LASTS = 600.0  # seconds until a token is renewed; clouds issue them for fifteen minutes or more
 CHECK_INTERVAL = 2.0  # seconds between two checks for tokens that are due
 RETRY_AFTER = 15.0  # seconds after a failure
@@ -59,14 +50,9 @@ def cloud_reference(cluster: Manifest) -> tuple[Account, str] | None:
     origin = section(cluster, "spec", "cluster")
     if origin.get("source") != "Existing":
         return None
-    gke, eks = (section(origin, "existing", "cloud", cloud) for cloud in ("gke", "eks"))
-    if gke:
-        location, project = gke["location"], gke.get("project", "")
-        return Account("GKE", location, section(gke, "credentials").get("name", _DEFAULT_ACCOUNT), project), gke[
-            "cluster"
-        ]
-    if eks:
-        return Account("EKS", eks["region"], section(eks, "credentials").get("name", _DEFAULT_ACCOUNT)), eks["cluster"]
+    for recipe in INFRASTRUCTURE.values():
+        if block := section(origin, "existing", "cloud", recipe.source.lower()):
+            return recipe.account_of_existing(block), block["cluster"]
     return None
 
 
@@ -205,7 +191,9 @@ class Tokens:
                 endpoint = await self.accounts.endpoint(account, cluster)
                 source.endpoint = {"server": endpoint.server, "authority": endpoint.authority, "cluster": cluster}
             else:
-                account, cluster = ACCOUNTS[key[0]](self._objects[key]), source.endpoint["cluster"]
+                recipe = RECIPES[key[0]]
+                account = recipe.account_of(recipe.kind.parse(self._objects[key]))
+                cluster = source.endpoint["cluster"]
             token = await self.accounts.fetch_token(account, cluster)
         except Exception as error:  # noqa: BLE001 - one unreadable object must not block the tokens of other clusters
             is_client_error = isinstance(error, ClientError)

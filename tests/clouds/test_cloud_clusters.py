@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -21,13 +22,16 @@ from kubeloop.client.kube import Event
 from kubeloop.errors import ApiError, NotFound, Unauthorized
 from kubeloop.loop import Change
 from kubeloop.objects import Key, Manifest
+from kubeloop.resource import of
 from kubeloop.types import SECRET
-from modelplane_operator.clouds import accounts as cloud_accounts
+from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.eks import cloud as aws
 from modelplane_operator.clouds.eks import controller as eks_cluster
+from modelplane_operator.clouds.gke import cloud as gke_cloud
 from modelplane_operator.clouds.gke.session import Credentials
 from modelplane_operator.clouds.resources import Account, Endpoint
-from modelplane_operator.clouds.tokens import CHECK_INTERVAL, CLUSTERS, EKS, LASTS, RETRY_AFTER, Tokens
+from modelplane_operator.clouds.tokens import CHECK_INTERVAL, CLUSTERS, LASTS, RETRY_AFTER, Tokens
 from modelplane_operator.clouds.work import CloudWork
 from modelplane_operator.clusters.cluster.connections import Connections
 from tests.support.builders import EPOCH
@@ -50,6 +54,9 @@ class _Fleet:
 
     def remove(self, name: str) -> None:
         self.known.pop(name, None)
+
+
+EKS = of(EKSCluster)
 
 
 @dataclass
@@ -112,7 +119,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> _World:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     fleet, clock, informer = _Fleet(), [1000.0], _Informer()
     known = Connections(cast(Fleet, fleet), lambda _: None)
-    tokens = Tokens(_Accounts(), known, lambda: clock[0])
+    connect = {"EKS": aws.connect, "GKE": partial(gke_cloud.connect, hosts={})}
+    tokens = Tokens(_Accounts(connect), known, lambda: clock[0])
+        _Accounts({"EKS": aws.connect, "GKE": partial(gke_cloud.connect, hosts={})}), known, lambda: clock[0]
+    )
     clusters = _Informer(CLUSTERS)
     clusters.known[Key("", "berlin")] = {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "EKS"}}}
     tokens.add_event_handlers(cast(Informer, informer))
@@ -190,7 +200,7 @@ async def test_tokens_that_are_refused_one_after_the_other_are_made_less_and_les
 
 
 def test_a_cluster_that_refuses_us_costs_little_and_wakes_nobody_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries, woken, accounts = list[str](), list[str](), _Made()
+    tries, woken, accounts = list[str](), list[str](), _Made({})
 
     @asynccontextmanager
     async def refusing(access: Access, **_: Any) -> AsyncIterator[None]:
@@ -391,7 +401,7 @@ def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
         deletion = {"deletion": {"phase": said["phase"]}} if "phase" in said else {}
         return {"metadata": {"name": "berlin", "uid": "its", **terminating}, "status": deletion}
 
-    accounts = Accounts()
+    accounts = Accounts({})
     tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)
     mapper = eks_cluster.controller(CloudWork(accounts, tokens, lambda: EPOCH)).watches[CLUSTERS]
 
@@ -408,9 +418,12 @@ async def test_keys_that_were_replaced_leave_no_connection_open(monkeypatch: pyt
         async def close(self) -> None:
             closed.append(self.token)
 
-    monkeypatch.setattr(cloud_accounts, "OVER", 0.0)
-    monkeypatch.setattr(cloud_accounts.gke, "Session", Session)
-    accounts, account = Accounts(), Account("GKE", "us-central1", "google", "lab")
+    monkeypatch.setattr(gke_cloud, "OVER", 0.0)
+    monkeypatch.setattr(gke_cloud, "Session", Session)
+    accounts, account = (
+        Accounts({"GKE": partial(gke_cloud.connect, hosts={})}),
+        Account("GKE", "us-central1", "google", "lab"),
+    )
     secrets = Informer(SECRET, now=lambda: 0.0)
     accounts.add_event_handlers(secrets)
     for number in ("1", "2"):
@@ -419,7 +432,7 @@ async def test_keys_that_were_replaced_leave_no_connection_open(monkeypatch: pyt
         data = {"credentials": base64.b64encode(said).decode()}
         secrets.on_event(Event("ADDED" if number == "1" else "MODIFIED", {"metadata": metadata, "data": data}))
         for _ in range(2):
-            accounts.google(account)
+            accounts.cloud(account)
     for _ in range(5):
         await asyncio.sleep(0)
 

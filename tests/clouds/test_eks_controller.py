@@ -16,6 +16,7 @@ from kubeloop.types import ResourceType
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clouds.accounts import Accounts
+from modelplane_operator.clouds.eks.cloud import connect
 from modelplane_operator.clouds.eks.controller import controller
 from modelplane_operator.clouds.tokens import Tokens
 from modelplane_operator.clouds.work import CloudWork
@@ -63,7 +64,7 @@ class _Run:
     """The loop, as far as this controller needs one."""
 
     def __init__(self, aws: AwsServer) -> None:
-        accounts = Accounts()
+        accounts = Accounts({"EKS": connect})
         tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)
         self._controller = controller(CloudWork(accounts, tokens, lambda: aws.now))
         self._aws = aws

@@ -11,8 +11,9 @@ from kubeloop.errors import ClientError, NotPropagated
 from modelplane_operator.clouds.eks.changes import creation, deletion, id_of_created, update
 from modelplane_operator.clouds.eks.lists import ListContext, Lister, listers
 from modelplane_operator.clouds.eks.preflight import fetch_offer
-from modelplane_operator.clouds.eks.session import Session
+from modelplane_operator.clouds.eks.session import Credentials, Session, read_credentials
 from modelplane_operator.clouds.resources import (
+    Account,
     DesiredResource,
     Endpoint,
     ExistingResource,
@@ -68,6 +69,13 @@ class Aws:
         request = deletion(existing)
         await self.session.call(request.service, request.operation, request.parameters)
 
+    async def cluster_token(self, cluster: str) -> str:
+        """Return a short-lived token for the API server of a cluster."""
+        return await self.session.cluster_token(cluster)
+
+    async def close(self) -> None:
+        """Do nothing: connections of the SDK close with their clients."""
+
     async def fetch_offer(self, machines: Collection[str], reservations: Collection[str]) -> Offer:
         """Return the versions, quotas and machine types that are available."""
         return await fetch_offer(self.session, machines, reservations)
@@ -79,3 +87,9 @@ class Aws:
         if not server or not authority:
             raise NotPropagated(f"cluster {cluster} has no address yet")
         return Endpoint(server, authority)
+
+
+def connect(account: Account, credentials: str | None) -> Aws:
+    """Return the client of an account on AWS. Raise Unauthorized or KubeconfigError."""
+    identity = Credentials() if credentials is None else read_credentials(credentials)
+    return Aws(Session(account.region, identity))

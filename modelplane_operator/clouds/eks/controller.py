@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from kubeloop.errors import ClientError, NotFound
 from kubeloop.loop import Clients, Controller
@@ -12,6 +13,9 @@ from modelplane_operator.clouds.eks import account
 from modelplane_operator.clouds.eks.plan import AwsFacts, Observed, account_of, plan, unbegun, unknown_machines
 from modelplane_operator.clouds.eks.render import kinds
 from modelplane_operator.clouds.work import CloudWork, holder, refresh_inventory
+
+if TYPE_CHECKING:
+    from modelplane_operator.clouds.eks.cloud import Aws
 
 LIVELY = frozenset({kinds.CLUSTER, kinds.NODEGROUP, kinds.ADDON})
 ALL = frozenset(kinds.KINDS)
@@ -34,7 +38,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
         error: ClientError | None = None
         principal = ""
         try:
-            cloud = work.accounts.aws(account_of(cluster))
+            cloud = cast("Aws", work.accounts.cloud(account_of(cluster)))
         except ClientError as failure:
             return Observed(
                 cluster, error=failure, process=work.process, now=now, missing=isinstance(failure, NotFound)

@@ -20,6 +20,7 @@ from modelplane_operator.clouds.eks.render.plan import Facts, zones_for
 from modelplane_operator.clouds.eks.render.storage import FILE_SYSTEM, NAME
 from modelplane_operator.clouds.preflight import PreflightResult, QuotaRequirement, check
 from modelplane_operator.clouds.problem import CannotMake
+from modelplane_operator.clouds.recipe import OWN_IDENTITY
 from modelplane_operator.clouds.resources import Account, ExistingResource, Offer
 
 EKS: Final = Clouds(
@@ -108,7 +109,7 @@ def template_keys(inventory: Sequence[ExistingResource]) -> Mapping[str, str]:
 
 def account_of(cluster: EKSCluster) -> Account:
     """Return the account of a cluster."""
-    credentials = cluster.spec.credentials.name if cluster.spec.credentials else "default"
+    credentials = cluster.spec.credentials.name if cluster.spec.credentials else OWN_IDENTITY
     return Account("EKS", cluster.spec.region, credentials)
 
 

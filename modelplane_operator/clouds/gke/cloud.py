@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from kubeloop.errors import ClientError, NotPropagated
 from modelplane_operator.clouds.gke.changes import Gke, Request, Where, creation, deletion, update
@@ -13,8 +14,19 @@ from modelplane_operator.clouds.gke.lists import ListContext, Lister, listers
 from modelplane_operator.clouds.gke.preflight import fetch_offer
 from modelplane_operator.clouds.gke.render import cluster_name
 from modelplane_operator.clouds.gke.render import kinds as k
-from modelplane_operator.clouds.gke.session import Session
-from modelplane_operator.clouds.resources import DesiredResource, Endpoint, ExistingResource, Inventory, Offer, Owner
+from modelplane_operator.clouds.gke.session import DEADLINE, Credentials, Session, read_credentials
+from modelplane_operator.clouds.resources import (
+    Account,
+    DesiredResource,
+    Endpoint,
+    ExistingResource,
+    Inventory,
+    Offer,
+    Owner,
+)
+
+OVER: Final = 3 * DEADLINE
+"""Seconds after which no call of a replaced client can still be running: each first waits for a token and a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,15 @@ class Gcp:
             raise NotPropagated(f"cluster {cluster} has no address yet")
         return Endpoint(f"https://{item.endpoint}", item.master_auth.cluster_ca_certificate)
 
+    async def cluster_token(self, cluster: str) -> str:
+        """Return a short-lived token for the API server of a cluster."""
+        return await self.session.cluster_token(cluster)
+
+    async def close(self) -> None:
+        """Close the session once no call can be running."""
+        await asyncio.sleep(OVER)
+        await self.session.close()
+
     async def fetch_offer(
         self, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]
     ) -> Offer:
@@ -83,3 +104,12 @@ class Gcp:
             await self.session.gke(request.operation, **request.request)
         else:
             await self.session.http(request.method, request.service, request.path, request.body)
+
+
+def connect(account: Account, credentials: str | None, *, hosts: Mapping[str, str]) -> Gcp:
+    """Return the client of an account on Google Cloud. `hosts` overrides Google's addresses.
+
+    Raise Unauthorized or KubeconfigError.
+    """
+    identity = Credentials() if credentials is None else read_credentials(credentials)
+    return Gcp(Session(account.region, account.project, identity, hosts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from kubeloop.errors import ClientError, NotFound
 from kubeloop.loop import Clients, Controller
@@ -12,6 +13,9 @@ from modelplane_operator.clouds.cluster import owner_of
 from modelplane_operator.clouds.gke.plan import Observed, account_of, plan, unbegun
 from modelplane_operator.clouds.gke.render import kinds
 from modelplane_operator.clouds.work import CloudWork, holder, refresh_inventory
+
+if TYPE_CHECKING:
+    from modelplane_operator.clouds.gke.cloud import Gcp
 
 LIVELY = frozenset({kinds.CLUSTER, kinds.NODE_POOL})
 OWN = frozenset(kinds.KINDS) - {*kinds.SWEPT}
@@ -30,7 +34,7 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
         project, inventory, offer = "", None, None
         error: ClientError | None = None
         try:
-            cloud = work.accounts.google(account_of(cluster))
+            cloud = cast("Gcp", work.accounts.cloud(account_of(cluster)))
         except ClientError as failure:
             return Observed(
                 cluster, error=failure, process=work.process, now=now, missing=isinstance(failure, NotFound)

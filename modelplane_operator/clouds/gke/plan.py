@@ -28,6 +28,7 @@ from modelplane_operator.clouds.gke.render import (
 from modelplane_operator.clouds.gke.render.storage import NAME, NETWORK
 from modelplane_operator.clouds.preflight import PreflightResult, QuotaRequirement, check
 from modelplane_operator.clouds.problem import CannotMake
+from modelplane_operator.clouds.recipe import OWN_IDENTITY
 from modelplane_operator.clouds.resources import Account, Inventory
 
 GKE: Final = Clouds(
@@ -108,7 +109,7 @@ def account_of(cluster: GKECluster) -> Account:
     """Return the account of a cluster, in the project from its status even if the credentials' project has changed."""
     facts = cluster.status.facts if cluster.status else None
     project = facts.project if facts else cluster.spec.project or ""
-    credentials = cluster.spec.credentials.name if cluster.spec.credentials else "default"
+    credentials = cluster.spec.credentials.name if cluster.spec.credentials else OWN_IDENTITY
     return Account("GKE", cluster.spec.region, credentials, project)
 
 
