@@ -117,7 +117,8 @@ class Recorder:
         transition = Transition(before, after, self.reason_of(subject["kind"], after))
         if not transition.worth_telling:
             return
-        has_owner = _has_controller(subject)
+        # A deployment may have hundreds of replicas, and each Event is a write.
+        has_owner = any(owner.get("controller") for owner in subject["metadata"].get("ownerReferences") or ())
         silent = (transition.kind == "Normal" and has_owner) or self._is_reported(subject, after.reason)
         outcome = None if silent else self._enqueue(subject, transition)
         # Owned objects may be thousands, and their owner reports them; repetitions of a flapping object are noise.
@@ -175,7 +176,11 @@ class Recorder:
     def _enqueue(self, subject: Manifest, transition: Transition) -> str | None:
         """Queue an Event or its next count. Return None, or the reason why it is not queued."""
         now, uid, after = self.now(), subject["metadata"]["uid"], transition.after
-        self._forget(now)
+        # Forget old Events, and the oldest if there are too many.
+        while self._recorded and (not (first := next(iter(self._recorded.values()))) or first[-1] < now - MINUTE):
+            del self._recorded[next(iter(self._recorded))]
+        while self._series and (len(self._series) >= MAX_EVENTS or next(iter(self._series.values())).at < now - SERIES):
+            del self._series[next(iter(self._series))]
         key = (uid, f"{after.type} {after.status} {after.reason}")
         series = self._series.pop(key, None)
         if series is None:
@@ -197,21 +202,6 @@ class Recorder:
         recent.append(now)
         series.queued, series.due = True, now + MINUTE
         return None
-
-    def _forget(self, now: float) -> None:
-        """Drop the memory of old Events, and of the oldest if there are too many."""
-        while self._recorded and (not (first := next(iter(self._recorded.values()))) or first[-1] < now - MINUTE):
-            del self._recorded[next(iter(self._recorded))]
-        while self._series and (len(self._series) >= MAX_EVENTS or next(iter(self._series.values())).at < now - SERIES):
-            del self._series[next(iter(self._series))]
-
-
-def _has_controller(subject: Manifest) -> bool:
-    """True if the object has a controlling owner.
-
-    A deployment may have hundreds of replicas, and each Event is a write.
-    """
-    return any(owner.get("controller") for owner in subject["metadata"].get("ownerReferences") or ())
 
 
 def event(subject: Manifest, transition: Transition, source: tuple[str, str], at: datetime) -> Manifest:

@@ -28,6 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
+from functools import partial
 from itertools import chain
 from typing import Generic, TypeAlias, TypeVar, assert_never
 
@@ -241,18 +242,20 @@ class Queue(Generic[K]):
 
     def take(self, now: float) -> K | None:
         """Return the next key, which counts as running until `finish`; None if no key may run now."""
-        self._promote_due(now)
+        while (due := self.next_due()) is not None and due <= now:
+            due_key = heapq.heappop(self._heap)[2]
+            self._make_ready(due_key, self._items[due_key], now)
         self._takes += 1
         scarce = 2 * self.running >= self.workers
-        for why in self._priorities():
-            if why is _Priority.ROUTINE and self._looking_again >= self.routine:
+        for priority in self._priorities():
+            if priority is _Priority.ROUTINE and self._looking_again >= self.routine:
                 continue
-            is_full = self._has_running if scarce or why is _Priority.ROUTINE else self._is_full
-            if (key := self._due[why].take(is_full)) is not None:
+            limit = 1 if scarce or priority is _Priority.ROUTINE else self.limit
+            if (key := self._due[priority].take(partial(self._is_full, limit=limit))) is not None:
                 item = self._items[key]
                 self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1
-                self._looking_again += why is _Priority.ROUTINE
-                self._overtook.add(item.namespace) if why is _Priority.EDITED else self._overtook.clear()
+                self._looking_again += priority is _Priority.ROUTINE
+                self._overtook.add(item.namespace) if priority is _Priority.EDITED else self._overtook.clear()
                 item.state = _State.RUNNING
                 return key
         return None
@@ -268,7 +271,9 @@ class Queue(Generic[K]):
     def finish(self, key: K, outcome: Outcome, now: float) -> None:
         """Record the outcome of a key that has run, and schedule its next run."""
         item = self._items[key]
-        self._release(item.concurrency_key)
+        self._running[item.concurrency_key] -= 1
+        if not self._running[item.concurrency_key]:
+            del self._running[item.concurrency_key]
         self._looking_again -= item.priority is _Priority.ROUTINE
         item.namespace, item.concurrency_key = self.place(key)
         dirty, item.dirty = item.dirty, False
@@ -357,22 +362,6 @@ class Queue(Generic[K]):
         item = self._items.get(entry[2])
         return item is not None and item.state is _State.WAITING and item.due == entry[0]
 
-    def _promote_due(self, now: float) -> None:
-        """Make the waiting keys ready whose time has come."""
-        while (due := self.next_due()) is not None and due <= now:
-            key = heapq.heappop(self._heap)[2]
-            self._make_ready(key, self._items[key], now)
-
-    def _is_full(self, concurrency_key: Hashable) -> bool:
+    def _is_full(self, concurrency_key: Hashable, limit: int) -> bool:
         """True if no further key of a concurrency key may run."""
-        return bool(concurrency_key) and self._running.get(concurrency_key, 0) >= self.limit
-
-    def _has_running(self, concurrency_key: Hashable) -> bool:
-        """True if any key of a concurrency key is running."""
-        return bool(concurrency_key) and concurrency_key in self._running
-
-    def _release(self, concurrency_key: Hashable) -> None:
-        """Count a running key of a concurrency key as ended."""
-        self._running[concurrency_key] -= 1
-        if not self._running[concurrency_key]:
-            del self._running[concurrency_key]
+        return bool(concurrency_key) and self._running.get(concurrency_key, 0) >= limit

@@ -74,7 +74,7 @@ class Reads:
                     raise pending.error.without_details()
                 cached = self._cached.get(cache_key)
                 if cached is None or now >= cached.until:
-                    value = await self._read_first(pending, cluster, ask)
+                    value = await self._read(pending, cluster, ask)
                     lifetime = lasts if value or nothing_lasts is None else nothing_lasts
                     if len(self._cached) > self._most:  # not each time, as there may be thousands of results
                         self._cached = {
@@ -87,23 +87,19 @@ class Reads:
             if not pending.lock.locked():
                 self._asking.pop(cache_key, None)
 
-    async def _read_first(self, pending: _PendingRead, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
-        """Read for all callers that wait, and remember a ClientError for them."""
+    async def _read(self, pending: _PendingRead, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
+        """Read for all callers that wait, and remember a ClientError for them; Unreachable when the deadline passes."""
         pending.error = None
-        try:
-            return await self._read(cluster, ask)
-        except ClientError as error:
-            pending.error = error
-            raise
-
-    async def _read(self, cluster: Cluster, ask: Callable[[Kube], Awaitable[T]]) -> T:
-        """Call `ask` with a deadline; raises Unreachable when it passes."""
         deadline = asyncio.timeout(self.deadline)
         try:
             async with deadline:
                 return await ask(cluster.kube)
+        except ClientError as error:
+            pending.error = error
+            raise
         except TimeoutError as error:
             if deadline.expired():
                 message = f"Cluster {cluster.name or 'hub'} did not answer a question within {self.deadline:g} s"
-                raise Unreachable(message) from error
+                pending.error = Unreachable(message)
+                raise pending.error from error
             raise

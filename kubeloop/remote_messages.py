@@ -99,18 +99,13 @@ def is_formed(field: str, value: object) -> bool:
 
 def translate_message(message: str) -> str:
     """Return the translations of a cluster's message; empty if nothing in it is known."""
-    translations = (
-        template.format(where=_node_count(match), **{name: text or "" for name, text in match.groupdict().items()})
-        for pattern, template in _TRANSLATIONS
-        if (match := pattern.search(message[:READ]))
-    )
+    translations = list[str]()
+    for pattern, template in _TRANSLATIONS:
+        if match := pattern.search(message[:READ]):
+            texts = {name: text or "" for name, text in match.groupdict().items()}
+            where = count_of(int(texts["count"]), "node") if texts.get("count") else ""
+            translations.append(template.format(where=where, **texts))
     return ", ".join([*dict.fromkeys(translations)][:MOST])
-
-
-def _node_count(match: re.Match[str]) -> str:
-    """Return the number of nodes in a match, such as "3 nodes"."""
-    count = match.groupdict().get("count")
-    return count_of(int(count), "node") if count else ""
 
 
 def sanitize(reason: object, message: object = "") -> str:

@@ -7,7 +7,7 @@ done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -118,7 +118,8 @@ class Actor:
         """
         failures: list[Failure] = []
         confirmed = False
-        for siblings in _group_siblings(strand):
+        for _, group in groupby(strand, lambda step: step.siblings):  # steps that may run concurrently
+            siblings = tuple(group)
             try:
                 async with deadline_at(self.end):
                     if not confirmed and any(map(self._is_recreation, siblings)):
@@ -199,12 +200,6 @@ def _as_client_error(error: Exception) -> ClientError:
     defect = Defect.by(error)
     defect.__cause__ = error
     return defect
-
-
-def _group_siblings(steps: Iterable[Step]) -> Iterator[Sequence[Step]]:
-    """Group consecutive steps that do the same to objects of one type, so that each group can run concurrently."""
-    for _, siblings in groupby(steps, lambda step: step.siblings):
-        yield tuple(siblings)
 
 
 def _identity(manifest: Manifest | None) -> object:

@@ -112,13 +112,20 @@ class Runner:
 
     def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the changes in an informer that concern this controller."""
-        is_hub = informer.cluster == HUB
+        cluster = informer.cluster
+        is_hub = cluster == HUB
         mappers = self.controller.watches if is_hub else self.controller.remote_watches
         if is_hub and informer.type == self.controller.type:
             informer.subscribe(self._on_own_change)
             informer.on_error(self.workers.add)
         if mapper := mappers.get(informer.type):
-            informer.subscribe(self._map_change(mapper, informer.cluster))
+
+            def enqueue_mapped(_: Key, old: Manifest | None, new: Manifest | None) -> None:
+                if self.workers.at_work:
+                    for key in mapper(Change(old, new, cluster), self.clients.hub):
+                        self._enqueue(key, cluster)
+
+            informer.subscribe(enqueue_mapped)
 
     def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
         """Enqueue the objects that depend on a workload cluster whose connection changed.
@@ -139,16 +146,6 @@ class Runner:
         """Enqueue an object of this kind that has changed."""
         if self.workers.at_work and concerns(old, new):
             self.workers.add(key, edited=edits(old, new))
-
-    def _map_change(self, mapper: Mapper, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
-        """Return a listener that enqueues the objects to which a mapper maps a change."""
-
-        def enqueue_mapped(_: Key, old: Manifest | None, new: Manifest | None) -> None:
-            if self.workers.at_work:
-                for key in mapper(Change(old, new, cluster), self.clients.hub):
-                    self._enqueue(key, cluster)
-
-        return enqueue_mapped
 
     def _enqueue(self, key: Key, cluster: str, *, forgiven: bool = False) -> None:
         """Enqueue a key, at a limited rate if the event comes from a workload cluster.

@@ -13,17 +13,13 @@ from kubeloop.queue import Failed, Outcome, Queue
 K = TypeVar("K", bound=Hashable)
 
 
-def _do_nothing() -> None:
-    """Do nothing."""
-
-
 @dataclass(slots=True)
 class Serial:
     """A lock for reconciles that run one at a time. `on_free` is called whenever it is released."""
 
     waiting: int = field(default=0, init=False)
     """The number of tasks that wait for the lock."""
-    on_free: Callable[[], None] = field(default=_do_nothing, init=False)
+    on_free: Callable[[], None] = field(default=lambda: None, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def __aenter__(self) -> None:

@@ -59,10 +59,6 @@ Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 log = structlog.get_logger()
 
 
-def _do_nothing() -> None:
-    """Do nothing."""
-
-
 @dataclass(slots=True)
 class Informer:
     """The cached objects of one type on one cluster.
@@ -108,7 +104,7 @@ class Informer:
     """The resourceVersion of the last list. Objects up to it that the list did not have are deleted."""
     woken: bool = field(default=False, init=False)
     """True if the type should be listed or watched again soon. The reflector clears it when it does."""
-    on_wake: Callable[[], None] = field(default=_do_nothing, init=False)
+    on_wake: Callable[[], None] = field(default=lambda: None, init=False)
     """Called when `woken` is set."""
     _expecting_until: float = field(default=0.0, init=False)
     """The time until which one of our writes may create an object, so that the type is watched although it is empty."""

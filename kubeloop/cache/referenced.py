@@ -110,8 +110,10 @@ class ReferencedObjects:
             if cached is None or self.now() - cached.began >= self.recheck:
                 self._evict_expired()
                 cached = await self._read(cache_key)
-        if waiting is not None:
-            self._update_waiting(cache_key, cached, waiting, needed)
+        if waiting is not None and _is_missing(cached.manifest, needed):
+            self._missing.setdefault(cache_key, _Missing(cached.began)).requested_at[waiting] = (self.now(), needed)
+        elif waiting is not None and (missing := self._missing.get(cache_key)):
+            missing.requested_at.pop(waiting, None)
         return cached.manifest
 
     async def run(self) -> None:
@@ -154,23 +156,13 @@ class ReferencedObjects:
         kind, key, entries = cache_key
         started_at, existing = self.now(), await self.kube_of().find(kind, key)
         data = _select_data(existing, entries) if existing else None
-        reading = self._cached[cache_key] = _Reading(started_at, data, _data_size(data) if data else 0)
-        self._evict_oldest()
-        return reading
-
-    def _update_waiting(self, cache_key: Place, reading: _Reading, subject: Subject, needed: frozenset[str]) -> None:
-        """Remember that an object waits for a missing one, or that it no longer does."""
-        if _is_missing(reading.manifest, needed):
-            self._missing.setdefault(cache_key, _Missing(reading.began)).requested_at[subject] = (self.now(), needed)
-        elif missing := self._missing.get(cache_key):
-            missing.requested_at.pop(subject, None)
-
-    def _evict_oldest(self) -> None:
-        """Drop the oldest reads while they exceed MOST; they are repeated when needed."""
-        size = sum(reading.size for reading in self._cached.values())
-        while size > MOST and len(self._cached) > 1:
+        size = sum(len(name) + len(value) for field in DATA for name, value in (data or {}).get(field, {}).items())
+        reading = self._cached[cache_key] = _Reading(started_at, data, size)
+        cached_size = sum(cached.size for cached in self._cached.values())
+        while cached_size > MOST and len(self._cached) > 1:  # drop the oldest reads, which are repeated when needed
             oldest = min(self._cached, key=lambda cache_key: self._cached[cache_key].began)
-            size -= self._cached.pop(oldest).size
+            cached_size -= self._cached.pop(oldest).size
+        return reading
 
     def _evict_expired(self) -> None:
         """Drop reads that are too old to be reused."""
@@ -205,8 +197,3 @@ def _select_data(existing: Manifest, entries: frozenset[str] | None) -> Manifest
         if existing.get(field)
     }
     return {**{name: existing[name] for name in LIFETIME if name in existing}, "metadata": metadata, **data}
-
-
-def _data_size(manifest: Manifest) -> int:
-    """Return the size of an object's data in bytes."""
-    return sum(len(name) + len(value) for field in DATA for name, value in manifest.get(field, {}).items())

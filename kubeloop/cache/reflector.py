@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import structlog
 
@@ -39,9 +38,7 @@ from kubeloop.errors import (
     Unauthorized,
     Unreachable,
 )
-from kubeloop.objects import Manifest
-
-T = TypeVar("T")
+from kubeloop.objects import Key, Manifest
 
 RETURNING = Backoff(first=0.2, longest=30.0)
 UNSERVED = Backoff(first=40.0, longest=300.0)
@@ -146,7 +143,9 @@ class Reflector:
         self.informer.woken = self.sleeps = False
         started_at, self._up_since = self.informer.now(), None
         try:
-            if await self._is_vacant():
+            if not self._version or (self.only_ours and self.informer.vacant) or await self._is_behind():
+                await self._list()
+            if self.only_ours and self.informer.vacant:
                 return self._sleep()
             await self._watch()
             error = None
@@ -165,12 +164,6 @@ class Reflector:
             self._fails_since, self._alone_since, self._logged = ended_at, None, ""
         self._up_since = None
         return self._end_turn(error)
-
-    async def _is_vacant(self) -> bool:
-        """List if needed, and return True if there is nothing to watch."""
-        if not self._version or (self.only_ours and self.informer.vacant) or await self._is_behind():
-            await self._list()
-        return self.only_ours and self.informer.vacant
 
     async def _is_behind(self) -> bool:
         """True if the server is behind the version of the last watch, as after a restore.
@@ -213,12 +206,22 @@ class Reflector:
 
     async def _list(self) -> None:
         """List all objects page by page, pass them to the informer, and note the version to watch from."""
+        read = self.informer.reader()
+
+        def read_checked(manifest: Manifest) -> Entry | Key | None:
+            """Read an object and count its size; raises Misbehaving when the cluster exceeds the size of its cache."""
+            entry = read(manifest)
+            if isinstance(entry, Entry):
+                self._read.add(entry)
+                self._check_room()
+            return entry
+
         self._version = ""
         async with self.slots:
             try:
                 listing = await self.kube.read_list(
                     self.informer.type,
-                    self._with_room_check(self.informer.reader()),
+                    read_checked,
                     namespace=self.namespace,
                     selector=self.informer.selecting or "",
                     bare=self.informer.bare,
@@ -243,18 +246,6 @@ class Reflector:
     def _reset_read(self) -> None:
         """Reset the size of the current list."""
         self._read = Weight()
-
-    def _with_room_check(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
-        """Return a reader that counts sizes, and raises Misbehaving when the cluster exceeds the size of its cache."""
-
-        def read_checked(manifest: Manifest) -> T:
-            entry = read(manifest)
-            if isinstance(entry, Entry):
-                self._read.add(entry)
-                self._check_room()
-            return entry
-
-        return read_checked
 
     def _check_room(self) -> None:
         """Raise Misbehaving if the cluster's cache exceeds its limit."""

@@ -164,13 +164,8 @@ class _Loader(yaml.CSafeLoader):
     """
 
 
-def _make_nothing(_: yaml.CSafeLoader, __: yaml.Node) -> object:
-    """Return a placeholder for a value of an unsupported type."""
-    return object()
-
-
 for _tag in ("int", "float", "timestamp"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _make_nothing)
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", lambda _, __: object())  # a placeholder
 
 
 def _check_size(text: str | bytes, most: int) -> None:

@@ -64,9 +64,12 @@ def refusal(
 
     `secret`: the message must not quote the request, as many servers do.
     """
-    return _build_error(
-        status, _parse_status(payload), payload, operation=operation, retry_after=retry_after, secret=secret
-    )
+    try:
+        body = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        body = None
+    reported = cast(Mapping[str, Any], body if isinstance(body, dict) else {})  # a Status, or nothing
+    return _build_error(status, reported, payload, operation=operation, retry_after=retry_after, secret=secret)
 
 
 def _build_error(
@@ -109,15 +112,6 @@ def pause(header: str | None, *, now: datetime) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return min(seconds, LONGEST_PAUSE) if seconds > 0 else None
-
-
-def _parse_status(payload: bytes) -> Mapping[str, Any]:
-    """Parse the Status in a response; empty if it is none."""
-    try:
-        body = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        return {}
-    return cast(Mapping[str, Any], body) if isinstance(body, dict) else {}
 
 
 def from_event(status: Mapping[str, Any], *, operation: str) -> ApiError:

@@ -94,7 +94,12 @@ class Http2:
             for connection in self._connections:
                 if connection.takes(keep_open=keep_open):
                     return connection
-            if self._dialling is None and len(self._connections) < CONNECTIONS and not self._refuses_streams():
+            if (
+                self._dialling is None
+                and len(self._connections) < CONNECTIONS
+                # If the server allows no streams at all, more connections do not help.
+                and all(connection.most or connection.draining for connection in self._connections)
+            ):
                 if dialled == ATTEMPTS:  # the server closes connections at once
                     raise Unprocessed
                 dialled += 1
@@ -105,10 +110,6 @@ class Http2:
             if dial is not None and dial.done() and not dial.cancelled() and (error := dial.exception()):
                 raise error
         raise ConnectionResetError
-
-    def _refuses_streams(self) -> bool:
-        """True if the server allows no streams at all, so that more connections would not help."""
-        return any(not connection.most and not connection.draining for connection in self._connections)
 
     @contextmanager
     def _queue(self) -> Generator[asyncio.Future[None]]:

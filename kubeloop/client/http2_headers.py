@@ -85,10 +85,11 @@ def _read_fields(block: bytes) -> Iterator[tuple[str, str | bytes]]:
             continue
         else:
             index, at = _read_integer(block, at, 6 if first & 0x40 else 4)
-            literal = b""
-            if not index:
+            if index:
+                name = _static_entry(index)[0]
+            else:
                 literal, at = _read_literal(block, at)
-            name = _static_entry(index)[0] if index else _decode_name(literal)
+                name = _short_name(literal) if len(literal) <= _LONGEST_NAME else ""  # longer ones are not read
             value, at = _read_literal(block, at)
         size += len(name) + len(value) + _OVERHEAD
         if size > LARGEST_HEADERS:
@@ -126,11 +127,6 @@ def _read_literal(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise ProtocolError("a header ends beyond its block")
     return block[at : at + 1] + block[begin:end], end
-
-
-def _decode_name(literal: bytes) -> str:
-    """Decode a name; one that is too long to be read becomes empty."""
-    return _short_name(literal) if len(literal) <= _LONGEST_NAME else ""
 
 
 @lru_cache(maxsize=256)

@@ -167,7 +167,13 @@ class OwnThreads(AbstractResolver):
             raise Worded(reason)
         return [
             ResolveResult(
-                hostname=host, host=_with_scope(address), port=port, family=address_family, proto=proto, flags=NUMERIC
+                hostname=host,
+                # With the scope id (the number of its link), if it has one.
+                host=f"{address[0]}%{address[3]}" if any(address[3:4]) else f"{address[0]}",
+                port=port,
+                family=address_family,
+                proto=proto,
+                flags=NUMERIC,
             )
             for address_family, _, proto, _, address in entries
         ]
@@ -204,9 +210,3 @@ class OwnThreads(AbstractResolver):
 
         Thread(target=look_up, name=f"resolve {question[0]}", daemon=True).start()
         return future
-
-
-def _with_scope(address: tuple[Any, ...]) -> str:
-    """Return the address with its scope id (the number of its link), if it has one."""
-    link = address[3:4]
-    return f"{address[0]}%{link[0]}" if any(link) else f"{address[0]}"

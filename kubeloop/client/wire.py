@@ -20,7 +20,7 @@ from kubeloop.client.errors import pause, refusal, translate_errors
 from kubeloop.client.limits import KIB, ServerLimits, Share, format_size, too_many_values
 from kubeloop.client.transport import Carrier, NotHttp, Outgoing, Response
 from kubeloop.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
-from kubeloop.tracing import Attributes, Span, by_http, call
+from kubeloop.tracing import Span, by_http, call
 
 JSON = "application/json"
 
@@ -266,7 +266,10 @@ class Wire:
         """Trace and measure a request, and report it to `on_call`."""
         started_at, outcome = time.monotonic(), "Cancelled"
         try:
-            with call(f"{request.method} {request.resource}", lambda: self._span_attributes(request)) as span:
+            with call(
+                f"{request.method} {request.resource}",
+                lambda: {"modelplane.cluster": self.cluster, **by_http(request.method, self._url(request))},
+            ) as span:
                 yield span
             outcome = "OK"
         except ClientError as error:
@@ -274,10 +277,6 @@ class Wire:
             raise
         finally:
             self._on_call(Call(request.verb, request.resource, outcome, time.monotonic() - started_at))
-
-    def _span_attributes(self, request: Request) -> Attributes:
-        """Return the attributes of a request's span."""
-        return {"modelplane.cluster": self.cluster, **by_http(request.method, self._url(request))}
 
 
 @asynccontextmanager

@@ -47,8 +47,8 @@ _INVALID_PEM = "a certificate or key is not PEM, or not whole: write it into the
 
 def describe_error(error: BaseException) -> str:
     """Return the message for a failed request."""
-    if message := _message_by_type(error):
-        return message
+    if message := next((text for kinds, text in _PLAIN.items() if isinstance(error, kinds)), ""):
+        return message  # the type says enough
     match error:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
             cause = getattr(error, "certificate_error", error)
@@ -76,11 +76,6 @@ def describe_error(error: BaseException) -> str:
             return _errno_message(number)
         case _:
             return f"the connection failed ({type(error).__name__})"
-
-
-def _message_by_type(error: BaseException) -> str:
-    """Return the message for an error whose type says enough; empty for others."""
-    return next((message for kinds, message in _PLAIN.items() if isinstance(error, kinds)), "")
 
 
 def tls(error: Exception) -> str:

@@ -115,16 +115,14 @@ class HelmCommand(Command):
         code = await self._wait(process)
         span.tell("process.exit.code", code)
         if code:
-            raise HelmError(self._exit_message(_read_end(errors), code))
+            complaint = _read_end(errors)
+            if "out of memory" in complaint:  # Go appends a long stack trace
+                limit = format_size(self._memory)
+                raise HelmError(f"helm took more than the {limit} of memory that it may (setting helm-memory)")
+            raise HelmError(_error_message(complaint, self._folder) or f"helm ended with {code}")
         if output.stat().st_size > MAX_OUTPUT:
             raise HelmError(f"helm said more than the {format_size(MAX_OUTPUT)} that are allowed")
         return output.read_bytes()
-
-    def _exit_message(self, errors: str, code: int) -> str:
-        """Return the message for a failed run."""
-        if "out of memory" in errors:  # Go appends a long stack trace
-            return f"helm took more than the {format_size(self._memory)} of memory that it may (setting helm-memory)"
-        return _error_message(errors, self._folder) or f"helm ended with {code}"
 
     async def _wait(self, process: asyncio.subprocess.Process) -> int:
         """Wait for the exit code.

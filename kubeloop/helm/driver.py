@@ -63,10 +63,6 @@ class HelmTarget(Protocol):
     def find(self, kind: ResourceType) -> Informer | None: ...
 
 
-def _allow_writes() -> None:
-    """Allow every write, as there is no other process that writes."""
-
-
 @dataclass(slots=True)
 class Helm:
     """Runs Helm. `environment` is passed to its processes: PATH, proxies, registry logins."""
@@ -88,7 +84,7 @@ class Helm:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     """The parent of the runs' temporary folders."""
-    may_write: Callable[[], None] = _allow_writes
+    may_write: Callable[[], None] = lambda: None  # without a lease there is no other process that writes
     """Raises NotLeading if another process may be writing. Checked when a run starts, which may have waited long."""
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
     """The current or latest run by cluster and release."""

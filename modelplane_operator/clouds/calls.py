@@ -33,15 +33,18 @@ class Journal:
     def note(self, step: CloudStep, now: datetime, *, made: str = "", error: ApiError | None = None) -> None:
         """Record the outcome of a step. Consecutive failures of the same request are counted for the backoff."""
         outcomes = self._outcomes.setdefault(step.owner.uid, {})
-        call = call_of(step)
+        call, subject = call_of(step), step.subject
         previous = outcomes.get(call)
         is_repeated = (
-            previous is not None and previous.error is not None and _is_same_request(previous.subject, step.subject)
+            previous is not None
+            and previous.error is not None
+            # An announced attempt has a new id each time, but is the same request.
+            and (previous.subject == subject or ("/" in previous.subject and "/" in subject))
         )
         failures = (previous.failures if previous and is_repeated else 0) + 1 if error else 0
         if len(outcomes) >= FORGOTTEN:
             outcomes.clear()
-        outcomes[call] = Outcome(step.subject, now, error, failures, made)
+        outcomes[call] = Outcome(subject, now, error, failures, made)
 
     def forget(self, uid: str) -> None:
         self._outcomes.pop(uid, None)
@@ -58,11 +61,6 @@ def call_of(step: CloudStep) -> Call:
             return "delete", step.existing.id
         case _:
             assert_never(step)
-
-
-def _is_same_request(first: str, second: str) -> bool:
-    """True if two calls request the same. An announced attempt has a new id each time, but is the same request."""
-    return first == second or ("/" in first and "/" in second)
 
 
 async def carry_out(cloud: Cloud, step: CloudStep) -> str:

@@ -135,12 +135,13 @@ def towards(
         )
     )
     is_deleted = observed.terminating and decision.is_deleted
+    has_files = any(record.key == of.files and record.state == "Ready" for record in decision.records)
     since = (last.gone_since if last else None) or observed.now
     if is_deleted and may_release(last.gone_since if last else None, observed.inventory, observed.lag):
         return Plan((LET_GO,))
     status = of.status(
         endpoint=_endpoint(of, observed.inventory, decision.records, last),
-        cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
+        cache=CacheStatus(storage_class_name=of.storage_class) if has_files else None,
         resources=decision.records[:MOST_RESOURCES],  # workloads may leave hundreds of resources behind
         gone_since=since if is_deleted else None,
         conditions=tuple(
@@ -199,10 +200,6 @@ def _endpoint(
     record = next((item for item in records if item.kind == control_plane), None)
     is_deleted = record is None or record.state in ("Pending", "Creating")
     return None if is_deleted else previous
-
-
-def _has_files(of: Clouds, records: Sequence[CloudResource]) -> bool:
-    return any(record.key == of.files and record.state == "Ready" for record in records)
 
 
 def _plan_used_cluster(of: Clouds, observed: Observed[Any]) -> Plan:

@@ -154,7 +154,13 @@ class _Decider:
         self._records = {record.key: record for record in of.records}
         self._resources = {item.key: existing for item in of.desired if (existing := self._select_resource(item))}
         self._outputs = {key: {"id": existing.id, **existing.outputs} for key, existing in self._resources.items()}
-        self._ready_keys = {item.key for item in of.desired if self._is_ready(item)}
+        self._ready_keys = {
+            item.key
+            for item in of.desired
+            if (existing := self._resources.get(item.key)) is not None
+            and existing.state == "Ready"
+            and not self._compare_parameters(item, existing, item.updatable)
+        }
         own = {(existing.kind, existing.id) for existing in self._resources.values()}
         self._leftover = [
             item
@@ -199,15 +205,6 @@ class _Decider:
             return item.state == "Deleting", record is None or item.id != record.id, item.id
 
         return min(candidates, key=rank, default=None)
-
-    def _is_ready(self, desired: DesiredResource) -> bool:
-        """True if the resource is Ready and has the desired values of its managed parameters."""
-        existing = self._resources.get(desired.key)
-        return (
-            existing is not None
-            and existing.state == "Ready"
-            and not self._compare_parameters(desired, existing, desired.updatable)
-        )
 
     def _compare_parameters(
         self, desired: DesiredResource, existing: ExistingResource, names: frozenset[str]

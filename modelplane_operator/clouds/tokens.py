@@ -139,17 +139,13 @@ class Tokens:
 
     async def run(self) -> None:
         """Renew tokens while this process leads. A standby needs no access to clusters."""
-        self._drop_rejected_tokens()
+        for source in self._sources.values():
+            if source.is_refused:  # in an earlier term as leader; the token may just have expired since
+                source.token, source.is_refused = "", False
+                self.connections.fleet.remove(source.name)
         while True:
             await self.renew()
             await asyncio.sleep(CHECK_INTERVAL)
-
-    def _drop_rejected_tokens(self) -> None:
-        """Drop tokens that were rejected in an earlier term as leader. They may just have expired since."""
-        for source in self._sources.values():
-            if source.is_refused:
-                source.token, source.is_refused = "", False
-                self.connections.fleet.remove(source.name)
 
     def awaits(self, cluster: str) -> bool:
         """True if a cluster has no connection only because its first token is still being made."""

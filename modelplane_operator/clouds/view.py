@@ -36,7 +36,14 @@ class View:
     ) -> Inventory:
         """Return the resources of these kinds. Kinds in `unsettled`, old lists and failed lists are listed again."""
         cached = self._lists.setdefault(owner.uid, {})
-        due = {kind for kind in kinds if kind in unsettled or self._is_old(cached.get(kind), kind, now)}
+        due = {
+            kind
+            for kind in kinds
+            if kind in unsettled
+            or (cached_list := cached.get(kind)) is None
+            or cached_list.error is not None
+            or now - cached_list.at >= self.slow.get(kind, LIST_INTERVAL)
+        }
         if due:
             inventory = await cloud.observe(owner, due, now)
             for kind in due:
@@ -53,10 +60,3 @@ class View:
     def forget(self, uid: str) -> None:
         """Drop the lists of a deleted cluster."""
         self._lists.pop(uid, None)
-
-    def _is_old(self, cached_list: _CachedList | None, kind: str, now: datetime) -> bool:
-        return (
-            cached_list is None
-            or cached_list.error is not None
-            or now - cached_list.at >= self.slow.get(kind, LIST_INTERVAL)
-        )

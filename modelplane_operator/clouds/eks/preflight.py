@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import ChainMap
 from collections.abc import Awaitable, Collection, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kubeloop.errors import ApiError, NotFound, ServerFault
 from modelplane_operator.clouds.eks.render import quotas
@@ -112,12 +112,8 @@ async def _count_running_cores(session: Session, code: str) -> float:
         "ec2", "describe_instances", "Reservations", {"Filters": [_RUNNING, family_filter]}
     )
     machines = (item for reservation in reservations for item in reservation["Instances"])
-    return sum(_count_cores(item) for item in machines if not item.get("InstanceLifecycle"))
-
-
-def _count_cores(machine: Mapping[str, Any]) -> int:
-    options = machine.get("CpuOptions", {})
-    return int(options.get("CoreCount", 0)) * int(options.get("ThreadsPerCore", 1))
+    processors = (item.get("CpuOptions", {}) for item in machines if not item.get("InstanceLifecycle"))
+    return sum(int(cpu.get("CoreCount", 0)) * int(cpu.get("ThreadsPerCore", 1)) for cpu in processors)
 
 
 async def _read_reservation(session: Session, name: str) -> Mapping[str, Reservation | None]:

@@ -139,12 +139,13 @@ class Session:
             with self._lock:
                 credentials = self._boto_session().get_credentials()
             meta = client.meta
+            domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
             signer = sdk("botocore.signers").RequestSigner(
                 meta.service_model.service_id, self.region, "sts", "v4", credentials, meta.events
             )
             request = {
                 "method": "GET",
-                "url": f"https://sts.{self.region}.{self._domain()}/?Action=GetCallerIdentity&Version=2011-06-15",
+                "url": f"https://sts.{self.region}.{domain}/?Action=GetCallerIdentity&Version=2011-06-15",
                 "body": {},
                 "headers": {"x-k8s-aws-id": cluster},
                 "context": {},
@@ -153,9 +154,6 @@ class Session:
         except Exception as error:
             raise self._translate(error, "a token for a cluster") from error
         return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
-
-    def _domain(self) -> str:
-        return "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
 
     def _client(self, service: str) -> Any:
         with self._lock:

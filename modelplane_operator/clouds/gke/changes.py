@@ -163,7 +163,8 @@ def update(where: Where, desired: DesiredResource, existing: ExistingResource, c
     """Return a call for one of the changed parameters. The others follow in later calls."""
     parameters = desired.parameters
     if desired.kind == k.CLUSTER and _VERSION in changed:
-        version = _next_version(existing.live[_VERSION], parameters[_VERSION])
+        major, minor = numbers(existing.live[_VERSION])
+        version = min(f"{major}.{minor + 1}", parameters[_VERSION], key=numbers)  # it upgrades by one minor version
         return Gke("update_master", {"name": where.cluster(existing.id), "master_version": version})
     if desired.kind == k.NODE_POOL and "autoscaling" in changed:
         request = {"name": where.pool(existing.id), "autoscaling": {"enabled": True, **parameters["autoscaling"]}}
@@ -174,12 +175,6 @@ def update(where: Where, desired: DesiredResource, existing: ExistingResource, c
         request = {"name": where.pool(existing.id), "node_version": OF_MASTER, "image_type": IMAGE}
         return Gke("update_node_pool", request)
     raise Invalid(f"{', '.join(sorted(changed))} of a {desired.kind} cannot be changed")
-
-
-def _next_version(current: str, target: str) -> str:
-    """Return the next minor version towards `asked`, since a control plane upgrades by one."""
-    major, minor = numbers(current)
-    return min(f"{major}.{minor + 1}", target, key=numbers)
 
 
 def deletion(where: Where, existing: ExistingResource) -> Request:

@@ -290,18 +290,16 @@ def _list_balancers(kind: str, collection: str) -> Lister:
             return (
                 item["name"] in names_of_firewalls
                 or backend in names_of_firewalls
-                or _is_own_kubernetes_item(context, item)
+                or (
+                    "kubernetes.io/" in str(item.get("description", ""))
+                    and context.is_within(str(item.get("network", "")))
+                )
             )
 
         items = await context.session.pages("compute", f"regions/{context.where.region}/{collection}", "items")
         return [_to_leftover(kind, candidate) for candidate in items if is_own(candidate)]
 
     return list_parts
-
-
-def _is_own_kubernetes_item(context: ListContext, item: Item) -> bool:
-    """True if Kubernetes created the item in the cluster's network."""
-    return "kubernetes.io/" in str(item.get("description", "")) and context.is_within(str(item.get("network", "")))
 
 
 async def endpoint_groups(context: ListContext) -> list[ExistingResource]:

@@ -183,10 +183,14 @@ class Session:
             raise Unreachable(f"{description}: {type(error).__name__}: no answer") from error
         if text is None:
             raise ServerFault(f"{description}: an answer of more than {MOST // MIB} MiB")
-        parsed = _parse_object(text)
-        if parsed is None or response.status >= 300:
-            raise of_http(description, 500 if response.status < 300 else response.status, parsed or {})
-        return parsed
+        try:
+            parsed = json.loads(text or b"{}")
+        except (ValueError, RecursionError):
+            parsed = None
+        answer = cast(Mapping[str, Any], parsed) if isinstance(parsed, dict) else None
+        if answer is None or response.status >= 300:
+            raise of_http(description, 500 if response.status < 300 else response.status, answer or {})
+        return answer
 
     async def pages(self, service: str, path: str, items: str, query: Mapping[str, str] | None = None) -> list[Any]:
         """Return the items of all pages of a list. Raise ApiError."""
@@ -237,7 +241,9 @@ class Session:
         except exceptions.TransportError as error:
             raise Unreachable("a token of Google: no answer") from error
         except exceptions.GoogleAuthError as error:
-            raise Unauthorized(f"a token of Google: {_message_of(error)}") from error
+            # Without the response that the SDK attaches.
+            message = str(error.args[0]) if error.args else type(error).__name__
+            raise Unauthorized(f"a token of Google: {message}") from error
         except ValueError:  # its message may quote the key
             raise Unauthorized("the credentials cannot be used: they lack something, or it cannot be read") from None
 
@@ -301,11 +307,6 @@ async def _read_body(content: aiohttp.StreamReader) -> bytes | None:
     return bytes(text)
 
 
-def _message_of(error: Exception) -> str:
-    """Return the message of an error, without the response that the SDK attaches."""
-    return str(error.args[0]) if error.args else type(error).__name__
-
-
 def _translate_grpc(description: str, error: Any) -> ApiError:
     """Translate an error of gRPC."""
     status = error.grpc_status_code.name if error.grpc_status_code is not None else ""
@@ -323,15 +324,6 @@ def _flatten(items: Any) -> list[Any]:
     scopes = cast(Mapping[str, Mapping[str, Any]], items).values()
     lists = (cast(list[Any], value) for scope in scopes for value in scope.values() if isinstance(value, list))
     return [item for group in lists for item in group]
-
-
-def _parse_object(text: bytes) -> Mapping[str, Any] | None:
-    """Parse a response; None if it is no JSON object."""
-    try:
-        parsed = json.loads(text or b"{}")
-    except (ValueError, RecursionError):
-        return None
-    return cast(Mapping[str, Any], parsed) if isinstance(parsed, dict) else None
 
 
 def _require_sdk() -> None:

@@ -73,12 +73,9 @@ async def interfaces(context: ListContext) -> list[ExistingResource]:
     return [
         _to_leftover(k.INTERFACE, item["NetworkInterfaceId"], item.get("Description", ""))
         for item in await _list_in_vpc(context, "describe_network_interfaces", "NetworkInterfaces", status="available")
-        if item.get("Description", "").startswith(_DESCRIPTIONS) or _has_cluster_tag(context, _tagset(item))
+        if item.get("Description", "").startswith(_DESCRIPTIONS)
+        or _has_cluster_tag(context, {tag["Key"]: tag["Value"] for tag in item.get("TagSet", ())})
     ]
-
-
-def _tagset(item: Item) -> Mapping[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in item.get("TagSet", ())}
 
 
 async def groups(context: ListContext) -> list[ExistingResource]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from modelplane_operator.clouds.eks.render import kinds as k
 from modelplane_operator.clouds.eks.render.plan import Blueprint
@@ -46,18 +45,28 @@ POLICIES_OF = {
 
 def identity(plan: Blueprint) -> Iterator[DesiredResource]:
     """Yield the roles and their policies."""
-    for key, trusted in ROLES.items():
-        parameters = {"RoleName": plan.name(key), "AssumeRolePolicyDocument": _trust_policy(*trusted)}
+    for key, (service, *actions) in ROLES.items():
+        action = actions[0] if len(actions) == 1 else actions  # IAM returns a single action as a string
+        statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": action}
+        trust_policy = {"Version": "2012-10-17", "Statement": [statement]}
+        parameters = {"RoleName": plan.name(key), "AssumeRolePolicyDocument": trust_policy}
         yield DesiredResource(key, k.ROLE, parameters, updatable=frozenset({"AssumeRolePolicyDocument"}))
     for role, policies in POLICIES_OF.items():
         for policy in policies:
             arn = f"arn:{plan.facts.partition}:iam::aws:policy/{policy}"
             parameters = {"RoleName": Ref(role), "PolicyArn": arn}
             yield DesiredResource(f"{role}-{policy.rpartition('/')[2]}", k.ROLE_POLICY, parameters)
+    # The autoscaler may read everything, and change only this cluster's groups.
+    condition = {"StringEquals": {f"aws:ResourceTag/kubernetes.io/cluster/{plan.name()}": "owned"}}
+    statements = [
+        {"Effect": "Allow", "Action": [*_READS], "Resource": "*"},
+        {"Effect": "Allow", "Action": [*_WRITES], "Resource": "*", "Condition": condition},
+    ]
+    document = {"Version": "2012-10-17", "Statement": statements}
     yield DesiredResource(
         f"role-autoscaler-{AUTOSCALER}",
         k.INLINE_POLICY,
-        {"RoleName": Ref("role-autoscaler"), "PolicyName": AUTOSCALER, "PolicyDocument": _autoscaler_policy(plan)},
+        {"RoleName": Ref("role-autoscaler"), "PolicyName": AUTOSCALER, "PolicyDocument": document},
         updatable=frozenset({"PolicyDocument"}),
     )
 
@@ -65,26 +74,3 @@ def identity(plan: Blueprint) -> Iterator[DesiredResource]:
 def policy_keys(role: str) -> tuple[str, ...]:
     """Return the keys of a role's policies."""
     return tuple(f"{role}-{policy.rpartition('/')[2]}" for policy in POLICIES_OF.get(role, (AUTOSCALER,)))
-
-
-def _trust_policy(service: str, *actions: str) -> dict[str, Any]:
-    """Return the trust policy that lets a service assume a role."""
-    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": _as_iam_returns(actions)}
-    return {"Version": "2012-10-17", "Statement": [statement]}
-
-
-def _as_iam_returns(actions: Sequence[str]) -> str | list[str]:
-    """Return the actions in the form in which IAM returns them: a string if there is only one."""
-    return actions[0] if len(actions) == 1 else [*actions]
-
-
-def _autoscaler_policy(plan: Blueprint) -> dict[str, Any]:
-    """Return the autoscaler's policy: read everything, and change only this cluster's groups."""
-    condition = {"StringEquals": {f"aws:ResourceTag/kubernetes.io/cluster/{plan.name()}": "owned"}}
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Action": [*_READS], "Resource": "*"},
-            {"Effect": "Allow", "Action": [*_WRITES], "Resource": "*", "Condition": condition},
-        ],
-    }

@@ -75,9 +75,10 @@ def _render_group(plan: Blueprint, pool: EKSPool, template: DesiredResource | No
     """Return the node group of a pool."""
     gpu = pool.role == "GPU" and pool.gpu
     key, subnets = group_key(pool.name), plan.of_zones(pool.zones)
+    is_accepted = re.fullmatch("[A-Za-z0-9][-A-Za-z0-9_]{0,62}", pool.name)  # by EKS, as the name of a group
     parameters: dict[str, Any] = {
         "clusterName": plan.name(),
-        "nodegroupName": _group_name(pool.name),
+        "nodegroupName": pool.name if is_accepted else names.derive_name("pool", pool.name, show=pool.name),
         "nodeRole": Ref("role-node", "arn"),
         "subnets": [Ref(f"private-subnet-{subnet.number}") for subnet in subnets],
         "amiType": "AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
@@ -181,8 +182,3 @@ def _network_interfaces(count: int) -> Iterator[dict[str, Any]]:
             "AssociatePublicIpAddress": False,
             "Groups": groups,
         }
-
-
-def _group_name(pool: str) -> str:
-    """Return the pool's name if EKS accepts it as a group's name, otherwise a derived one."""
-    return pool if re.fullmatch("[A-Za-z0-9][-A-Za-z0-9_]{0,62}", pool) else names.derive_name("pool", pool, show=pool)

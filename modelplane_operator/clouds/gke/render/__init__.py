@@ -49,11 +49,14 @@ def resources(cluster: GKECluster, facts: Facts) -> tuple[DesiredResource, ...]:
     networking = cluster.spec.networking or GKENetworking()
     _require_disjoint_ranges(networking)
     pools = cluster.spec.node_pools
+    region = cluster.spec.region
     for pool in pools:
-        _require_zones_in_region(pool, cluster.spec.region)
+        if foreign := [zone for zone in pool.zones if zone.rpartition("-")[0] != region]:
+            zones = ", ".join(foreign)
+            raise CannotMake(f"pool {pool.name}: {zones} is no zone of region {region}: name some of its own")
     system, *others = with_system(pools)
     return (
-        *_render_services(),
+        *(DesiredResource(f"service-{name}", k.SERVICE, {"name": f"{name}.googleapis.com"}) for name in SERVICES),
         *_render_network(cluster, networking),
         _render_cluster(cluster, facts, system),
         *(_render_pool(cluster, facts, pool) for pool in (system, *others)),
@@ -85,11 +88,6 @@ def minor(version: str) -> str:
     """Return the minor version as `major.minor`; empty if there is none."""
     match = re.match(r"v?(\d+\.\d+)", version)
     return match[1] if match else ""
-
-
-def _render_services() -> Iterator[DesiredResource]:
-    for service in SERVICES:
-        yield DesiredResource(f"service-{service}", k.SERVICE, {"name": f"{service}.googleapis.com"})
 
 
 def _render_network(cluster: GKECluster, networking: GKENetworking) -> Iterator[DesiredResource]:
@@ -211,9 +209,3 @@ def _require_disjoint_ranges(networking: GKENetworking) -> None:
             raise CannotMake(
                 f"networking.{first_name} {first} and networking.{second_name} {second} overlap: choose others"
             )
-
-
-def _require_zones_in_region(pool: GKEPool, region: str) -> None:
-    """Raise CannotMake when a pool names a zone of another region."""
-    if foreign := [zone for zone in pool.zones if zone.rpartition("-")[0] != region]:
-        raise CannotMake(f"pool {pool.name}: {', '.join(foreign)} is no zone of region {region}: name some of its own")
