@@ -80,7 +80,11 @@ async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
         has_namespace=has_namespace,
         others=tuple(of_models(remote, hub)) if terminating else (),
         orphans=None if terminating else sweeps.of(remote, hub, now, same_identity),
-        spared=tuple(_list_spared_namespaces(remote)) if terminating and not registered.first else (),
+        spared=tuple(  # with the last replica gone, those that could be deleted have been
+            f"{NAMESPACE.kind} {key_of(namespace)}"
+            for namespace in (_list_tenant_namespaces(remote) if terminating and not registered.first else ())
+            if not is_terminating(namespace)
+        ),
         unpermitted=_explain_unpermitted(remote),
         forbidden=frozenset(kind for kind in OPTIONAL if _get_forbidden(remote, kind)),
         registered=replace(registered, home=home),
@@ -141,20 +145,14 @@ def of_models(remote: Cluster, hub: Cluster) -> Iterator[str]:
     """
     for kind in OF_MODELS:
         for manifest in own_objects(remote.find(kind)):
-            if _is_of_a_model(manifest) and not elsewhere(manifest, remote.name, hub):
+            is_of_model = labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_in_own_namespace(
+                manifest, labels.OWNER_NAMESPACE
+            )
+            if is_of_model and not elsewhere(manifest, remote.name, hub):
                 yield f"{kind.kind} {key_of(manifest)}"
     for manifest in _list_tenant_namespaces(remote):
         if is_terminating(manifest):
             yield f"{NAMESPACE.kind} {key_of(manifest)}"
-
-
-def _list_spared_namespaces(remote: Cluster) -> Iterator[str]:
-    """Yield the tenant namespaces that stay: with the last replica gone, those that could be deleted have been."""
-    return (
-        f"{NAMESPACE.kind} {key_of(namespace)}"
-        for namespace in _list_tenant_namespaces(remote)
-        if not is_terminating(namespace)
-    )
 
 
 def _list_tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
@@ -163,13 +161,6 @@ def _list_tenant_namespaces(remote: Cluster) -> Iterator[Manifest]:
         namespace
         for namespace in own_objects(remote.find(NAMESPACE))
         if is_tenants(namespace) and _is_in_own_namespace(namespace, labels.OWNER_NAME)
-    )
-
-
-def _is_of_a_model(manifest: Manifest) -> bool:
-    """True if the owner is a model's and the object is in the expected namespace."""
-    return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_in_own_namespace(
-        manifest, labels.OWNER_NAMESPACE
     )
 
 

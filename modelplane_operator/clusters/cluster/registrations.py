@@ -134,18 +134,14 @@ async def _read_identity(kube: Kube) -> str:
 def _rank(cluster: Manifest) -> tuple[bool, bool, str, str]:
     """Return the sort key by which one of them keeps the cluster: registered, serving, age, name."""
     metadata = cluster["metadata"]
-    return not _is_registered(cluster), not _serves(cluster), metadata.get("creationTimestamp") or "", metadata["name"]
+    serves = condition(cluster, BackendReady.__name__).is_true
+    return not _is_registered(cluster), not serves, metadata.get("creationTimestamp") or "", metadata["name"]
 
 
 def _is_registered(cluster: Manifest) -> bool:
     """True if an InferenceCluster was last considered the only one of its cluster."""
     without = condition(cluster, ClusterReady.__name__).reason in _WITHOUT
     return bool(identity_of(cluster)) and not without
-
-
-def _serves(cluster: Manifest) -> bool:
-    """True if the gateway of an InferenceCluster works."""
-    return condition(cluster, BackendReady.__name__).is_true
 
 
 def on_another(change: Change, hub: Cluster) -> Iterator[Key]:

@@ -81,6 +81,7 @@ def controller(
         if remote is not None and remote.health.answers and remote.synced:
             state = await _observe_state(stack, remote, helm, clients, definitions)
         replicas = clients.hub.find(REPLICAS) if stack.metadata.deletion_timestamp else None
+        cluster = find(clients.hub, CLUSTERS, Key("", name))
         return Observed(
             stack,
             name,
@@ -91,7 +92,8 @@ def controller(
             abandoned=_is_abandoned(stack, name, clients.hub),
             unverified=remote.unverified if remote is not None and name == str(stack.key) else None,
             hub=hub_gateway(clients.hub, clients.now()),
-            closed=_is_http_closed(name, clients.hub),
+            # no request arrives by http any more
+            closed=cluster is None or condition(cluster, GatewaySecured.__name__).is_true,
         )
 
     return Controller(
@@ -230,12 +232,6 @@ def _find_stacks(name: str, hub: Cluster) -> Iterable[Key]:
     """Return the stacks that use a connection."""
     stacks = hub.find(STACKS)
     return map(key_of, stacks.by("cluster", name)) if stacks else ()
-
-
-def _is_http_closed(name: str, hub: Cluster) -> bool:
-    """True if no request arrives at the cluster by http."""
-    cluster = find(hub, CLUSTERS, Key("", name))
-    return cluster is None or condition(cluster, GatewaySecured.__name__).is_true
 
 
 def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -144,7 +144,10 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     ]
     minor_problems = [*describe_missing(chart_status for chart_status in statuses if not chart_status.part.needed)]
     # Without devices no model runs, unless another pool has some.
-    (minor_problems if state.has_devices else fatal_problems).extend(_find_device_problems(state))
+    if state.no_devices:
+        (minor_problems if state.has_devices else fatal_problems).append(
+            f"no node publishes the devices of pool {', '.join(state.no_devices)}"
+        )
     problems = [*fatal_problems, *minor_problems]
     installed = _build_installed(observed, statuses, [message for message, _ in removals.values()])
     failed = any(
@@ -168,11 +171,7 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
             *_build_verified(observed),
         ),
         gateway=gateway,
-        components=(
-            *(_build_component_status(chart_status, charts) for chart_status in statuses),
-            *_build_foreign_statuses(state),
-            *_build_removal_statuses(removals),
-        )[:MAX_COMPONENTS],
+        components=tuple(_build_component_statuses(statuses, state, removals))[:MAX_COMPONENTS],
     )
     waits = [chart_status.requeue_after for chart_status in statuses if chart_status.requeue_after is not None]
     waits += [UNREADY] if problems else []
@@ -224,26 +223,21 @@ def _find_gateway_problems(
         yield waits(observed.hub.reason) if opened.shut else message
 
 
-def _find_device_problems(state: ClusterState) -> Iterator[str]:
-    """Yield the problem of pools whose nodes publish no devices."""
-    if state.no_devices:
-        yield f"no node publishes the devices of pool {', '.join(state.no_devices)}"
-
-
 def _get_gateway_address(state: ClusterState) -> str | None:
     """Return the address of the gateway; None while it has none."""
     gateway = gateway_among(state.children)
     return address_of(gateway) if gateway else None
 
 
-def _build_foreign_statuses(state: ClusterState) -> Iterator[ComponentStatus]:
-    """Yield the status of components that another owner has installed."""
+def _build_component_statuses(
+    statuses: Iterable[ChartStatus], state: ClusterState, removals: Mapping[Key, tuple[str, Step | None]]
+) -> Iterator[ComponentStatus]:
+    """Yield the status of each chart, of what another owner has installed, and of releases being uninstalled."""
+    for chart_status in statuses:
+        yield _build_component_status(chart_status, state.charts)
     for name, owner in state.others.items():
         yield ComponentStatus(name=name, state="Present", message=f"the cluster has it from {owner}"[:2048])
-
-
-def _build_removal_statuses(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
-    """Yield the status of releases that are being uninstalled, which keeps their namespaces known (`homes`)."""
+    # They keep the namespaces of these releases known (`homes`).
     for release, (message, _) in removals.items():
         yield ComponentStatus(name=str(release), state="Uninstalling", message=message[:2048])
 

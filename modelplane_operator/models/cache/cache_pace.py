@@ -7,11 +7,10 @@ of the cache, and after the cluster was unreachable.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from kubeloop.backoff import Backoff
-from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.models.cache.cached_cluster import ClusterPlan, Observed, is_edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
@@ -34,16 +33,17 @@ def apply_backoff(observed: Observed, plan: ClusterPlan) -> ClusterPlan:
         clauses = (f"a write has failed: {failure.message_for_tenants()}", remedy, plan.row.message)
         message = "; ".join(filter(None, clauses))[:1000]
         update = {"message": message, "refusals": previous + 1, "next_attempt": next_at}
-    elif (plan.steps or plan.row.refusals) and (next_at := _backoff_end(observed, last)):
-        update = {"message": last and last.message, "refusals": previous, "next_attempt": next_at}
+    elif (
+        (plan.steps or plan.row.refusals)
+        and last
+        and last.refusals
+        and (next_at := last.next_attempt)
+        and next_at > observed.now
+        and not is_edited(observed.cache)
+    ):
+        update = {"message": last.message, "refusals": previous, "next_attempt": next_at}
     else:
         return plan
     wait = max((next_at - observed.now).total_seconds(), 1.0)
     requeue_after = wait if plan.requeue_after is None else min(wait, plan.requeue_after)
     return replace(plan, row=plan.row.model_copy(update=update), steps=(), requeue_after=requeue_after)
-
-
-def _backoff_end(observed: Observed, last: CachedCluster | None) -> datetime | None:
-    """Return the time until which a cluster is backing off; None if it may be called."""
-    next_at = last.next_attempt if last and last.refusals else None
-    return next_at if next_at and next_at > observed.now and not is_edited(observed.cache) else None

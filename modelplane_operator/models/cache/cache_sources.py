@@ -78,23 +78,19 @@ def content_of(cache: ModelCache) -> str:
     Another content gets another volume; the size does not count.
     """
     source = remote_source(cache)
-    fields = [cache.spec.source, *_identify_content(source), source.allow_patterns, source.ignore_patterns]
-    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:DIGITS]
-
-
-def _identify_content(source: Remote) -> tuple[str, ...]:
-    """Return the fields that identify the content of a source."""
     match source:
         case HuggingFace():
-            return (source.repo, source.revision or "")
+            identity = (source.repo, source.revision or "")
         case S3():
-            return (source.endpoint or "", source.bucket, source.prefix or "")
+            identity = (source.endpoint or "", source.bucket, source.prefix or "")
         case GoogleCloudStorage():
-            return (source.bucket, source.prefix or "")
+            identity = (source.bucket, source.prefix or "")
         case OCI():
-            return (source.reference,)
+            identity = (source.reference,)
         case HTTP():
-            return (source.manifest, source.sha256 or "")
+            identity = (source.manifest, source.sha256 or "")
+    fields = [cache.spec.source, *identity, source.allow_patterns, source.ignore_patterns]
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:DIGITS]
 
 
 def pin_of(source: Remote | PersistentVolumeClaim) -> str:

@@ -235,16 +235,20 @@ _owner = owner_of_kind("ModelCache")
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
     """Yield the caches that select a cluster or have objects on it, when a field that caches depend on changes."""
-    old, new = (_cluster_fields(cluster) if cluster else None for cluster in change)
+    old, new = (
+        (
+            section(cluster, "status", "cache").get("storageClassName"),
+            labels_of(cluster),
+            is_terminating(cluster),
+            section(cluster, "spec", "isolation"),
+        )
+        if cluster
+        else None
+        for cluster in change
+    )
     if old != new:
         for cluster in filter(None, change):
             yield from _find_affected(cluster, hub)
-
-
-def _cluster_fields(cluster: Manifest) -> tuple[object, ...]:
-    """Return the fields of an InferenceCluster that caches depend on."""
-    status = section(cluster, "status", "cache").get("storageClassName")
-    return status, labels_of(cluster), is_terminating(cluster), section(cluster, "spec", "isolation")
 
 
 def _find_affected(cluster: Manifest, hub: Cluster) -> Iterable[Key]:

@@ -131,9 +131,9 @@ def read_report(job: Manifest, pods: Iterable[Manifest]) -> Reported:
 def find_problem(pods: Sequence[Manifest]) -> str:
     """Return what prevents the pods of a Job from succeeding; "" if nothing."""
     alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
-    messages = [
-        message for pod in _sort_failed_pods(pods) if not is_terminating(pod) and (message := _exit_message(pod))
-    ]
+    failed = [pod for pod in pods if section(pod, "status").get("phase") == "Failed"]
+    failed.sort(key=lambda pod: (_latest_start(pod, "terminated"), pod["metadata"]["name"]))  # the latest last
+    messages = [message for pod in failed if not is_terminating(pod) and (message := _exit_message(pod))]
     last_failure = f"tried again after: {messages[-1]}" if messages and alive else messages[-1] if messages else ""
     return legible("; ".join(filter(None, (last_failure, summarize(symptoms(alive)) if alive else "")))[:MAX_TEXT])
 
@@ -175,12 +175,6 @@ def _latest_start(pod: Manifest, state: str) -> str:
     """Return when the last of a pod's containers in a state started, as text."""
     states = (section(status, "state", state) for status in entries(pod, "status", "containerStatuses"))
     return max((str(status.get("startedAt") or "") for status in states), default="")
-
-
-def _sort_failed_pods(pods: Iterable[Manifest]) -> list[Manifest]:
-    """Return the failed pods, the latest last."""
-    failed = [pod for pod in pods if section(pod, "status").get("phase") == "Failed"]
-    return sorted(failed, key=lambda pod: (_latest_start(pod, "terminated"), pod["metadata"]["name"]))
 
 
 def _exit_message(pod: Manifest) -> str:

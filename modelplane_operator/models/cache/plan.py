@@ -53,8 +53,12 @@ def plan(observed: Observed) -> Plan:
         return _teardown(observed)
     if not observed.namespace_uid:
         return Plan(requeue_after=REQUEUE_SOON)
-    if observed.crowded and not _has_objects(observed):
-        return Plan(status=_report_crowded(observed), requeue_after=PAUSE.total_seconds())
+    if observed.crowded:
+        reported = observed.cache.status.clusters if observed.cache.status else ()
+        if not reported and not any(cluster.children or cluster.users for cluster in observed.clusters):
+            too_many = ArtifactReady.TOO_MANY.condition(observed.now, message=CROWDED)
+            crowded_status = ModelCacheStatus(conditions=(too_many, not_ready(KIND, too_many)))
+            return Plan(status=crowded_status, requeue_after=PAUSE.total_seconds())
     plans = _plan_clusters(observed, plan_cluster)
     waits = [cluster_plan.requeue_after for cluster_plan in plans if cluster_plan.requeue_after is not None]
     if credentials(source_of(observed.cache)) and any(cluster_plan.row.phase != "Ready" for cluster_plan in plans):
@@ -122,18 +126,6 @@ def _compute_status(observed: Observed, plans: Sequence[ClusterPlan]) -> ModelCa
 def _rejection_message(plans: Iterable[ClusterPlan]) -> str:
     """Return the messages of clusters that have rejected a write."""
     return "; ".join(filter(None, (cluster_plan.row.message for cluster_plan in plans if cluster_plan.row.refusals)))
-
-
-def _has_objects(observed: Observed) -> bool:
-    """True if the cache has objects or users on any cluster."""
-    reported = observed.cache.status.clusters if observed.cache.status else ()
-    return bool(reported) or any(cluster.children or cluster.users for cluster in observed.clusters)
-
-
-def _report_crowded(observed: Observed) -> ModelCacheStatus:
-    """Return the status of a cache beyond the namespace's limit."""
-    too_many = ArtifactReady.TOO_MANY.condition(observed.now, message=CROWDED)
-    return ModelCacheStatus(conditions=(too_many, not_ready(KIND, too_many)))
 
 
 # Teardown -------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from modelplane_operator.models.deployment.plan import Observed, plan
 from modelplane_operator.models.replica.plan.symptoms import describe_unrouted
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.requirement import NoCache
-from modelplane_operator.selectors.cel import Device
 from modelplane_operator.world import Scheduled, ignore_count
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
@@ -96,7 +95,11 @@ def controller(
 
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
         hub, uid = clients.hub, deployment.metadata.uid or ""
-        await _evaluate_selectors(deployment, fleet.model.devices)
+        devices, selectors = fleet.model.devices, budget.texts(deployment.replica)
+        if not budget.at_once(selectors, devices):
+            # In a thread, so as not to block the event loop. The plan finds the results in the cache; no other plan of
+            # this kind runs meanwhile.
+            await asyncio.to_thread(budget.prepare, selectors, devices)
         namespaces = (deployment.key.namespace,)
         replicas = tuple(list_children(hub, (REPLICAS,), uid, namespaces))
         routed, reached = _find_routed(hub, replicas)
@@ -134,17 +137,6 @@ def controller(
         on_health=(fleet.on_health,),
         gauges=GAUGES,
     )
-
-
-async def _evaluate_selectors(deployment: ModelDeployment, devices: frozenset[Device]) -> None:
-    """Evaluate the selectors against the devices in a thread if that may take long. The results are cached.
-
-    The plan then finds them in the cache. No other plan of this kind runs meanwhile, and the event loop is not
-    blocked.
-    """
-    selectors = budget.texts(deployment.replica)
-    if not budget.at_once(selectors, devices):
-        await asyncio.to_thread(budget.prepare, selectors, devices)
 
 
 def _find_cache(deployment: ModelDeployment, hub: Cluster) -> ModelCache | NoCache:

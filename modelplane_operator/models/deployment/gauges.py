@@ -31,13 +31,10 @@ def _sample_unplaced(deployment: Manifest) -> Iterator[Sample]:
     """Yield the number of replicas without a cluster, labelled by the reason."""
     missing = _count_desired(deployment) - _count_placed(deployment)
     if missing > 0 and not is_terminating(deployment):
-        yield (*key_of(deployment), _find_reason(deployment)), missing
-
-
-def _find_reason(deployment: Manifest) -> str:
-    """Return the last reason of ReplicasScheduled; Scheduling while none is reported."""
-    reason = condition(deployment, ReplicasScheduled.__name__).reason
-    return reason if reason in UNSCHEDULED_REASONS else ReplicasScheduled.SCHEDULING.reason
+        reason = condition(deployment, ReplicasScheduled.__name__).reason
+        if reason not in UNSCHEDULED_REASONS:  # none is reported yet
+            reason = ReplicasScheduled.SCHEDULING.reason
+        yield (*key_of(deployment), reason), missing
 
 
 def _count(counts: Section, name: str) -> int:

@@ -156,7 +156,9 @@ def _render_engine(engine: DeployedEngine, placement: EnginePlacement, cluster: 
 
 def _render_member(member: Member, placement: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
     """Render a member of an engine: its node pool, device requests, default requests and pod template."""
-    share, key = node_share(placement.pool, placement.claims, cluster), _find_topology_key(placement.pool, cluster)
+    share = node_share(placement.pool, placement.claims, cluster)
+    pools = cluster.spec.node_pools if cluster else ()
+    key = next((pool.fabric.topology_key for pool in pools if pool.name == placement.pool and pool.fabric), None)
     requests = [
         {
             "name": claim.name,
@@ -175,9 +177,3 @@ def _render_member(member: Member, placement: MemberPlacement, cluster: Inferenc
         **({"topologyKey": key} if key and member.role != "Standalone" else {}),
         "template": allowed(member.template, isolation_of(cluster)).to_manifest(),
     }
-
-
-def _find_topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
-    """Return the node label that groups the nodes of a pool by fabric, or None if the pool has no fabric."""
-    pools = cluster.spec.node_pools if cluster else ()
-    return next((pool_.fabric.topology_key for pool_ in pools if pool_.name == pool and pool_.fabric), None)

@@ -146,7 +146,7 @@ def _plan_on_cluster(observed: Observed, target: Location | UnusableTarget) -> P
             (KEEP,), _compute_status(observed, previous, resolved, not_installed, model_ready(None, now)), REQUEUE_AFTER
         )
     steps: list[Step] = [KEEP, *(Apply(item, state.cluster) for item in desired)]
-    steps += prune(state.children, desired, owner=_owner_uid(observed), cluster=state.cluster)
+    steps += prune(state.children, desired, owner=inference.metadata.uid or "", cluster=state.cluster)
     nonempty = _nonempty_locations(observed, old_locations)
     engine = next((item for item in state.children if item["kind"] == inference.spec.runtime), None)
     if engine is not None:
@@ -264,7 +264,7 @@ def _is_empty(observed: Observed, location: Location) -> bool:
     """
     state = observed.states[location]
     if state.error is not None:
-        return _is_abandoned(observed)
+        return observed.inference.metadata.annotations.get(labels.ABANDON) == "true"
     return not state.children
 
 
@@ -292,11 +292,6 @@ def _describe_blocked(observed: Observed, locations: Iterable[Location]) -> str:
 def _describe_error(location: Location, error: ClientError) -> str:
     """Return a message about an error. The server's own text is included only for a tenant's own Secret."""
     return str(error) if location.target == "Secret" else describe_rejection(error)
-
-
-def _is_abandoned(observed: Observed) -> bool:
-    """True if the user has annotated the object to leave unreachable copies behind."""
-    return observed.inference.metadata.annotations.get(labels.ABANDON) == "true"
 
 
 def _is_same_but_moved(location: Location, target: Location) -> bool:
@@ -362,10 +357,6 @@ def _unknown_condition(observed: Observed, message: str) -> Condition:
 
 def _join(locations: Iterable[Location]) -> str:
     return ", ".join(map(str, locations))
-
-
-def _owner_uid(observed: Observed) -> str:
-    return observed.inference.metadata.uid or ""
 
 
 def own_objects(child: Manifest, inference: LLMInference) -> bool:

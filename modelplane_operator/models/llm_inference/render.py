@@ -42,8 +42,34 @@ def render_on_cluster(inference: LLMInference, *, token: bool) -> Sequence[Manif
 
 
 def render_in_fleet(inference: LLMInference, memory: int) -> Sequence[Manifest]:
-    """Render the objects on the hub, for GPUs of at least `memory` GiB each."""
-    return _render_model_deployment(inference, memory), _render_model_service(inference)
+    """Render the ModelDeployment, for GPUs of at least `memory` GiB each, and the ModelService of its endpoints."""
+    name, gpu = inference.key.name, inference.spec.gpu
+    cel = f'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{memory}Gi")) >= 0'
+    container = {"name": "engine", "image": IMAGE, "args": _render_args(inference), "env": _render_env(inference)}
+    member = {
+        "nodeSelector": {"devices": [{"name": "gpu", "count": gpu, "selectors": [{"cel": cel}]}]},
+        "template": {"spec": {"containers": [container]}},
+    }
+    return (
+        {
+            "apiVersion": ModelDeployment.definition.api_version,
+            "kind": ModelDeployment.definition.kind,
+            "metadata": on_hub(inference, name),
+            "spec": {
+                "replicas": 1,
+                "template": {
+                    "metadata": {"labels": {SELECTING: name}},
+                    "spec": {"engines": [{"name": "vllm", "members": [member]}]},
+                },
+            },
+        },
+        {
+            "apiVersion": ModelService.definition.api_version,
+            "kind": ModelService.definition.kind,
+            "metadata": on_hub(inference, name),
+            "spec": {"endpoints": [{"selector": {"matchLabels": {SELECTING: name}}}]},
+        },
+    )
 
 
 def _render_metadata(inference: LLMInference) -> Manifest:
@@ -101,36 +127,6 @@ def _render_ingress(inference: LLMInference) -> Manifest:
     }
 
 
-def _render_model_deployment(inference: LLMInference, memory: int) -> Manifest:
-    """Render the ModelDeployment, with a device selector for the required memory."""
-    name, gpu = inference.key.name, inference.spec.gpu
-    cel = f'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{memory}Gi")) >= 0'
-    member = {
-        "nodeSelector": {"devices": [{"name": "gpu", "count": gpu, "selectors": [{"cel": cel}]}]},
-        "template": {"spec": _render_pod(inference)},
-    }
-    return {
-        "apiVersion": ModelDeployment.definition.api_version,
-        "kind": ModelDeployment.definition.kind,
-        "metadata": on_hub(inference, name),
-        "spec": {
-            "replicas": 1,
-            "template": {
-                "metadata": {"labels": {SELECTING: name}},
-                "spec": {"engines": [{"name": "vllm", "members": [member]}]},
-            },
-        },
-    }
-
-
-def _render_pod(inference: LLMInference) -> Manifest:
-    return {
-        "containers": [
-            {"name": "engine", "image": IMAGE, "args": _render_args(inference), "env": _render_env(inference)}
-        ],
-    }
-
-
 def _render_args(inference: LLMInference) -> Sequence[str]:
     """Return the arguments of vLLM."""
     gpu = inference.spec.gpu
@@ -145,14 +141,3 @@ def _render_env(inference: LLMInference) -> Sequence[Manifest]:
     """Render the variables of vLLM. A missing Hugging Face token is allowed."""
     token = {"secretKeyRef": {"name": TOKEN_SECRET, "key": TOKEN_KEY, "optional": True}}
     return [{"name": "HF_TOKEN", "valueFrom": token}, *([_SPAWN] if inference.spec.gpu > 1 else [])]
-
-
-def _render_model_service(inference: LLMInference) -> Manifest:
-    """Render the ModelService that selects the ModelDeployment's endpoints."""
-    name = inference.key.name
-    return {
-        "apiVersion": ModelService.definition.api_version,
-        "kind": ModelService.definition.kind,
-        "metadata": on_hub(inference, name),
-        "spec": {"endpoints": [{"selector": {"matchLabels": {SELECTING: name}}}]},
-    }

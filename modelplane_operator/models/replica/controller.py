@@ -162,13 +162,18 @@ def controller(
                     tenant_namespace["metadata"]["uid"],
                     _find_served_apis(cluster),
                     await _read_referenced(replica, referenced),
-                    _read_isolation(name, clients.hub),
+                    parse_stored(
+                        Isolation,
+                        section(find(clients.hub, of(InferenceCluster), Key("", name)) or {}, "spec", "isolation"),
+                    ),
                     images,
                 )
-                fences = _find_isolation_policies(replica, around.namespace_uid, cluster)
+                fences = tuple(list_applied(cluster, FENCES, around.namespace_uid, namespaces))
             else:
                 state = replace(state, connected=False)  # the informer does not have its namespace yet
-        nodes = _find_unfit_nodes(cluster) if cluster is not None and state.connected else ALL_FIT
+        nodes = ALL_FIT
+        if cluster is not None and state.connected and (informer := cluster.find(NODE)):
+            nodes = Unfit(tuple(informer.by("unfit", True)))  # noqa: FBT003
         now = clients.now()
         hold_reason = _find_start_blocker(replica, clients.hub)
         return Observed(
@@ -213,20 +218,6 @@ async def _observe_cluster(name: str, clients: Clients, gateways: Gateways) -> t
     port = gateway.get("port") or DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
     serving = error is None or not address or await gateways.answers(name, address, port)
     return ClusterState(connected=cluster.synced and error is None, error=error, serving=serving), cluster
-
-
-def _read_isolation(name: str, hub: Cluster) -> Isolation:
-    """Return the isolation settings of an InferenceCluster; the defaults if it does not exist."""
-    inference_cluster = find(hub, of(InferenceCluster), Key("", name))
-    return parse_stored(Isolation, section(inference_cluster or {}, "spec", "isolation"))
-
-
-def _find_isolation_policies(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest, ...]:
-    """Return the isolation policies of the replica's namespace on the cluster.
-
-    They are owned by the tenant's namespace on the hub, whose uid is given.
-    """
-    return tuple(list_applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
 
 
 def _find_served_apis(cluster: Cluster) -> frozenset[str]:
@@ -326,12 +317,6 @@ def _on_node(change: Change, hub: Cluster) -> Iterable[Key]:
     if old == new or replicas is None:
         return ()
     return [key_of(item) for item in replicas.by("cluster", change.cluster) if pool in pools_of(item["spec"])]
-
-
-def _find_unfit_nodes(cluster: Cluster) -> Unfit:
-    """Return the nodes of a cluster that are not ready or are cordoned."""
-    nodes = cluster.find(NODE)
-    return Unfit(tuple(nodes.by("unfit", True))) if nodes else ALL_FIT  # noqa: FBT003
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:

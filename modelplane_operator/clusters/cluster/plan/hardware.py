@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kubeloop.conditions import condition
@@ -141,15 +142,14 @@ def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> P
 def _find_largest_fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
     """Return the largest fabric by label; it is empty for a label that no usable node has."""
     common_keys = set[str].intersection(*(set(section(node, "fabrics")) for node in nodes)) if nodes else set[str]()
-    return {
-        key: _pick_largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(common_keys)
-    }
-
-
-def _pick_largest(counts: Counter[str]) -> Fabric:
-    """Return the most common fabric value and its number of nodes; the first by name if several are equal."""
-    value, nodes = min(((v, n) for v, n in counts.items() if v), key=lambda item: (-item[1], item[0]), default=("", 0))
-    return Fabric(value=value, nodes=nodes)
+    fabrics: dict[str, Fabric] = {}
+    for key in sorted(common_keys):
+        counts = Counter(section(node, "fabrics")[key] for node in usable)
+        nonempty = ((value, nodes_of_value) for value, nodes_of_value in counts.items() if value)
+        # the first by name if several are equal
+        largest, count = min(nonempty, key=lambda item: (-item[1], item[0]), default=("", 0))
+        fabrics[key] = Fabric(value=largest, nodes=count)
+    return fabrics
 
 
 def _compute_min_allocatable(nodes: Sequence[Manifest]) -> Amounts | None:
@@ -187,23 +187,18 @@ def _find_missing_devices(device: PublishedDevice, node: str, stock: _Stock) -> 
 def _fits(device: PublishedDevice, capacity: Mapping[str, str]) -> bool:
     """True if a published device has at least every declared capacity. Attributes are not compared."""
     published = {_qualify(name, device.driver): amount for name, amount in capacity.items()}
-    return all(
-        (amount := published.get(_qualify(name, device.driver))) is not None and _is_at_least(amount, declared.value)
-        for name, declared in device.capacity.items()
-    )
+    for name, declared in device.capacity.items():
+        if (amount := published.get(_qualify(name, device.driver))) is None:
+            return False
+        with suppress(quantity.QuantityError):  # malformed amounts are reported in the InferenceClass's own condition
+            if quantity.parse(amount) < quantity.parse(declared.value):
+                return False
+    return True
 
 
 def _qualify(name: str, driver: str) -> str:
     """Return a device attribute's full name: names without a domain are in the driver's."""
     return name if "/" in name else f"{driver}/{name}"
-
-
-def _is_at_least(published: str, declared: str) -> bool:
-    """True if the published amount is at least the declared one, or if either cannot be parsed."""
-    try:
-        return not quantity.parse(published) < quantity.parse(declared)
-    except quantity.QuantityError:
-        return True  # malformed amounts are reported in the InferenceClass's own condition
 
 
 def _build_stock(slices: Iterable[Manifest]) -> _Stock:

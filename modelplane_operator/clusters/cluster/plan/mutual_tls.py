@@ -135,7 +135,12 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     proves = certificate_secret is not None and live is not None and (is_secured(live) or server_name == name)
     http = not hub.is_desired or (live is not None and is_open(live) and not closed)
     # After mutual TLS is turned off, http is open before requests are sent to it.
-    opening = not hub.is_desired and live is not None and is_open(live) and _is_listening(live)
+    opening = (
+        not hub.is_desired
+        and live is not None
+        and is_open(live)
+        and programmed_listeners(live) >= {listener["name"] for listener in live["spec"].get("listeners") or ()}
+    )
     return Listeners(
         https=True,
         http=http,
@@ -159,8 +164,3 @@ def unlearnt(desired: Iterable[Manifest], remote: Iterable[Manifest], now: datet
     if None in times:
         return LEARNT
     return max((datetime.fromisoformat(item) + LEARNT - now for item in times if item), default=LEARNT)
-
-
-def _is_listening(gateway: Manifest) -> bool:
-    """True if every desired listener of the Gateway works."""
-    return programmed_listeners(gateway) >= {listener["name"] for listener in gateway["spec"].get("listeners") or ()}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from kubeloop.condition_types import ConditionType, Ready
+from kubeloop.condition_types import Ready
 from kubeloop.errors import ClientError, KubeconfigError, Misbehaving, Unauthorized
 from kubeloop.plan import Plan
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady, InferenceCluster
@@ -29,9 +27,23 @@ def plan_waiting(observed: Observed, reason: ClusterReady, message: str) -> Plan
 def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
     """Return a plan that changes nothing but conditions: the cluster does not answer, or its responses are unusable."""
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
-    started_at = _get_transition_time(observed, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
+    transitions = (
+        current.last_transition_time
+        for current in observed.cluster.conditions
+        if (current.type, current.status) == (reason.type, reason.status)
+    )
+    started_at = next(transitions, observed.now).strftime("%Y-%m-%dT%H:%M:%SZ")
     address = f" ({observed.server})" if observed.server else ""
-    message = f"{observed.display_name} {_describe_error(error)} since {started_at}: {error}{address}"
+    match error:
+        case Misbehaving():
+            predicate = "misbehaves, and is left alone for some minutes each time"
+        case Unauthorized():
+            predicate = "does not accept the operator"
+        case KubeconfigError():
+            predicate = "cannot be asked"
+        case _:
+            predicate = "has not answered"
+    message = f"{observed.display_name} {predicate} since {started_at}: {error}{address}"
     resolved = resolve_pools(observed)
     conditions = (
         reason.condition(observed.now, message=message),
@@ -42,24 +54,3 @@ def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
         Ready.UNREACHABLE.condition(observed.now, message=message),
     )
     return Plan(status=status_of(observed, resolved, conditions))
-
-
-def _describe_error(error: ClientError) -> str:
-    """Return the predicate of the message about an error of the connection."""
-    match error:
-        case Misbehaving():
-            return "misbehaves, and is left alone for some minutes each time"
-        case Unauthorized():
-            return "does not accept the operator"
-        case KubeconfigError():
-            return "cannot be asked"
-        case _:
-            return "has not answered"
-
-
-def _get_transition_time(observed: Observed, reason: ConditionType) -> datetime:
-    """Return when the condition got this reason's status; now if it does not have that yet."""
-    for current in observed.cluster.conditions:
-        if (current.type, current.status) == (reason.type, reason.status):
-            return current.last_transition_time
-    return observed.now

@@ -20,7 +20,10 @@ def renewal(observed: Observed) -> tuple[datetime, RenewToken] | None:
     """
     existing, token = observed.cluster.spec.cluster.existing, observed.token
     secret = existing.secret_ref if existing and existing.credential_renewal != "Never" else None
-    if secret is None or token is None or _is_out_of_reach(observed):
+    if secret is None or token is None:
+        return None
+    # The cluster cannot issue a token, or the Secret no longer holds the kubeconfig in use.
+    if observed.unreachable is not None or observed.kubeconfig is not None or not observed.connected:
         return None
     renew_at = token.since + token.lasts / 2
     if observed.token_observed_at is not None:
@@ -29,8 +32,3 @@ def renewal(observed: Observed) -> tuple[datetime, RenewToken] | None:
     account = Key(token.namespace, token.account)
     name, seconds = observed.cluster.metadata.name, int(token.lasts.total_seconds())
     return renew_at, RenewToken(name, account, seconds, secret_key, secret.key)
-
-
-def _is_out_of_reach(observed: Observed) -> bool:
-    """True if the cluster cannot issue a token, or the Secret no longer holds the kubeconfig in use."""
-    return observed.unreachable is not None or observed.kubeconfig is not None or not observed.connected

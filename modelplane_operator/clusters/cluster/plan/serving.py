@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from kubeloop.condition_types import Condition, Ready, is_true
 from kubeloop.conditions import condition
 from kubeloop.objects import key_of
-from kubeloop.plan import Apply, Issue, Step
-from kubeloop.types import SECRET, ResourceType, type_of
+from kubeloop.plan import Apply, Step
+from kubeloop.types import SECRET, type_of
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
@@ -144,7 +144,11 @@ def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     )
     steps = (*first, *desired_doors.steps(), *last_steps)
     # Steps that will likely be forbidden come last, so that they block no others.
-    steps = tuple(sorted(steps, key=lambda step: _get_step_type(step) in state.forbidden))
+    steps = tuple(
+        sorted(
+            steps, key=lambda step: (type_of(step.manifest) if isinstance(step, Apply) else SECRET) in state.forbidden
+        )
+    )
     address = _get_gateway_address(state)
     return ClusterServing(
         _build_own_gateway_ready(observed, state, address, shut=desired_doors.shut),
@@ -154,11 +158,6 @@ def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
         http=desired_doors.http,
         reason=state.unpermitted,
     )
-
-
-def _get_step_type(step: Apply | Issue) -> ResourceType:
-    """Return the type of the object that a step creates."""
-    return type_of(step.manifest) if isinstance(step, Apply) else SECRET
 
 
 def _build_own_gateway_ready(observed: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:

@@ -77,7 +77,15 @@ def _uninstall(observed: Observed, state: ClusterState) -> Plan:
         return _delete_stack(observed, observed.stack)
     remaining = sorted(state.children, key=lambda child: CHILDREN.index(type_of(child)))
     if not remaining:
-        return _report_spared(observed, state) if state.spared else _report_emptied(observed)
+        if state.spared:
+            return _report_spared(observed, state)
+        # The finalizer is removed in the next reconcile, after this status is stored: the kubeconfig Secret may
+        # disappear once it has lost its finalizer, before the InferenceCluster does, and an operator that crashed in
+        # between could not read the cluster again.
+        emptied = _build_deletion_plan(
+            observed, "UninstallServingStack", [], f"nothing is left on {observed.display_name}"
+        )
+        return replace(emptied, requeue_after=REQUEUE_SOON)
     descriptions = [f"{child['kind']} {key_of(child)}" for child in reversed(remaining)]
     steps: tuple[Step, ...] = (delete(remaining[-1], cluster=observed.cluster.metadata.name),)
     return _build_deletion_plan(
@@ -133,18 +141,6 @@ def _abandon(observed: Observed) -> Plan:
     if any((item.type, item.reason) == (abandoned.type, abandoned.reason) for item in observed.cluster.conditions):
         return Plan(_build_release_steps(observed))
     return Plan(status=status_of(observed, resolve_pools(observed), (abandoned,)), requeue_after=REQUEUE_SOON)
-
-
-def _report_emptied(observed: Observed) -> Plan:
-    """Report that nothing remains on the cluster, before the finalizer is removed in the next reconcile.
-
-    The kubeconfig Secret may disappear once it has lost its finalizer, before the InferenceCluster does. An operator
-    that crashed in between could not read the cluster again.
-    """
-    return replace(
-        _build_deletion_plan(observed, "UninstallServingStack", [], f"nothing is left on {observed.display_name}"),
-        requeue_after=REQUEUE_SOON,
-    )
 
 
 def is_emptied(status: object) -> bool:

@@ -12,7 +12,7 @@ from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.plan.rollout import Budget, Moves, moves
 from modelplane_operator.models.deployment.render import render_replica, replica_key
-from modelplane_operator.scheduling.decision import Decision, Removal
+from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.reasons import ClusterDeleted, ClusterTerminating, Forced, Tainted
 from modelplane_operator.scheduling.requirement import PlacementRequest, placement_request
 from modelplane_operator.scheduling.schedule import schedule
@@ -45,7 +45,9 @@ def decide(observed: Observed) -> RolloutPlan:
     If replicas change and the fleet has room, the target has up to `maxSurge` replicas more than requested. Without
     that room, at least one replica may be out of service at a time, or the rollout would never finish.
     """
-    request = _request(observed)
+    request = placement_request(observed.deployment, observed.cache, observed.fleet.devices)
+    if observed.frozen:  # at most the existing replicas
+        request = replace(request, replicas=min(request.replicas, observed.replica_count))
     rollout = observed.deployment.replica.rollout or DEFAULT_ROLLOUT
     decision = schedule(request, observed.fleet, now=observed.now)
     if observed.frozen:
@@ -62,7 +64,9 @@ def decide(observed: Observed) -> RolloutPlan:
             target, desired = surged, _render_replicas(observed, surged)
             changed = _find_changed(observed, surged, desired)
     disrupted = [*(removal.replica.key for removal in target.removed), *changed]
-    forced = frozenset(removal.replica.key for removal in target.removed if _is_forced(removal))
+    forced = frozenset(  # these do not wait until another replica serves in their place
+        removal.replica.key for removal in target.removed if isinstance(removal.reason, ClusterDeleted | Forced)
+    )
     budget = Budget(
         desired=decision.desired,
         surge=rollout.max_surge if surge else 0,
@@ -74,12 +78,6 @@ def decide(observed: Observed) -> RolloutPlan:
         dict.fromkeys(disrupted), forced, observed.live_replicas, budget, now=observed.now, returning=returning
     )
     return RolloutPlan(decision, target, desired, changed, surge, allowed_moves)
-
-
-def _request(observed: Observed) -> PlacementRequest:
-    """Return the placement request; a frozen deployment requests at most the replicas that it already has."""
-    request = placement_request(observed.deployment, observed.cache, observed.fleet.devices)
-    return replace(request, replicas=min(request.replicas, observed.replica_count)) if observed.frozen else request
 
 
 def _only_evictions(decision: Decision, observed: Observed) -> Decision:
@@ -101,11 +99,6 @@ def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
     return replace(request, replicas=request.replicas + extra)
 
 
-def _is_forced(removal: Removal) -> bool:
-    """True if a removal does not wait until another replica serves in its place."""
-    return isinstance(removal.reason, ClusterDeleted | Forced)
-
-
 def _render_replicas(observed: Observed, decision: Decision) -> Mapping[Key, Manifest]:
     """Return the desired ModelReplica of each placement, by key.
 
@@ -125,20 +118,18 @@ def _find_changed(observed: Observed, decision: Decision, desired: Mapping[Key, 
     if decision.problems:
         return ()
     return tuple(
-        key for key in sorted(desired) if key in observed.live and not _is_same_shape(observed.live[key], desired[key])
+        key
+        for key in sorted(desired)
+        if key in observed.live
+        and _normalize(ModelReplica.parse(observed.live[key]).spec) != _normalize(ModelReplica.parse(desired[key]).spec)
     )
 
 
-def _is_same_shape(live: Manifest, desired: Manifest) -> bool:
-    """True if both specs mean the same, with the server's defaults filled in and lists by name in any order.
-
-    Default requests and the size of the cache are ignored: a change of those does not restart an engine.
-    """
-    return _normalize(ModelReplica.parse(live).spec) == _normalize(ModelReplica.parse(desired).spec)
-
-
 def _normalize(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, object]]:
-    """Return a spec in a form that compares equal whatever the order of its engines' members and device requests."""
+    """Return a spec in a form that compares equal whatever the order of its engines' members and device requests.
+
+    Default requests and the size of the cache are left out: a change of those does not restart an engine.
+    """
     engines = {
         engine.name: (
             engine.model_copy(update={"members": ()}),

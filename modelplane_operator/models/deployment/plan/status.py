@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kubeloop.condition_types import Condition, Ready
 from kubeloop.conditions import condition
-from kubeloop.objects import Key, Manifest, key_of
+from kubeloop.objects import Manifest, key_of
 from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_deployment import (
@@ -33,7 +33,6 @@ from modelplane_operator.scheduling.problems import (
     InvalidSelector,
     NoClusters,
     Overdrawn,
-    Problem,
 )
 from modelplane_operator.scheduling.prose import describe_blocked, problem, summary
 from modelplane_operator.scheduling.requirement import NoCache
@@ -90,19 +89,13 @@ def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
         return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
-    if (decision.missing and not _has_only_cache_problems(decision.problems)) or any(
-        retained.reason for retained in decision.retained
-    ):
+    only_cache_problems = decision.problems and not other_problems
+    if (decision.missing and not only_cache_problems) or any(retained.reason for retained in decision.retained):
         return explain_unplaced(decision).condition(now, message=message)
     placement_keys = {replica_key(observed.deployment, placement) for placement in decision.placements}
     if decision.missing or not placement_keys <= observed.live.keys():
         return ReplicasScheduled.SCHEDULING.condition(now, message=message)
     return ReplicasScheduled.REPLICAS_CREATED.condition(now, message=message)
-
-
-def _has_only_cache_problems(problems: Sequence[Problem]) -> bool:
-    """True if there are problems and all of them are about the cache."""
-    return bool(problems) and all(isinstance(issue, CacheNotFound | CacheNotRead) for issue in problems)
 
 
 def _report_replicas_ready(observed: Observed, rollout_plan: RolloutPlan, ready: int) -> Condition:
@@ -115,7 +108,10 @@ def _report_replicas_ready(observed: Observed, rollout_plan: RolloutPlan, ready:
         return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(observed.now, message=figures)
     waiting = [replica for replica in observed.live.values() if not condition(replica, Ready.__name__).is_true]
     waiting.sort(key=lambda replica: not _is_failing(replica))
-    messages = [f"{_location(replica)}: {_find_message(replica)}" for replica in waiting[:MAX_ITEMS]]
+    messages = [
+        f"{replica['metadata']['name']} on {replica['spec']['clusterName']}: {_find_message(replica)}"
+        for replica in waiting[:MAX_ITEMS]
+    ]
     omitted = [f"and {len(waiting) - MAX_ITEMS} more"] if len(waiting) > MAX_ITEMS else []
     reason = ReplicasReady.REPLICAS_FAILING if any(map(_is_failing, waiting)) else ReplicasReady.MODEL_STARTING
     return reason.condition(observed.now, message="; ".join([figures, *messages, *omitted]))
@@ -125,10 +121,6 @@ def _is_failing(replica: Manifest) -> bool:
     """True if a replica is not Ready for a reason that does not resolve by itself."""
     ready = condition(replica, Ready.__name__)
     return ready.status not in {"", "True"} and is_warning(REPLICA, ready)
-
-
-def _location(replica: Manifest) -> str:
-    return f"{replica['metadata']['name']} on {replica['spec']['clusterName']}"
 
 
 def _find_message(replica: Manifest) -> str:
@@ -154,7 +146,8 @@ def _report_progressing(observed: Observed, rollout: RolloutPlan) -> Condition:
         return _report_starting(observed, rollout)
     clauses = [f"{count_of(len(moving), 'replica')} to be moved, changed or removed"]
     if allowed_moves.drain:
-        clauses.append(f"out of rotation and finishing their answers: {_list_names(allowed_moves.drain)}")
+        draining = list_names(sorted(key.name for key in allowed_moves.drain), MAX_ITEMS)
+        clauses.append(f"out of rotation and finishing their answers: {draining}")
     clauses += waiting if allowed_moves.wait else []
     reason = Progressing.MOVING if rollout.surge else Progressing.MOVING_WITHOUT_SURGE
     return reason.condition(now, message="; ".join(clauses))
@@ -167,10 +160,6 @@ def _report_starting(observed: Observed, rollout_plan: RolloutPlan) -> Condition
     if len(waiting) > failing or rollout_plan.desired.keys() - observed.live.keys():
         return Progressing.STARTING.condition(observed.now)
     return (Progressing.STALLED if failing else Progressing.SETTLED).condition(observed.now)
-
-
-def _list_names(keys: Iterable[Key]) -> str:
-    return list_names(sorted(key.name for key in keys), MAX_ITEMS)
 
 
 def _report_allowed(observed: Observed, decision: Decision) -> Sequence[Condition]:

@@ -87,16 +87,14 @@ def _compute_reserved_nodes(live: Manifest, next_: Manifest) -> str:
 
     Returns "" once the replica is Ready in its current spec.
     """
-    if next_ is live and (not annotations_of(live).get(labels.HELD_NODES) or _has_current_shape(live)):
+    if next_ is live and (
+        not annotations_of(live).get(labels.HELD_NODES)
+        # Ready shows that all pods have the shape of the spec; the status lists older pods that are still ending.
+        or ((ready := condition(live, Ready.__name__)).current and ready.is_true)
+    ):
         return ""
     old, new = (read(ModelReplica.parse(replica)) for replica in (live, next_))
     return reserved_nodes(old.charges, charges(new.engines))
-
-
-def _has_current_shape(replica: Manifest) -> bool:
-    """True if all pods have the shape of the current spec. The status lists older pods that are still ending."""
-    ready = condition(replica, Ready.__name__)
-    return ready.current and ready.is_true
 
 
 def _apply_endpoints(observed: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,14 +69,14 @@ class Unfit:
     def describe_taints(self, pod: Manifest) -> str:
         """Return the unfit nodes of a pending pod's pool, as a message."""
         pool = section(pod, "spec", "nodeSelector").get(labels.POOL)
-        return list_names(sorted(self._describe_unfit(pool)) if pool else (), MAX_NAMES)
-
-    def _describe_unfit(self, pool: str) -> Iterator[str]:
-        """Yield a message for each unfit node of a pool."""
-        for node in self.nodes:
-            name = node["metadata"]["name"]
-            if labels_of(node).get(labels.POOL) == pool and is_formed("name", name) and (reason := unfit(node)):
-                yield f"node {name} {reason}"
+        messages = [
+            f"node {name} {reason}"
+            for node in (self.nodes if pool else ())
+            if labels_of(node).get(labels.POOL) == pool
+            and is_formed("name", name := node["metadata"]["name"])
+            and (reason := unfit(node))
+        ]
+        return list_names(sorted(messages), MAX_NAMES)
 
 
 def pools_of(spec: Manifest) -> Iterable[str]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from kubeloop.condition_types import Condition, Ready
 from kubeloop.conditions import condition
-from kubeloop.objects import Manifest, is_terminating, section
+from kubeloop.objects import is_terminating, section
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import (
     CacheTransfer,
@@ -166,33 +166,27 @@ def status(
 
 def _unschedulable_since(observed: Observed) -> datetime | None:
     """Return the time since which a pod has no node, by the operator's clock. The cluster's clock may be wrong."""
-    if not any(map(_is_unschedulable, observed.pods)):
+    claiming = (pod for pod in observed.pods if section(pod, "spec").get("resourceClaims") and not is_terminating(pod))
+    if not any(condition(pod, "PodScheduled").status == "False" for pod in claiming):
         return None
     last = observed.replica.status
     return (last.unschedulable_since if last else None) or observed.now
-
-
-def _is_unschedulable(pod: Manifest) -> bool:
-    """True if a pod that claims devices could not be scheduled."""
-    claims_devices = section(pod, "spec").get("resourceClaims") and not is_terminating(pod)
-    return bool(claims_devices) and condition(pod, "PodScheduled").status == "False"
 
 
 def _count_reserved_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
     """Return the pools on which pods of the replica use more nodes than the spec requests."""
     requested = charges(read(observed.replica).engines)
     pools = Counter(
-        section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in observed.pods if _occupies_node(pod)
+        section(pod, "spec", "nodeSelector").get(labels.POOL, "")
+        for pod in observed.pods
+        # A pod occupies its node if it claims devices, until its containers have ended.
+        if (spec := section(pod, "spec")).get("nodeName")
+        and spec.get("resourceClaims")
+        and section(pod, "status").get("phase") not in {"Succeeded", "Failed"}
     )
     return tuple(
         HeldNodes(pool=pool, nodes=nodes) for pool, nodes in sorted(pools.items()) if nodes > requested.get(pool, 0)
     )
-
-
-def _occupies_node(pod: Manifest) -> bool:
-    """True if a pod occupies a node: it claims devices, and its containers have not ended."""
-    spec, phase = section(pod, "spec"), section(pod, "status").get("phase")
-    return bool(spec.get("nodeName") and spec.get("resourceClaims")) and phase not in {"Succeeded", "Failed"}
 
 
 def _join(*clauses: str) -> str:

@@ -105,7 +105,8 @@ def prune_workload(workload: Manifest) -> Manifest:
     """
     status = object_in(workload.get("status"))
     failures = [
-        {**pruned, "message": _without_pod_name(pruned.get("message", ""))}
+        # without the name of the rejected pod, which differs each time
+        {**pruned, "message": _REJECTED_POD.sub("a pod is forbidden", pruned.get("message", ""))[:LENGTH]}
         for entry in objects_in(status.get("conditions"))
         if (pruned := shorten(entry, ("type", "status", "reason", "message"))).get("type") == _REPLICA_FAILURE
     ]
@@ -142,6 +143,7 @@ def prune_policy(policy: Manifest) -> Manifest:
 
 _PARENT = ("kind", "namespace", "name")  # fields that identify a gateway
 """Fields that identify a gateway."""
+_REJECTED_POD = re.compile(r'pods "[^"]*" is forbidden')
 _REPLICA_FAILURE = "ReplicaFailure"  # condition type: pods cannot be created, because of a quota for example
 WORKLOAD_STATUS = (
     "observedGeneration",
@@ -235,7 +237,12 @@ def _diagnose(pod: Manifest, nodes: Unfit) -> Symptom:
         return Symptom(2, name, f"is ending on {down_node}" if down_node else "is ending")
     if down_node:
         return Symptom(1, name, f"is on {down_node}", ModelReady.NOT_ANSWERING)
-    for container in (*_iterate_unfinished(status), *entries(status, "containerStatuses")):
+    unfinished = (  # init containers that have not succeeded; engines never finish
+        container
+        for container in entries(status, "initContainerStatuses")
+        if section(container, "state", "terminated").get("exitCode") != 0
+    )
+    for container in (*unfinished, *entries(status, "containerStatuses")):
         reason, message = _describe_container(container)
         if message:
             message = f"{message}{_describe_restarts(pod, container)}{_hint_at_exit_log(pod, container)}"
@@ -268,13 +275,6 @@ def _describe_start(pod: Manifest) -> Symptom:
     return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
 
 
-def _iterate_unfinished(status: Section) -> Iterable[Section]:
-    """Yield the init containers that have not succeeded. Engines never finish."""
-    for container in entries(status, "initContainerStatuses"):
-        if section(container, "state", "terminated").get("exitCode") != 0:
-            yield container
-
-
 def _describe_container(status: Section) -> tuple[ModelReady, str]:
     """Return why a container does not run; the message is "" if it runs or is about to."""
     waiting = section(status, "state", "waiting")
@@ -292,7 +292,9 @@ def _describe_container(status: Section) -> tuple[ModelReady, str]:
 def _describe_silence(pod: Manifest, status: Section) -> str:
     """Return since when and where a running container does not answer, with the command for its log; "" if it does."""
     since = section(status, "state", "running").get("startedAt")
-    http_get = section(_find_container(pod, status["name"]), "readinessProbe", "httpGet")
+    name = status["name"]
+    spec = next((container for container in entries(pod, "spec", "containers") if container["name"] == name), None)
+    http_get = section(spec or {}, "readinessProbe", "httpGet")
     if status.get("ready") or not since:
         return ""
     path = f" at {http_get['path']}" if "path" in http_get else ""
@@ -333,12 +335,6 @@ def _hint_at_log(pod: Manifest, status: Section, *flags: str) -> str:
     metadata = pod["metadata"]
     arguments = metadata.get("namespace", ""), metadata["name"], "-c", status["name"]
     return f"; its log says more: {shlex.join(('kubectl', 'logs', '-n', *arguments, *flags))}"
-
-
-def _find_container(pod: Manifest, container: str) -> Section:
-    """Return the spec of a pod's container by name; empty if there is none."""
-    empty: Section = {}
-    return next((spec for spec in entries(pod, "spec", "containers") if spec["name"] == container), empty)
 
 
 def _describe_exit(terminated: Section) -> str:
@@ -382,11 +378,6 @@ def describe_unfinished(workload: Manifest, copies: int) -> str:
     if updated < copies or total > copies:
         return f"{min(updated, copies)} of {count_of(copies, 'copy', 'copies')} updated"
     return ""
-
-
-def _without_pod_name(message: str) -> str:
-    """Return an API server's message about a rejected pod without the pod's name, which differs each time."""
-    return re.sub(r'pods "[^"]*" is forbidden', "a pod is forbidden", message)[:LENGTH]
 
 
 def is_unseen(route: Manifest) -> bool:

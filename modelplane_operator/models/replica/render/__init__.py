@@ -118,8 +118,19 @@ def render_model_replica(
     return (
         *render_fences(replica.key.namespace, context.namespace_uid, context.isolation),
         *render_copies(replica, context.referenced),
-        *_render_claim_templates(replica),
-        *(_render_workload(replica, engine, part, lifecycle) for engine, part in parts),
+        *(
+            template
+            for engine in replica.spec.engines
+            for member in engine.members
+            for template in render_claim_templates(replica, engine, member)
+        ),
+        *(
+            # a LeaderWorkerSet if it has several members, else a Deployment
+            (render_gang if len(engine.members) > 1 else render_deployment)(
+                replica, engine, part, lifecycle.of(replica, engine)
+            )
+            for engine, part in parts
+        ),
         *_render_front(replica, context),
         *(render_budgets(replica, picked=context.has_picker(replica)) if BUDGETS in context.serves else ()),
         *(render_monitors(replica, picked=context.has_picker(replica)) if POD_MONITORS in context.serves else ()),
@@ -154,22 +165,6 @@ def _find_problem(replica: ModelReplica, context: Context) -> CannotRender | Non
             "permission for that kind, or use mode Unified",
         )
     return None
-
-
-def _render_claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
-    """Render the ResourceClaimTemplates of all members."""
-    return [
-        template
-        for engine in replica.spec.engines
-        for member in engine.members
-        for template in render_claim_templates(replica, engine, member)
-    ]
-
-
-def _render_workload(replica: ModelReplica, engine: PlacedEngine, role: Part, lifecycle: Lifecycle) -> Manifest:
-    """Render the workload of an engine: a LeaderWorkerSet if it has several members, else a Deployment."""
-    render = render_gang if len(engine.members) > 1 else render_deployment
-    return render(replica, engine, role, lifecycle.of(replica, engine))
 
 
 def _render_front(replica: ModelReplica, context: Context) -> Sequence[Manifest]:

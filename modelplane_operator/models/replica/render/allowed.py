@@ -119,8 +119,9 @@ def isolation_of(cluster: InferenceCluster | None) -> PodIsolation:
 def find_disallowed(template: PodTemplate, may: PodIsolation) -> Iterator[Disallowed]:
     """Yield what the template requests and does not get."""
     for request in (*_read_metadata(template, may), *_read_spec(template, may)):
-        for name in request.names:
-            if name and not _is_granted(name, request.granted):
+        for name in filter(None, request.names):
+            prefix = f"{name.partition('/')[0]}/"
+            if name not in request.granted and prefix not in request.granted:
                 yield Disallowed(f"{request.what} {name}", request.setting)
     size = template.spec.shared_memory_size if template.spec else None
     if size and in_bytes(size) > in_bytes(may.max_shared_memory):
@@ -129,8 +130,9 @@ def find_disallowed(template: PodTemplate, may: PodIsolation) -> Iterator[Disall
 
 def find_disallowed_paths(serving: Serving | None, may: PodIsolation) -> Iterator[Disallowed]:
     """Yield the paths that a deployment opens to clients and its cluster does not allow."""
+    allowed_prefixes = tuple(f"{prefix.rstrip('/')}/" for prefix in (*API_PATHS, *may.allowed_paths))
     for path in serving.paths if serving else ():
-        if not any(_is_below(path, prefix) for prefix in (*API_PATHS, *may.allowed_paths)):
+        if not f"{path.rstrip('/')}/".startswith(allowed_prefixes):
             yield Disallowed(f"path {path}", "allowedPaths")
 
 
@@ -147,10 +149,6 @@ def open_paths(added: Iterable[str]) -> str:
         return ".*"
     below = "|".join(dict.fromkeys(path.strip("/") for path in (*API_PATHS, *added)))
     return f"(({below})(/.*)?|{KSERVE_PATHS})"
-
-
-def _is_below(path: str, prefix: str) -> bool:
-    return f"{path.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/")
 
 
 def _read_metadata(template: PodTemplate, isolation: PodIsolation) -> Iterator[_RequestedValues]:
@@ -170,7 +168,10 @@ def _read_spec(template: PodTemplate, isolation: PodIsolation) -> Iterator[_Requ
         return
     capabilities = [name for container in spec.containers for name in _read_capabilities(container)]
     variables = [
-        variable.name for container in spec.containers for variable in container.env if _gives_devices(variable.name)
+        variable.name
+        for container in spec.containers
+        for variable in container.env
+        if variable.name in DEVICE_VARIABLES or variable.name.startswith(DEVICE_PREFIXES)
     ]
     tolerated = [toleration.key for toleration in spec.tolerations]
     classes = [volume.storage_class_name for volume in spec.ephemeral_volumes]
@@ -196,10 +197,6 @@ _TOLERATION, _VOLUME, _SECCOMP = "toleration of", "volumes of StorageClass", "se
 _VARIABLE = "variable"
 
 
-def _gives_devices(variable: str) -> bool:
-    return variable in DEVICE_VARIABLES or variable.startswith(DEVICE_PREFIXES)
-
-
 def _read_capabilities(container: Container) -> tuple[Capability, ...]:
     security = container.security_context
     return security.capabilities.add if security and security.capabilities else ()
@@ -208,11 +205,6 @@ def _read_capabilities(container: Container) -> tuple[Capability, ...]:
 def _read_seccomp_profile(spec: PodSpec) -> str | None:
     security = spec.security_context
     return security.seccomp_profile.localhost_profile if security and security.seccomp_profile else None
-
-
-def _is_granted(name: str, granted: Collection[str]) -> bool:
-    """True if a name is allowed, itself or by its prefix."""
-    return name in granted or f"{name.partition('/')[0]}/" in granted
 
 
 def allowed(template: PodTemplate, may: PodIsolation) -> PodTemplate:

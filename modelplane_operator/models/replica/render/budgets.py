@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.objects import Manifest
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
+from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.owned import on_cluster
 
 
@@ -14,19 +14,15 @@ def render_budgets(replica: ModelReplica, *, picked: bool) -> tuple[Manifest, ..
     A single pod gets none: a budget could only forbid every eviction, which blocks node upgrades, or allow all.
     """
     workloads = (
-        names.workload(replica.metadata.name, engine.name) for engine in replica.spec.engines if _count_pods(engine) > 1
+        names.workload(replica.metadata.name, engine.name)
+        for engine in replica.spec.engines
+        if engine.copies * sum(member.worker.nodes if member.worker else 1 for member in engine.members) > 1
     )
     picker = names.picker(replica.metadata.name)
     return (
         *(_render_budget(replica, name, {labels.WORKLOAD: name}) for name in workloads),
         *([_render_budget(replica, picker, {labels.PICKER_APP: picker})] if picked else []),
     )
-
-
-def _count_pods(engine: PlacedEngine) -> int:
-    """Return the number of pods of an engine."""
-    sizes = (member.worker.nodes if member.worker else 1 for member in engine.members)
-    return engine.copies * sum(sizes)
 
 
 def _render_budget(replica: ModelReplica, name: str, match_labels: dict[str, str]) -> Manifest:

@@ -44,19 +44,15 @@ DEFAULT_REQUEST: Final = Amounts(cpu="100m", memory="256Mi")
 def render_fences(namespace: str, uid: str, isolation: Isolation) -> tuple[Manifest, ...]:
     """Render the namespace on a cluster that stands for a hub namespace, and its isolation policies."""
     network, limits = isolation.network_policy or NetworkIsolation(), isolation.limit_range or LimitRangeIsolation()
+    # The strictest Pod Security level that admits the allowed capabilities. `restricted` is not used: it would reject
+    # the many engine images that run as root.
+    capabilities = (isolation.pods or PodIsolation()).allowed_capabilities
+    level = "baseline" if BEYOND_BASELINE.isdisjoint(capabilities) else "privileged"
     return (
-        render_remote_namespace(namespace, uid, level=_pod_security_level(isolation.pods or PodIsolation())),
+        render_remote_namespace(namespace, uid, level=level),
         *(_render_network_policies(namespace, uid, network) if network.mode == "Enforced" else []),
         *([_render_limit_range(namespace, uid, limits)] if limits.mode == "Enforced" else []),
     )
-
-
-def _pod_security_level(pods: PodIsolation) -> str:
-    """Return the strictest Pod Security level that admits the allowed capabilities.
-
-    `restricted` is not used: it would reject the many engine images that run as root.
-    """
-    return "baseline" if BEYOND_BASELINE.isdisjoint(pods.allowed_capabilities) else "privileged"
 
 
 def _metadata(namespace: str, uid: str, name: str = names.FENCE) -> Manifest:
