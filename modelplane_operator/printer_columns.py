@@ -37,7 +37,7 @@ def add_printer_columns(manifest: Manifest, status: Manifest) -> Manifest:
 
 def _add_cells(kind: str, manifest: Manifest, status: Manifest) -> Manifest:
     """Return the status with its cells and its summary. Raise for malformed objects."""
-    cells = {**status, **_CELLS.get(kind, _no_cells)(manifest, status)}
+    cells = {**status, **(_CELLS[kind](manifest, status) if kind in _CELLS else {})}
     present = {name: value for name, value in cells.items() if value is not None}
     return {**present, "summary": _summarize(manifest, present)[:SUMMARY_LENGTH]}
 
@@ -54,10 +54,6 @@ def _summarize(manifest: Manifest, status: Manifest) -> str:
 
 
 # Cells ----------------------------------------------------------------------------------------------------
-
-
-def _no_cells(_: Manifest, __: Manifest) -> Mapping[str, Any]:
-    return {}
 
 
 def _deployment_cells(manifest: Manifest, _: Manifest) -> Mapping[str, Any]:

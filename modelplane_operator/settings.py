@@ -203,10 +203,12 @@ class Settings:
         """Add the options to a parser, or only some of them. `read` takes the parsed values as text."""
         for option in fields(cls):
             if not only or option.name in only:
+                read = option.metadata["read"]
+                is_choice = isinstance(read, values.OneOf)
                 default = _format_default(option.default)
                 parser.add_argument(
                     _flag(option.name),
-                    metavar=_metavar(option.metadata["read"]),
+                    metavar="|".join(read.choices) if is_choice else values.METAVARS.get(read, "VALUE"),
                     help=option.metadata["meaning"] + default,
                     dest=option.name,
                 )
@@ -278,13 +280,6 @@ def _read_value(
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _metavar(read: Callable[[str], Any]) -> str:
-    """Return the placeholder of a flag's value for its help text."""
-    if isinstance(read, values.OneOf):
-        return "|".join(read.choices)
-    return values.METAVARS.get(read, "VALUE")
 
 
 def _format_default(default: Any) -> str:

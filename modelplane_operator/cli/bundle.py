@@ -22,7 +22,7 @@ from kubeloop.client.subresources import logs
 from kubeloop.errors import ClientError
 from kubeloop.objects import Key, Manifest, entries, section
 from kubeloop.resource import of
-from kubeloop.types import EVENT, POD, ResourceType
+from kubeloop.types import EVENT, POD
 from modelplane_operator import __version__
 from modelplane_operator.api import KINDS, names
 from modelplane_operator.cli.hub import ask
@@ -105,7 +105,14 @@ async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[t
     """Return names and contents. An object that cannot be read is replaced by the error."""
     contents = [("versions.txt", f"modelplane {__version__}\nKubernetes {await kube.version()}\n")]
     for kind in (*map(of, KINDS), EVENT):
-        contents.append((f"{kind.plural}.yaml", await _dump_kind(kube, kind, redact)))
+        try:
+            items = (await kube.list(kind)).items
+            content = _to_yaml(
+                [redact({"kind": kind.kind, **item}) for item in items if kind is not EVENT or _is_own_event(item)]
+            )
+        except ClientError as error:
+            content = f"# {error}\n"
+        contents.append((f"{kind.plural}.yaml", content))
     try:
         pods = (await kube.list(POD, namespace=names.SYSTEM_NAMESPACE)).items
     except ClientError as error:
@@ -122,17 +129,6 @@ async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[t
                 if log or not previous:
                     contents.append((f"logs/{name}.{container['name']}{suffix}.txt", log))
     return contents
-
-
-async def _dump_kind(kube: Kube, kind: ResourceType, convert: Callable[[Manifest], Manifest]) -> str:
-    """Return the objects of a kind as YAML, or the error as a comment."""
-    try:
-        items = (await kube.list(kind)).items
-        return _to_yaml(
-            [convert({"kind": kind.kind, **item}) for item in items if kind is not EVENT or _is_own_event(item)]
-        )
-    except ClientError as error:
-        return f"# {error}\n"
 
 
 def _is_own_event(event: Manifest) -> bool:

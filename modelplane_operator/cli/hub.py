@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
@@ -42,9 +43,11 @@ def ask(target: HubTarget, question: Callable[[Kube], Awaitable[T]]) -> T:
 async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:
     """Return all objects of a kind that can be parsed. Others, of newer versions, are skipped."""
     listing = await hub.list(of(kind), namespace=namespace)
-    return tuple(
-        parsed for parsed in (_parse_or_none(kind, manifest) for manifest in listing.items) if parsed is not None
-    )
+    parsed: list[Any] = []
+    for manifest in listing.items:
+        with suppress(ValidationError):
+            parsed.append(kind.parse(manifest))
+    return tuple(parsed)
 
 
 async def deployment_of(hub: Kube, key: Key) -> ModelDeployment:
@@ -68,13 +71,6 @@ async def of_namespace(hub: Kube, namespace: str) -> Snapshot:
     """Read the objects of one namespace, for users without access to the fleet."""
     replicas, deployments = await objects(hub, ModelReplica, namespace), await objects(hub, ModelDeployment, namespace)
     return Snapshot((), replicas, deployments, (), datetime.now(UTC))
-
-
-def _parse_or_none(kind: Any, manifest: Any) -> Any:
-    try:
-        return kind.parse(manifest)
-    except ValidationError:
-        return None
 
 
 async def query_operator(hub: Kube, namespace: str, **spec: object) -> Any:

@@ -157,10 +157,5 @@ def _run_plugin(user: Section, cluster: Section) -> Section:
     for name, field in pairs.items():
         if status.get(name):
             text = str(status[name])
-            credentials[field] = text if name == "token" else _encode(text)
+            credentials[field] = text if name == "token" else base64.b64encode(text.encode()).decode()
     return credentials
-
-
-def _encode(pem: str) -> str:
-
-    return base64.b64encode(pem.encode()).decode()

@@ -20,7 +20,6 @@ from modelplane_operator.ask.answers import hardware as of_fleet
 from modelplane_operator.ask.answers.documents import AllHardware, DeploymentOutcome, Explanation, Hardware, Outcomes
 from modelplane_operator.ask.answers.forecast import apply_edits, forecast, scale, with_drained, without
 from modelplane_operator.ask.answers.schema import read as read_answer
-from modelplane_operator.ask.answers.snapshot import Snapshot
 from modelplane_operator.ask.answers.why import explain as answer
 from modelplane_operator.cli.hub import ask, deployment_of, either, objects, query_operator, snapshot
 from modelplane_operator.cli.kubeconfig import HubTarget
@@ -56,7 +55,9 @@ def forecast_move(target: HubTarget, namespace: str, without_: str | None, drain
 
     async def read_hub(kube: Kube) -> Outcomes:
         current = await snapshot(kube)
-        _require_cluster(cluster, current)
+        if cluster not in current.cluster:
+            names = ", ".join(sorted(current.cluster)) or "none"
+            raise typer.BadParameter(f"there is no InferenceCluster {cluster}; there are: {names}")
         after = without(current, cluster) if without_ else with_drained(current, cluster)
         return Outcomes(forecast(current, after, clusters=frozenset((cluster,))))
 
@@ -73,7 +74,9 @@ def forecast_plan(
 
     async def read_hub(kube: Kube) -> Outcomes:
         current = await snapshot(kube)
-        changed = documents or [_scale(where, current, replicas or 0)]
+        if not documents and where not in current.deployment:
+            raise typer.BadParameter(f"there is no ModelDeployment {where}")
+        changed = documents or [scale(current.deployment[where], replicas or 0)]
         deployments = [document for document in changed if isinstance(document, ModelDeployment)]
         after = apply_edits(
             current, deployments, (document for document in changed if isinstance(document, ModelCache))
@@ -98,20 +101,6 @@ def forecast_plan(
         return Outcomes(tuple(outcomes))
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
-
-
-def _require_cluster(cluster: str, fleet: Snapshot) -> None:
-    """Raise BadParameter if the cluster does not exist."""
-    if cluster not in fleet.cluster:
-        names = ", ".join(sorted(fleet.cluster)) or "none"
-        raise typer.BadParameter(f"there is no InferenceCluster {cluster}; there are: {names}")
-
-
-def _scale(key: Key, fleet: Snapshot, replicas: int) -> ModelDeployment:
-    """Return a deployment with another number of replicas. Raise BadParameter if it does not exist."""
-    if key not in fleet.deployment:
-        raise typer.BadParameter(f"there is no ModelDeployment {key}")
-    return scale(fleet.deployment[key], replicas)
 
 
 def parse_documents(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence[ModelDeployment | ModelCache]:

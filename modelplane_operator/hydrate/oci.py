@@ -156,18 +156,14 @@ class Oci:
         for layer in manifest["layers"]:
             layer_annotations = cast(dict[str, Any], layer.get("annotations") or {})
             title = next((layer_annotations[name] for name in TITLES if layer_annotations.get(name)), "")
-            is_packed = layer_annotations.get(UNPACK) == "true" or _is_archive(layer.get("mediaType"))
+            media_type = str(layer.get("mediaType"))[:256]
+            is_packed = layer_annotations.get(UNPACK) == "true" or ".tar" in media_type.partition("model.")[2]
             digest = str(layer["digest"])
             if not title or is_packed or not digest.startswith("sha256:"):
                 raise PermanentError(
                     f"{self._label} has a layer that is no file: push each file as a layer with its name in {TITLES[0]}"
                 )
             yield File(str(title), int(layer["size"]), digest, digest)
-
-
-def _is_archive(media_type: object) -> bool:
-    _, _, after = str(media_type)[:256].partition("model.")
-    return ".tar" in after
 
 
 def oci(reference: str, web: Web, *, insecure: bool, credentials: str, **patterns: Any) -> Oci:

@@ -128,7 +128,9 @@ class Staging:
         listing = source.list_files()
         check_listing(listing)
         for file in listing.files:
-            self._require_no_links(file)
+            # Raises PermanentError if another process with access to the volume has created a link.
+            for folder, path in ((self.folder, file.path), (self.places, file.path), (self.home, MARKER)):
+                folder.size(path)
         if not verified or verified.revision != listing.revision:
             self.done.hashes, self.done.files, self.done.placed_bytes, self.done.is_verified = {}, 0, 0, False
         self.done.listing = listing
@@ -175,11 +177,6 @@ class Staging:
                     raise
                 self.pause(min(error.retry_after or 2.0**attempt, 60.0))
         self.done.files += 1
-
-    def _require_no_links(self, file: File) -> None:
-        """Raise PermanentError if another process with access to the volume has created a link."""
-        for folder, path in ((self.folder, file.path), (self.places, file.path), (self.home, MARKER)):
-            folder.size(path)
 
     def _is_in_place(self, file: File) -> bool:
         """True if the file is in place with the right content. Anything else in its place is deleted."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import httpcore
 import httpx
 
-from modelplane_operator.addresses import TRANSLATED, Address, embedded_addresses, special, tells_secrets
+from modelplane_operator.addresses import TRANSLATED, embedded_addresses, special, tells_secrets
 from modelplane_operator.hydrate.folder import Folder
 from modelplane_operator.hydrate.source import AccessDeniedError, File, HydrationError, PermanentError, TransientError
 
@@ -43,19 +43,17 @@ def check_host(host: str) -> list[str]:
         raise TransientError(f"host {host} cannot be resolved for now") from error
     except UnicodeError as error:
         raise _unreachable_host(host) from error
-    if any(_is_inside(ipaddress.ip_address(address.partition("%")[0])) for address in addresses):
-        raise _unreachable_host(host)
+    for text in addresses:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        forms = (address, *embedded_addresses(address))
+        # It leads to this node or to a cloud's metadata, in any notation.
+        if address in TRANSLATED or any(special(form) or tells_secrets(form) for form in forms):
+            raise _unreachable_host(host)
     return addresses
 
 
 def _unreachable_host(host: str) -> PermanentError:
     return PermanentError(f"host {host} leads nowhere that weights may come from")
-
-
-def _is_inside(address: Address) -> bool:
-    """True if the address leads to this node or to a cloud's metadata, in any notation."""
-    forms = (address, *embedded_addresses(address))
-    return address in TRANSLATED or any(special(form) or tells_secrets(form) for form in forms)
 
 
 class _OutsideBackend(httpcore.SyncBackend):

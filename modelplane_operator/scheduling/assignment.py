@@ -53,7 +53,8 @@ def _search(costs: Costs, room: Sequence[int]) -> tuple[int, ...] | None:
     dropped.
     """
     all_items = (1 << len(costs)) - 1
-    twins = _earlier_twins(costs)
+    # For every item the set of equal earlier ones: their order makes no difference, so only one order is tried.
+    twins = [sum(1 << other for other in range(item) if costs[other] == row) for item, row in enumerate(costs)]
     least_cost = [min(cost for cost in row if cost is not None) for row in costs]
     room_in_later_bins = [sum(room[index + 1 :]) for index in range(len(room))]
     required = {0: sum(least_cost)}
@@ -87,14 +88,6 @@ def _search(costs: Costs, room: Sequence[int]) -> tuple[int, ...] | None:
         chosen[last[items]] = least[items][0]
         items &= ~(1 << last[items])
     return tuple(chosen)
-
-
-def _earlier_twins(costs: Costs) -> list[int]:
-    """Return for every item the set of equal earlier ones.
-
-    Their order makes no difference, so only one order is tried.
-    """
-    return [sum(1 << other for other in range(item) if costs[other] == row) for item, row in enumerate(costs)]
 
 
 def _move_to_early_bins(chosen: Sequence[int], costs: Costs, room: Sequence[int]) -> tuple[int, ...]:

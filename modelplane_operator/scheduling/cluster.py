@@ -119,6 +119,12 @@ def read(
     gateway = (status.gateway.address or "") if status and status.gateway else ""
     ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
     phase = _phase(cluster, ready, gateway, unreachable_since)
+    unhealthy_since = {
+        ClusterPhase.UNREACHABLE: unreachable_since,
+        ClusterPhase.NOT_READY: ready.last_transition_time if ready else None,
+    }
+    published = {pool.name for pool in status.gpu_pools} if status else set[str]()
+    apis = status.observed.apis if status and status.observed else ()
     return ClusterView(
         name=cluster.metadata.name,
         labels=cluster.metadata.labels,
@@ -129,9 +135,9 @@ def read(
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         gateway_port=status.gateway.port if status and status.gateway else None,
         reason=ready.reason if ready and ready.status != "True" else "",
-        unknown=_unknown_pools(cluster),
-        unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
-        gangs=_supports_gangs(cluster),
+        unknown=tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published),
+        unhealthy_since=unhealthy_since.get(phase),
+        gangs=not apis or "LeaderWorkerSet" in apis,  # before it has reported its APIs, the replica will show it
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
 
@@ -149,49 +155,19 @@ def _phase(
     return ClusterPhase.READY if gateway else ClusterPhase.NO_GATEWAY
 
 
-def _unknown_pools(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
-    """Return the pools without published hardware, each with its class."""
-    published = {pool.name for pool in cluster.status.gpu_pools} if cluster.status else set[str]()
-    return tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published)
-
-
-def _supports_gangs(cluster: InferenceCluster) -> bool:
-    """True if the cluster serves LeaderWorkerSet, or has not reported its APIs yet.
-
-    In that case the replica will show it.
-    """
-    apis = cluster.status.observed.apis if cluster.status and cluster.status.observed else ()
-    return not apis or "LeaderWorkerSet" in apis
-
-
-def _unhealthy_since(
-    phase: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
-) -> datetime | None:
-    """Return since when the cluster has been unreachable or not Ready; None while it is neither."""
-    match phase:
-        case ClusterPhase.UNREACHABLE:
-            return unreachable_since
-        case ClusterPhase.NOT_READY:
-            return ready.last_transition_time if ready else None
-        case _:
-            return None
-
-
 def read_pools(pools: Iterable[GpuPool]) -> Pools:
     """Parse the published pools. The first of two pools with one name counts; missing or negative numbers become 0."""
     distinct = {pool.name: pool for pool in reversed(tuple(pools))}
     published = tuple(reversed(distinct.values()))
+    fabrics = [pool.largest_fabric for pool in published]
     return Pools(
         names=tuple(pool.name for pool in published),
         nodes=tuple(_to_count(pool.nodes) for pool in published),
         profile=Profile(tuple(NodeShape(tuple(map(read_device, pool.devices))) for pool in published)),
-        fabrics=tuple(map(_largest, published)) if any(pool.largest_fabric for pool in published) else (),
+        fabrics=tuple(Largest(fabric.value, _to_count(fabric.nodes)) if fabric else None for fabric in fabrics)
+        if any(fabrics)
+        else (),
     )
-
-
-def _largest(pool: GpuPool) -> Largest | None:
-    fabric = pool.largest_fabric
-    return Largest(fabric.value, _to_count(fabric.nodes)) if fabric else None
 
 
 def _to_count(number: int | None) -> int:

@@ -96,10 +96,8 @@ def tally(refusals: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> 
     for cluster, reason in others:
         existing = groups.get(reason.group)
         entry = Refusal(1, cluster, reason)
-        groups[reason.group] = entry if existing is None else _merge(existing, entry)
+        if existing is not None:
+            nearest = min(existing, entry, key=lambda refusal: (refusal.reason.rank, refusal.nearest))
+            entry = replace(nearest, clusters=existing.clusters + entry.clusters)
+        groups[reason.group] = entry
     return tuple(groups[group] for group in sorted(groups))
-
-
-def _merge(first: Refusal, other: Refusal) -> Refusal:
-    nearest = min(first, other, key=lambda refusal: (refusal.reason.rank, refusal.nearest))
-    return replace(nearest, clusters=first.clusters + other.clusters)

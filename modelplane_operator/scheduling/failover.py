@@ -26,7 +26,10 @@ def find_lost(
     if request.failover is None:
         return ()
     given_up = sum(
-        replica.owner == request.owner and replica.terminating and _is_unhealthy(infos.get(replica.cluster))
+        replica.owner == request.owner
+        and replica.terminating
+        and (info := infos.get(replica.cluster)) is not None
+        and info.cluster.unhealthy_since is not None
         for replica in namesakes
     )
     overdue = [
@@ -89,8 +92,3 @@ def _loss_time(replica: Replica, cluster: ClusterView, after: timedelta) -> date
     if cluster.phase is not ClusterPhase.UNREACHABLE and replica.ready:
         return None
     return cluster.unhealthy_since + after
-
-
-def _is_unhealthy(info: ClusterInfo | None) -> bool:
-    """True if the cluster is unreachable or not Ready."""
-    return info is not None and info.cluster.unhealthy_since is not None

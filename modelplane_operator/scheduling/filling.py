@@ -9,10 +9,10 @@ from itertools import count
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.scheduling.decision import Refusal, tally
 from modelplane_operator.scheduling.placement import Replica, charges
-from modelplane_operator.scheduling.reasons import Reason, Spare
+from modelplane_operator.scheduling.reasons import Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import StableReplicas
-from modelplane_operator.scheduling.survey import Answer, Fit, FleetSnapshot, answer, engine_placements
+from modelplane_operator.scheduling.survey import Fit, FleetSnapshot, answer, engine_placements
 
 STAGED, COMING, NEVER = range(3)
 """Distances of a cluster from the weights."""
@@ -59,9 +59,9 @@ def fill(
     candidates = deque(survey.candidates)
     placements: list[Placement] = []
     while len(placements) < number and (candidates or queue):
-        info = (
-            candidates.popleft() if candidates and not (queue and _has_weights(queue[0])) else infos[heappop(queue)[-1]]
-        )
+        # Queued clusters that have the weights, or will get them, come before the surveyed ones.
+        is_surveyed_next = candidates and not (queue and queue[0][0] < NEVER)
+        info = candidates.popleft() if is_surveyed_next else infos[heappop(queue)[-1]]
         name = info.cluster.name
         answers[name] = result = answer(requirement, info)
         if not isinstance(result, Fit):
@@ -78,13 +78,12 @@ def fill(
     unused = survey.fitting - (len(survey.candidates) - len(candidates))
     spare = [Refusal(unused, candidates[0].cluster.name, Spare())] if candidates else []
     chosen = {placement.cluster for placement in placements} if len(placements) == number else set[str]()
-    others = ((name, _reason(result)) for name, result in sorted(answers.items()) if name not in chosen)
+    others = (
+        (name, Spare() if isinstance(result, Fit) else result)
+        for name, result in sorted(answers.items())
+        if name not in chosen
+    )
     return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
-
-
-def _has_weights(row: tuple[int, int, float, str]) -> bool:
-    """True if a cluster comes before the surveyed ones, because it has the weights or will get them."""
-    return row[0] < NEVER
 
 
 def _used_indices(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:
@@ -93,7 +92,3 @@ def _used_indices(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:
     for replica in namesakes:
         indices[replica.cluster].add(replica.index)
     return indices
-
-
-def _reason(result: Answer) -> Reason:
-    return Spare() if isinstance(result, Fit) else result

@@ -96,10 +96,21 @@ def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
     """Assign every request of a pod to a device entry of its node, preferably a claimable one; or return the miss."""
     requests = member.requests
     devices = sorted(offer.devices, key=lambda device: not device.claimable)  # stable: otherwise in published order
-    costs = [[_cost(request, device) for device in devices] for request in requests]
+    # the number of devices that each request takes of an entry; None if the entry does not match
+    costs = [
+        [
+            request.count
+            if all(cel.evaluate(selector, device.device).matched for selector in request.selectors)
+            else None
+            for device in devices
+        ]
+        for request in requests
+    ]
     chosen = assign(costs, [device.count for device in devices])
     if chosen is None:
-        return _miss(requests, offer)
+        misses = [miss for request in requests if (miss := _request_miss(request, offer)) is not None]
+        # The request that is farthest off has to be resolved in any case.
+        return max(misses, key=lambda miss: miss.rank, default=Contended(tuple(r.name for r in requests)))
     return Match(
         tuple(
             Claim(request.name, device.device_class, request.count, tuple(s.text for s in request.selectors))
@@ -107,12 +118,6 @@ def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
             if device.claimable
         )
     )
-
-
-def _cost(request: DeviceRequirement, device: NodeDevice) -> int | None:
-    """Return the number of devices that a request takes, or None if the device does not match."""
-    matched = all(cel.evaluate(selector, device.device).matched for selector in request.selectors)
-    return request.count if matched else None
 
 
 class _NodeMatch(NamedTuple):
@@ -220,12 +225,6 @@ def _nearest_host(engine: EngineRequirement, profile: Profile, pools: Sequence[_
     member_missing = next(member for index, member in enumerate(engine.members) if not suited[best] >> index & 1)
     result = match(member_missing, profile.offers[best])
     return Unhosted(engine.name, best, member_missing.role, None if isinstance(result, Match) else result)
-
-
-def _miss(requests: Sequence[DeviceRequirement], offer: NodeShape) -> Miss:
-    """Return the miss of the request that is farthest off, since it has to be resolved in any case."""
-    misses = [miss for request in requests if (miss := _request_miss(request, offer)) is not None]
-    return max(misses, key=lambda miss: miss.rank, default=Contended(tuple(r.name for r in requests)))
 
 
 def _request_miss(request: DeviceRequirement, offer: NodeShape) -> Miss | None:

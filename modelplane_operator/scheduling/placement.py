@@ -83,7 +83,10 @@ def pods(role: str, worker_nodes: int | None) -> int:
 
 def read(replica: ModelReplica) -> Replica:
     """Parse a replica; never raise."""
-    metadata = replica.metadata
+    metadata, status = replica.metadata, replica.status
+    # The nodes of the previous shape are in an annotation, and are observed by its pods.
+    annotated = _parse_annotation(metadata.annotations.get(labels.HELD_NODES, ""))
+    observed = {entry.pool: entry.nodes for entry in status.held_nodes} if status else {}
     return Replica(
         key=replica.key,
         owner=_owner(metadata),
@@ -95,30 +98,17 @@ def read(replica: ModelReplica) -> Replica:
         ),
         ready=is_true(replica.conditions, Ready),
         terminating=metadata.deletion_timestamp is not None,
-        holding=_read_old_nodes(replica),
-        unschedulable_since=_unschedulable_since(replica),
+        holding=tuple(sorted(larger(annotated, observed).items())),
+        unschedulable_since=status.unschedulable_since
+        if status and not is_true(replica.conditions, ModelReady)
+        else None,
     )
-
-
-def _unschedulable_since(replica: ModelReplica) -> datetime | None:
-    """Return since when a replica that is not ready has found no nodes."""
-    if replica.status is None or is_true(replica.conditions, ModelReady):
-        return None
-    return replica.status.unschedulable_since
 
 
 def reserved_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
     """Return the annotation for a replica that changes its shape; empty if no pool needs fewer nodes than before."""
     more = {pool: nodes for pool, nodes in sorted(was.items()) if nodes > is_to_be.get(pool, 0)}
     return orjson.dumps(more).decode() if more else ""
-
-
-def _read_old_nodes(replica: ModelReplica) -> tuple[tuple[str, int], ...]:
-    """Return the nodes of the previous shape: from the annotation, and from the observed pods."""
-    observed = {entry.pool: entry.nodes for entry in replica.status.held_nodes} if replica.status else {}
-    return tuple(
-        sorted(larger(_parse_annotation(replica.metadata.annotations.get(labels.HELD_NODES, "")), observed).items())
-    )
 
 
 def _parse_annotation(text: str) -> Mapping[str, int]:

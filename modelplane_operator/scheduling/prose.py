@@ -250,12 +250,8 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
 
 
 def _describe_nearest(refusal: Refusal) -> str:
-    return f"{refusal.nearest}: {_describe_with_remedy(refusal.reason)}"
-
-
-def _describe_with_remedy(rejection: Reason) -> str:
-    help_text = remedy(rejection)
-    return f"{reason(rejection)}{f' ({help_text})' if help_text else ''}"
+    help_text = remedy(refusal.reason)
+    return f"{refusal.nearest}: {reason(refusal.reason)}{f' ({help_text})' if help_text else ''}"
 
 
 def miss(item: Miss) -> str:

@@ -1,13 +1,13 @@
 """The scheduler's view of a deployment: the number of replicas, and the requirements of each."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from modelplane_operator.api.model_cache import CachedCluster, ModelCache
-from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
+from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.cached_hash import CachedHash
@@ -128,8 +128,16 @@ def placement_request(
         problems.append(exceeded)
         engines = ()
     else:
-        engines = tuple(_parse_engine(engine, problems) for engine in spec.engines)
-    clusters = _read_cached_clusters(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
+        engines = tuple(
+            EngineRequirement(
+                engine.name,
+                tuple(_parse_member(engine, member, problems) for member in engine.members),
+                engine.copies if any(member.role != "Standalone" for member in engine.members) else 0,
+            )
+            for engine in spec.engines
+        )
+    status = cache.status if spec.model_cache_ref and isinstance(cache, ModelCache) else None
+    clusters = status.clusters if status else ()
     return PlacementRequest(
         owner=ReplicaOwner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
@@ -145,10 +153,6 @@ def placement_request(
         staged=frozenset(cluster.name for cluster in clusters if cluster.volume),
         coming=frozenset(cluster.name for cluster in clusters if not cluster.volume),
     )
-
-
-def _read_cached_clusters(cache: ModelCache) -> Sequence[CachedCluster]:
-    return cache.status.clusters if cache.status else ()
 
 
 def _merge_labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mapping[str, str], Iterable[LabelConflict]]:
@@ -192,28 +196,15 @@ def _parse_failover(spec: ReplicaSpec, replicas: int) -> Failover | None:
     return Failover(timedelta(hours=hours, minutes=minutes, seconds=seconds), max_replicas)
 
 
-def _parse_engine(engine: DeployedEngine, problems: list[Problem]) -> EngineRequirement:
-    """Parse an engine. Invalid selectors are added to the problems."""
-    gangs = engine.copies if any(member.role != "Standalone" for member in engine.members) else 0
-    return EngineRequirement(
-        engine.name, tuple(_parse_member(engine, member, problems) for member in engine.members), gangs
-    )
-
-
 def _parse_member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> MemberRequirement:
     """Parse a member. Invalid selectors are added to the problems."""
     devices = member.node_selector.devices if member.node_selector else ()
     requests: list[DeviceRequirement] = []
     for device in devices:
         try:
-            requests.append(_parse_request(device))
+            selectors = tuple(cel.compile(selector.cel or "") for selector in device.selectors)
+            requests.append(DeviceRequirement(device.name, device.count, selectors))
         except SelectorError as error:
             problems.append(InvalidSelector(engine.name, member.role, device.name, str(error)))
     nodes = pods(member.role, member.worker.nodes if member.worker else None) * engine.copies
     return MemberRequirement(member.role, nodes, tuple(requests))
-
-
-def _parse_request(device: DeviceRequest) -> DeviceRequirement:
-    return DeviceRequirement(
-        device.name, device.count, tuple(cel.compile(selector.cel or "") for selector in device.selectors)
-    )

@@ -155,7 +155,12 @@ def _filter_by_fabric(engines: Sequence[EngineRequirement], hosts: Hosts, pools:
     for engine, options in zip(engines, hosts.options, strict=True):
         row = tuple(option for option in options if gathers(engine, option.nodes, pools, option.pool))
         if not row:
-            return _nearest_fabric(engine, options, pools)
+            misses = [
+                Scattered(engine.name, pools.names[option.pool], option.nodes // engine.gangs, *largest)
+                for option in options
+                if (largest := pools.fabrics[option.pool]) is not None
+            ]
+            return min(misses, key=lambda miss: miss.rank)
         rows.append(row)
     return Hosts(tuple(rows), tuple(sorted({option.pool for row in rows for option in row})))
 
@@ -167,16 +172,6 @@ def gathers(engine: EngineRequirement, nodes: int, pools: Pools, pool: int) -> b
     """
     largest = pools.fabrics[pool] if pools.fabrics else None
     return largest is None or not engine.gangs or nodes // engine.gangs <= largest.nodes
-
-
-def _nearest_fabric(engine: EngineRequirement, options: Sequence[Option], pools: Pools) -> Scattered:
-    """Return the fabric that is nearest to having enough nodes for a gang."""
-    misses = [
-        Scattered(engine.name, pools.names[option.pool], option.nodes // engine.gangs, *largest)
-        for option in options
-        if (largest := pools.fabrics[option.pool]) is not None
-    ]
-    return min(misses, key=lambda miss: miss.rank)
 
 
 def _shortage(engine: EngineRequirement, options: Sequence[Option], info: ClusterInfo) -> Full | TooSmall:

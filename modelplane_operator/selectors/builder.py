@@ -202,7 +202,13 @@ class Builder(lark.Transformer[Any, Any]):
         args = next((part.nodes for part in parts if isinstance(part, _Args)), ())
         start, end = _span(parts)
         if name == "has" and len(args) == 1:
-            return _build_has(args[0], start, end)
+            field = args[0]
+            if not isinstance(field, Select) or field.optional:
+                raise CompileError(
+                    "has() needs a field selection", field.start,
+                    'write has(device.attributes["domain"].name), or "domain" in device.attributes',
+                )  # fmt: skip
+            return Select(field.operand, field.field, tested=True, at=field.at, start=start, end=end, depth=field.depth)
         return Call(str(name), None, args, at=start, start=start, end=end, depth=_depth_above(start, *args))
 
     dot_ident_arg = ident_arg
@@ -262,16 +268,6 @@ def _finish_number(node: Expr) -> Expr:
 def _require_unreserved(name: lark.Token) -> None:
     if name in _RESERVED:
         raise CompileError(f"{name} is a reserved word", name.start_pos or 0)
-
-
-def _build_has(node: Expr, start: int, end: int) -> Expr:
-    """Build the test of has(). Raise CompileError if the argument is no field selection."""
-    if not isinstance(node, Select) or node.optional:
-        raise CompileError(
-            "has() needs a field selection", node.start,
-            'write has(device.attributes["domain"].name), or "domain" in device.attributes',
-        )  # fmt: skip
-    return Select(node.operand, node.field, tested=True, at=node.at, start=start, end=end, depth=node.depth)
 
 
 # --- macros: method calls that bind a variable ---

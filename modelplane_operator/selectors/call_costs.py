@@ -95,10 +95,6 @@ def _estimate_index(call: Estimated, overload: Overload) -> Estimate:
     return result_of(1, size if plain else None, path=(*container.path, EACH_VALUE) if container.path and plain else ())
 
 
-def _estimate_membership(call: Estimated, overload: Overload) -> Estimate:
-    return result_of(call.size(1).cost(1) if overload.parameters[1].name == "list" else 1)
-
-
 def _match_rule(*, result: bool) -> _Rule:
     """Return the rule of regular expressions: text times pattern."""
 
@@ -110,10 +106,6 @@ def _match_rule(*, result: bool) -> _Rule:
         return result_of(cost, Size(0, text.most) if result else None)
 
     return rule
-
-
-def _estimate_contains(call: Estimated, _: Overload) -> Estimate:
-    return result_of(cap(call.size(0).cost(TRAVERSAL) * call.size(1).cost(TRAVERSAL)))
 
 
 def _estimate_scan(call: Estimated, _: Overload) -> Estimate:
@@ -200,10 +192,6 @@ def _estimate_range(call: Estimated, _: Overload) -> Estimate:
     return _estimate_copy(Size(count, count), 1)
 
 
-def _estimate_flatten(call: Estimated, _: Overload) -> Estimate:
-    return _estimate_copy(call.size(0), _literal_value(call.operands[1], BOUNDLESS) if len(call.operands) > 1 else 1)
-
-
 def _estimate_sort(call: Estimated, overload: Overload) -> Estimate:
     texts = overload.parameters[0].parameters[0].name in TEXTS
     return _estimate_copy(call.size(0) * call.size(0), 2 + TRAVERSAL * texts)
@@ -220,10 +208,10 @@ _RULES: dict[str, _Rule] = {
     "_+_": _estimate_addition,
     "_?_:_": _estimate_conditional,
     "_[_]": _estimate_index,
-    "@in": _estimate_membership,
+    "@in": lambda call, overload: result_of(call.size(1).cost(1) if overload.parameters[1].name == "list" else 1),
     "startsWith": _traversal_rule(1),
     "endsWith": _traversal_rule(1),
-    "contains": _estimate_contains,
+    "contains": lambda call, _: result_of(cap(call.size(0).cost(TRAVERSAL) * call.size(1).cost(TRAVERSAL))),
     "matches": _match_rule(result=False),
     "find": _match_rule(result=True),
     "findAll": _match_rule(result=True),
@@ -239,7 +227,9 @@ _RULES: dict[str, _Rule] = {
     "slice": _estimate_slice,
     "lists.range": _estimate_range,
     "reverse": lambda call, _: _estimate_copy(call.size(0), 1),
-    "flatten": _estimate_flatten,
+    "flatten": lambda call, _: _estimate_copy(
+        call.size(0), _literal_value(call.operands[1], BOUNDLESS) if len(call.operands) > 1 else 1
+    ),
     "distinct": lambda call, _: _estimate_copy(call.size(0) * call.size(0), 2),
     "sort": _estimate_sort,
     "sets.contains": _set_operation_rule(1),

@@ -57,10 +57,6 @@ class Evaluation:
 _TOO_MUCH = "compare shorter things: a text or list that is computed, or a type, may be of any size"
 
 
-def _format_cost(cost: int) -> str:
-    return f"{cost:,}" if cost < 10**12 else "countless"
-
-
 @dataclass(frozen=True, slots=True)
 class _Checked:
     """A program and its maximum cost."""
@@ -124,9 +120,8 @@ def _check(text: str) -> _Checked:
     except Exception as error:  # a bug; one selector must not stop the scheduler
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
     if cost > LIMIT:
-        raise SelectorError(
-            f"the selector may cost {_format_cost(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH
-        )
+        amount = f"{cost:,}" if cost < 10**12 else "countless"
+        raise SelectorError(f"the selector may cost {amount} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH)
     return _Checked(program, cost)
 
 

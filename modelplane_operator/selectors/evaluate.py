@@ -211,14 +211,11 @@ def membership(item: Run, container: Run) -> Run:
         if isinstance(container_value, tuple):
             return lists.contains(frame.spend, value, cast("tuple[Any, ...]", container_value))
         if isinstance(container_value, Mapping):
-            return _in_map(value, cast("Mapping[Any, Any]", container_value))
+            mapping = cast("Mapping[Any, Any]", container_value)
+            return _can_be_key(value) and value in mapping and find(mapping, value) is not MISSING
         raise EvaluationError(f"in needs a list or a map, not {a_kind(container_value)}")
 
     return run
-
-
-def _in_map(key: Any, mapping: Mapping[Any, Any]) -> bool:
-    return _can_be_key(key) and key in mapping and find(mapping, key) is not MISSING
 
 
 # --- operators ---
@@ -316,7 +313,16 @@ def dispatch(name: str, overloads: tuple[Overload, ...], args: list[Run], *, cer
     The overload is selected by the values, unless there is only one and it certainly applies.
     """
     if len(overloads) == 1 and certain:
-        return _call_directly(overloads[0], args)
+        implementation = overloads[0].implementation
+        match args:  # the most frequent numbers of arguments come first
+            case _ if overloads[0].spends:
+                return lambda frame: implementation(frame.spend, *[arg(frame) for arg in args])
+            case [first]:
+                return lambda frame: implementation(first(frame))
+            case [first, second]:
+                return lambda frame: implementation(first(frame), second(frame))
+            case _:
+                return lambda frame: implementation(*[arg(frame) for arg in args])
     by_types: dict[tuple[type, ...], Overload] = {}
 
     def call(frame: Frame) -> Any:
@@ -330,32 +336,17 @@ def dispatch(name: str, overloads: tuple[Overload, ...], args: list[Run], *, cer
     return call
 
 
-def _call_directly(overload: Overload, runs: list[Run]) -> Run:
-    """Return a closure that calls the overload, with the most frequent numbers of arguments first."""
-    call = overload.implementation
-    match runs:
-        case _ if overload.spends:
-            return lambda frame: call(frame.spend, *[run(frame) for run in runs])
-        case [first]:
-            return lambda frame: call(first(frame))
-        case [first, second]:
-            return lambda frame: call(first(frame), second(frame))
-        case _:
-            return lambda frame: call(*[run(frame) for run in runs])
-
-
 def _select_overload(name: str, overloads: Iterable[Overload], values: list[Any]) -> Overload:
     """Return the first overload that accepts the values. Raise EvaluationError if there is none."""
     for overload in overloads:
-        if all(map(_accepts, overload.parameters, values)):
+        if all(
+            parameter.is_parameter or t.is_dynamic(parameter) or type(value) in _RUNTIME[parameter.name]
+            for parameter, value in zip(overload.parameters, values, strict=False)
+        ):
             return overload
     types = [a_kind(value) for value in values]
     subject = f"{name}()" if name[0] not in "_@!-" else name.strip("_@")
     raise EvaluationError(f"{subject} cannot be applied to {' and '.join(types)}")
-
-
-def _accepts(parameter: t.Type, value: Any) -> bool:
-    return parameter.is_parameter or t.is_dynamic(parameter) or type(value) in _RUNTIME[parameter.name]
 
 
 # --- lists and maps ---
@@ -380,18 +371,15 @@ def map_of(entries: list[tuple[Run, Run, bool]]) -> Run:
     def run(frame: Frame) -> dict[Any, Any]:
         result: dict[Any, Any] = {}
         for key, value, optional in entries:
-            name, item_value = _as_key(key(frame)), value(frame)
+            name = key(frame)
+            if not _can_be_key(name):
+                raise EvaluationError(f"{a_kind(name)} cannot be the key of a map")
+            item_value = value(frame)
             for item in _unwrap_present(item_value) if optional else (item_value,):
                 result[name] = item
         return result
 
     return run
-
-
-def _as_key(value: Any) -> Any:
-    if _can_be_key(value):
-        return value
-    raise EvaluationError(f"{a_kind(value)} cannot be the key of a map")
 
 
 SPECIAL: dict[str, Callable[..., Run]] = {

@@ -100,24 +100,18 @@ def _find_failure(question: _Question, node: Expr) -> str | None:
             path = path_of(Select(node.operand, node.field, at=0, start=0, end=0, depth=0))
             missing_name = _short_name(question, path) if path is not None else _quote(question, node)
             return f"the device has no {missing_name}"
+        case Call(function="@in", args=(Literal(value=str(domain)), Select(operand=Ident(name="device"), field=what))):
+            return f"the device has no {what} of {domain}"
         case _:
             pass
-    domain = _find_tested_domain(node)
-    if domain is not None:
-        return f"the device has no {domain[0]} of {domain[1]}"
     comparison = _to_comparison(node)
     if comparison is None:
         return f"{_quote(question, node)} is false"
-    return _describe_unmet(question, comparison) or f"{_quote(question, node)} is false"
-
-
-def _find_tested_domain(node: Expr) -> tuple[str, str] | None:
-    """Return (field, domain) if the node tests a domain of the device; otherwise None."""
-    match node:
-        case Call(function="@in", args=(Literal(value=str(domain)), Select(operand=Ident(name="device"), field=what))):
-            return what, domain
-        case _:
-            return None
+    try:
+        actual, needed = _format_actual(question, comparison.actual), _format_needed(question, comparison.needed)
+    except EvaluationError:
+        return f"{_quote(question, node)} is false"
+    return f"{_name_of(question, comparison.actual)} is {actual}, needs {comparison.sign}{needed}"
 
 
 _SIGNS = {"_==_": "", "_!=_": "anything but ", "_<_": "< ", "_<=_": "<= ", "_>_": "> ", "_>=_": ">= "}
@@ -150,15 +144,6 @@ def _to_comparison(node: Expr) -> _Comparison | None:
 
 def _bool_literal(node: Expr, *, value: bool) -> Literal:
     return Literal(value, at=node.at, start=node.start, end=node.end, depth=1)
-
-
-def _describe_unmet(question: _Question, comparison: _Comparison) -> str | None:
-    """Return the sentence with the actual and the required value; None if one cannot be computed."""
-    try:
-        actual, needed = _format_actual(question, comparison.actual), _format_needed(question, comparison.needed)
-    except EvaluationError:
-        return None
-    return f"{_name_of(question, comparison.actual)} is {actual}, needs {comparison.sign}{needed}"
 
 
 def _format_needed(question: _Question, node: Expr) -> str:

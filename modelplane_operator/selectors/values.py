@@ -106,17 +106,10 @@ def equal(first: Value, second: Value, charge: "Charge") -> bool:
     if own_type is other_type or (own_type in _NUMBERS and other_type in _NUMBERS):
         return first == second
     if own_type in _INCOMPARABLE and second is not None:
-        raise EvaluationError(
-            f"{a_kind(first)} cannot be compared with {a_kind(second)}{_comparison_hint(first, second)}"
-        )
+        function = "semver" if own_type is Semver else "quantity"
+        hint = f': write .compareTo({function}("{second[:MAX_SHOWN]}")) == 0' if isinstance(second, str) else ""
+        raise EvaluationError(f"{a_kind(first)} cannot be compared with {a_kind(second)}{hint}")
     return False
-
-
-def _comparison_hint(first: Value, second: Value) -> str:
-    """Return a hint for a comparison of a quantity or version with a text; empty for other values."""
-    if not isinstance(second, str):
-        return ""
-    return f': write .compareTo({"semver" if isinstance(first, Semver) else "quantity"}("{second[:MAX_SHOWN]}")) == 0'
 
 
 def _equal_lists(first: tuple[Any, ...], second: tuple[Any, ...], charge: "Charge") -> bool:

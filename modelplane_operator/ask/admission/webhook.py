@@ -37,7 +37,7 @@ from modelplane_operator.ask.admission.rules.certificates import (
 )
 from modelplane_operator.ask.admission.rules.configuration import find_differences
 from modelplane_operator.ask.answers.documents import QUESTION
-from modelplane_operator.ask.answers.questions import BUSY, QuestionAnswer, QuestionError
+from modelplane_operator.ask.answers.questions import BUSY, QuestionError
 
 PATIENCE: Final = 1.5  # API servers wait for two
 """Seconds that a review may take."""
@@ -120,7 +120,10 @@ class Webhook:
         """
         request = dict(section(review, "request"))
         try:
-            result = await self._answer(request)
+            answer_question = next((item.answers for item in self.controllers if item.answers), None)
+            if answer_question is None:
+                raise QuestionError("nobody here answers questions", BUSY)
+            result = await answer_question(request, self.clients)
             status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": result.words}
             status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(result.document)}]}
         except QuestionError as error:
@@ -131,13 +134,6 @@ class Webhook:
             status = {"code": 500, "message": "the operator failed on this question; its log says why"}
         response = {"uid": request.get("uid"), "allowed": False, "status": status}
         return {"apiVersion": review.get("apiVersion"), "kind": "AdmissionReview", "response": response}
-
-    async def _answer(self, request: Manifest) -> QuestionAnswer:
-        """Return the answer of the controller that answers Questions."""
-        for controller in self.controllers:
-            if controller.answers:
-                return await controller.answers(request, self.clients)
-        raise QuestionError("nobody here answers questions", BUSY)
 
     def to_show(self) -> ServingCertificate | None:
         """Return the certificate to present now, if it is not in use yet."""
@@ -198,9 +194,11 @@ class Webhook:
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": changes.make.metadata}
             self.clients.may_write()
             try:
-                self._remember(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
+                created = await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}})
             except AlreadyExists:
                 return  # the watch will deliver it
+            if (informer := self.clients.hub.find(SECRET)) is not None:
+                informer.on_write(created)
         if changed := read_client_authorities(configuration, read_certificates(self._secrets()), self.clients.now()):
             self.clients.may_write()
             await kube.replace(changed)
@@ -217,11 +215,6 @@ class Webhook:
         old, self.altered = self.altered, find_differences(configuration, groups, self.name)
         if self.altered and self.altered != old:
             log.error("webhook configuration altered", found="; ".join(self.altered))
-
-    def _remember(self, secret: Manifest) -> None:
-        """Add a Secret that was just written to the informer."""
-        if (informer := self.clients.hub.find(SECRET)) is not None:
-            informer.on_write(secret)
 
 
 def is_webhook_path(path: str, paths: Iterable[bytes]) -> bool:

@@ -61,9 +61,10 @@ def discover_pools(nodes: Iterable[Manifest], slices: Iterable[Manifest], classe
     devices_by_node: dict[str, dict[_Kind, list[Section]]] = defaultdict(lambda: defaultdict(list))
     for spec in _newest_slices(slices):
         for device in entries(spec, "devices"):
-            devices_by_node[str(spec.get("nodeName") or "")][_device_kind(str(spec.get("driver")), device)].append(
-                device
-            )
+            product = section(device, "attributes", "productName").get("string") or ""
+            capacity = sorted((name, str(item.get("value"))) for name, item in section(device, "capacity").items())
+            kind = (str(spec.get("driver")), str(product), tuple(capacity))
+            devices_by_node[str(spec.get("nodeName") or "")][kind].append(device)
     device_classes, nodes_by_devices = frozenset(classes), dict[Any, list[Manifest]]()
     for node in nodes:
         if by_kind := devices_by_node.get(node["metadata"]["name"]):
@@ -92,20 +93,6 @@ def _newest_slices(slices: Iterable[Manifest]) -> Iterable[Section]:
     )
 
 
-def _device_kind(driver: str, device: Section) -> _Kind:
-    """Return the kind of a device."""
-    product = section(device, "attributes", "productName").get("string") or ""
-    return (
-        driver,
-        str(product),
-        tuple(sorted((name, str(quantity.get("value"))) for name, quantity in _capacity(device).items())),
-    )
-
-
-def _capacity(device: Section) -> Mapping[str, Section]:
-    return section(device, "capacity")
-
-
 def _create_pool(
     label: str,
     counts: Sequence[tuple[_Kind, int]],
@@ -118,7 +105,8 @@ def _create_pool(
     """Return the pool of nodes with equal devices."""
     names = sorted(node["metadata"]["name"] for node in members)
     phrases = [f"{count} {product or driver}" for (driver, product, _), count in counts]
-    class_name = _claim_name(_slug("-".join(f"{phrase}" for phrase in phrases)), taken)
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(phrases).lower()).strip("-")
+    class_name = _claim_name(slug[:_NAME_LENGTH].strip("-") or "gpu", taken)
     pool = label or class_name
     drivers = [driver for (driver, _, _), _ in counts]
     return Pool(
@@ -143,35 +131,27 @@ def _create_pool(
 def _render_device(
     kind: _Kind, count: int, devices: Sequence[Section], device_classes: frozenset[str], *, number: int
 ) -> Section:
-    """Render a device of an InferenceClass, with the attributes that all devices of the pool share."""
+    """Render a device of an InferenceClass, with the attributes that all devices of the pool share.
+
+    Those of single devices and of software are left out.
+    """
     driver, _, capacity = kind
     name = driver.partition(".")[0]
     is_claimed = driver in device_classes
+    first, *others = (section(device, "attributes") for device in devices)
     return {
         "name": f"{name}-{number}" if number else name,
         **({"deviceClassName": driver} if is_claimed else {"claim": "Synthetic"}),
         "driver": driver,
         "count": count,
-        "attributes": _common_attributes(devices),
+        "attributes": {
+            attribute: dict(value)
+            for attribute, value in first.items()
+            if attribute.rpartition("/")[2] not in _DEVICE_IDENTITY | _SOFTWARE_VERSIONS
+            and all(attributes.get(attribute) == value for attributes in others)
+        },
         "capacity": {key: {"value": value} for key, value in capacity},
     }
-
-
-def _common_attributes(devices: Sequence[Section]) -> Section:
-    """Return the attributes that all devices share, without those of single devices and of software."""
-    first, *others = (section(device, "attributes") for device in devices)
-    return {
-        name: dict(value)
-        for name, value in first.items()
-        if name.rpartition("/")[2] not in _DEVICE_IDENTITY | _SOFTWARE_VERSIONS
-        and all(attributes.get(name) == value for attributes in others)
-    }
-
-
-def _slug(text: str) -> str:
-    """Return a text in the form of a Kubernetes name."""
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return plain[:_NAME_LENGTH].strip("-") or "gpu"
 
 
 def _claim_name(name: str, taken: set[str]) -> str:

@@ -50,14 +50,11 @@ def fixes(request: PlacementRequest, decision: Decision, fleet: FleetModel, snap
         if (places := decision.missing - after_change.missing) > 0:
             helpful.append(Fix(change, places, decision.missing))
     helpful.sort(key=lambda fix: -fix.places)  # the sort is stable, so equal ones stay in the order of the tries
-    return (*helpful[:MOST], *_suggest_fewer(decision))
-
-
-def _suggest_fewer(decision: Decision) -> Iterator[Fix]:
-    """Yield the suggestion to request only as many replicas as fit."""
-    if (fitting := decision.desired - decision.missing) > 0:
-        copies = count_of(fitting, "replica")
-        yield Fix(f"ask for {copies} and not {decision.desired}", decision.missing, decision.missing)
+    fitting = decision.desired - decision.missing
+    if fitting <= 0:
+        return tuple(helpful[:MOST])
+    change = f"ask for {count_of(fitting, 'replica')} and not {decision.desired}"
+    return (*helpful[:MOST], Fix(change, decision.missing, decision.missing))
 
 
 def _try_changes(

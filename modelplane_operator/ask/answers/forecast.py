@@ -10,11 +10,10 @@ from kubeloop.objects import Key
 from kubeloop.words import sentence
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.inference_cluster import Taint
-from modelplane_operator.api.placement import Placement
 from modelplane_operator.ask.answers.documents import DeploymentOutcome, LeavingReplica
 from modelplane_operator.ask.answers.fixes import fixes
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.models.deployment.plan.course import RolloutPlan, decide
+from modelplane_operator.models.deployment.plan.course import decide
 from modelplane_operator.models.deployment.plan.observed import Observed
 from modelplane_operator.models.deployment.render import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
@@ -39,9 +38,11 @@ def forecast(
     existing = set(after.deployment)
     first = sorted((requested | affected) & existing)
     outcomes = [_forecast_deployment(after.deployment[key], after, fleet) for key in first]
+    without_capacity = {
+        key for key, deployment in after.deployment.items() if len(after.owned.get(key, ())) < deployment.spec.replicas
+    }
     outcomes += [
-        _forecast_deployment(after.deployment[key], after, fleet)
-        for key in sorted(_deployments_without_capacity(after) - {*first})
+        _forecast_deployment(after.deployment[key], after, fleet) for key in sorted(without_capacity - {*first})
     ]
     return tuple(item for item in outcomes if item.changes or Key(item.namespace, item.name) in requested | affected)
 
@@ -90,15 +91,6 @@ def scale(deployment: ModelDeployment, replicas: int) -> ModelDeployment:
     return deployment.model_copy(update={"spec": deployment.spec.model_copy(update={"replicas": replicas})})
 
 
-def _deployments_without_capacity(snapshot: Snapshot) -> set[Key]:
-    """Return the deployments that have fewer replicas than requested."""
-    return {
-        key
-        for key, deployment in snapshot.deployment.items()
-        if len(snapshot.owned.get(key, ())) < deployment.spec.replicas
-    }
-
-
 def _forecast_deployment(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel) -> DeploymentOutcome:
     """Return the outcome for one deployment, and apply its decision to the fleet model."""
     rollout_plan = decide(_observe(deployment, snapshot, fleet))
@@ -109,7 +101,7 @@ def _forecast_deployment(deployment: ModelDeployment, snapshot: Snapshot, fleet:
         name=deployment.key.name,
         settled=decision.is_complete,
         decision=sentence(summary(decision)),
-        added=tuple(map(_describe_placement, decision.new)),
+        added=tuple(f"{item.cluster}/{'+'.join(sorted(charges(item.engines)))}" for item in decision.new),
         removed=tuple(
             LeavingReplica(item.replica.key.name, item.replica.cluster, describe_leaving(item.reason))
             for item in decision.removed
@@ -123,7 +115,12 @@ def _forecast_deployment(deployment: ModelDeployment, snapshot: Snapshot, fleet:
         help=tuple(sentence(str(fix)) for fix in suggestions),
         weights=snapshot.describe_awaited_weights(deployment, decision),
     )
-    _apply_decision(rollout_plan, deployment, snapshot, fleet)
+    # The next decision takes this one into account.
+    for removal in decision.removed:
+        fleet.forget_replica(removal.replica.key)
+    for placement in decision.new:
+        cluster = snapshot.cluster.get(placement.cluster)
+        fleet.observe_replica(ModelReplica.parse(render_replica(deployment, placement, cluster)))
     return outcome
 
 
@@ -145,19 +142,3 @@ def _observe(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel)
         grace=timedelta(0),
         now=snapshot.now,
     )
-
-
-def _describe_placement(placement: Placement) -> str:
-    """Return a placement as cluster/pool."""
-    return f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}"
-
-
-def _apply_decision(
-    rollout_plan: RolloutPlan, deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel
-) -> None:
-    """Apply a decision to the fleet model, so that the next decision takes it into account."""
-    for removal in rollout_plan.decision.removed:
-        fleet.forget_replica(removal.replica.key)
-    for placement in rollout_plan.decision.new:
-        cluster = snapshot.cluster.get(placement.cluster)
-        fleet.observe_replica(ModelReplica.parse(render_replica(deployment, placement, cluster)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -195,6 +194,9 @@ def models(snapshot: Snapshot) -> tuple[ModelSummary, ...]:
     for key, deployment in sorted(snapshot.deployment.items()):
         owned, state = snapshot.owned.get(key, ()), ready(deployment.conditions)
         progress = next((item for item in deployment.conditions if item.type == Progressing.__name__), None)
+        progress_message = ""  # once it is settled
+        if progress is not None and progress.reason != Progressing.SETTLED.reason:
+            progress_message = f"{progress.reason}: {progress.message}" if progress.message else progress.reason
         summaries.append(
             ModelSummary(
                 namespace=key.namespace,
@@ -208,29 +210,16 @@ def models(snapshot: Snapshot) -> tuple[ModelSummary, ...]:
                 desired=deployment.spec.replicas,
                 nodes=sum(sum(charges(read(item).engines).values()) for item in owned),
                 clusters=tuple(sorted({item.spec.cluster_name for item in owned})),
-                progress=_describe_progress(progress),
+                progress=progress_message,
             )
         )
     return tuple(summaries)
 
 
-def _describe_progress(progressing: Condition | None) -> str:
-    """Return a Progressing condition as a message; "" once it is settled."""
-    if progressing is None or progressing.reason == Progressing.SETTLED.reason:
-        return ""
-    return f"{progressing.reason}: {progressing.message}" if progressing.message else progressing.reason
-
-
 def in_transit(snapshot: Snapshot) -> tuple[Transit, ...]:
     """Return the replicas that end, drain, or do not answer yet."""
-    return tuple(
-        sorted(_find_transit(snapshot.replicas), key=lambda transit: (transit.namespace, transit.model, transit.name))
-    )
-
-
-def _find_transit(replicas: Sequence[ModelReplica]) -> Iterator[Transit]:
-    """Yield the replicas that end, drain, or do not answer yet."""
-    for replica in replicas:
+    transits: list[Transit] = []
+    for replica in snapshot.replicas:
         state, metadata = ready(replica.conditions), replica.metadata
         if metadata.deletion_timestamp is not None:
             stage, since = "ending", metadata.deletion_timestamp
@@ -241,15 +230,18 @@ def _find_transit(replicas: Sequence[ModelReplica]) -> Iterator[Transit]:
         else:
             continue
         says = (state.message or "") if state and not is_good(state) else ""
-        yield Transit(
-            replica.key.namespace,
-            replica.key.name,
-            read(replica).owner.name,
-            replica.spec.cluster_name,
-            stage,
-            says,
-            since,
+        transits.append(
+            Transit(
+                replica.key.namespace,
+                replica.key.name,
+                read(replica).owner.name,
+                replica.spec.cluster_name,
+                stage,
+                says,
+                since,
+            )
         )
+    return tuple(sorted(transits, key=lambda transit: (transit.namespace, transit.model, transit.name)))
 
 
 def is_good(state: Condition | None) -> bool:

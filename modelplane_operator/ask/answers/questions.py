@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -219,7 +219,8 @@ def _plan(question: Question, snapshot: Snapshot) -> Iterable[DeploymentOutcome]
     """Return the outcomes of a plan."""
     if cluster := question.cluster:
         if cluster not in snapshot.cluster:
-            raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(snapshot.cluster)}")
+            names = ", ".join(sorted(snapshot.cluster)) or "none"
+            raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {names}")
         after = without(snapshot, cluster) if question.spec.without else with_drained(snapshot, cluster)
         return forecast(snapshot, after, clusters=frozenset((cluster,)))
     proposed = question.deployments or (scale(_find_deployment(question, snapshot), question.spec.replicas or 0),)
@@ -231,10 +232,6 @@ def _plan(question: Question, snapshot: Snapshot) -> Iterable[DeploymentOutcome]
     return forecast(
         snapshot, apply_edits(snapshot, proposed, question.caches), changed=[deployment.key for deployment in proposed]
     )
-
-
-def _names(clusters: Mapping[str, object]) -> str:
-    return ", ".join(sorted(clusters)) or "none"
 
 
 def _hide_others(
@@ -249,15 +246,13 @@ def _hide_others(
             or Key(outcome.namespace, outcome.name) in requested
         )
         (visible if is_visible else hidden).append(outcome)
-    return Outcomes(tuple(visible), _summarize_hidden(hidden) if hidden else None)
-
-
-def _summarize_hidden(outcomes: Sequence[DeploymentOutcome]) -> Others:
-    """Return the numbers for hidden deployments."""
-    return Others(
-        len(outcomes),
-        sum(len(outcome.added) for outcome in outcomes),
-        sum(len(outcome.removed) for outcome in outcomes),
-        sum(len(outcome.stuck) for outcome in outcomes),
-        sum(outcome.waiting for outcome in outcomes),
+    if not hidden:
+        return Outcomes(tuple(visible), None)
+    others = Others(
+        len(hidden),
+        sum(len(outcome.added) for outcome in hidden),
+        sum(len(outcome.removed) for outcome in hidden),
+        sum(len(outcome.stuck) for outcome in hidden),
+        sum(outcome.waiting for outcome in hidden),
     )
+    return Outcomes(tuple(visible), others)

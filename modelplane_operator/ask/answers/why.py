@@ -12,7 +12,7 @@ from modelplane_operator.ask.answers.clusters import every_cluster
 from modelplane_operator.ask.answers.documents import Explanation, Miss, ReplicaState, Route
 from modelplane_operator.ask.answers.fixes import MOST, Fix, fixes
 from modelplane_operator.ask.answers.snapshot import Snapshot, ready
-from modelplane_operator.scheduling.decision import Decision, Refusal
+from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, summary
 from modelplane_operator.scheduling.prose import reason as told
@@ -47,7 +47,12 @@ def explain(
         replicas=tuple(_replica_state(replica, snapshot.cluster.get(replica.spec.cluster_name)) for replica in owned),
         waiting=decision.missing,
         decision=sentence(summary(decision)),
-        misses=tuple(map(_describe_miss, decision.refusals)) if not decision.is_complete else (),
+        misses=()
+        if decision.is_complete
+        else tuple(
+            Miss(group(refusal), refusal.nearest, told(refusal.reason), remedy(refusal.reason))
+            for refusal in decision.refusals
+        ),
         routes=tuple(_find_routes(deployment, owned, services)),
         weights=snapshot.describe_awaited_weights(deployment, decision),
         clusters=every_cluster(request, decision, fleet, snapshot) if with_clusters else (),
@@ -85,26 +90,16 @@ def _advise(
             if (remedy_text := remedy(item.reason))
         )
         return tuple(map(sentence, dict.fromkeys(advice) or dict.fromkeys(moving)))[:MOST]
-    not_ready = [(item, problem) for item in replicas if (problem := _not_ready_condition(item))]
-    advice = [remedy_of("ModelReplica", problem) or _describe_command(item) for item, problem in not_ready]
-    return tuple(dict.fromkeys(advice))[:MOST] or _find_remedy("ModelDeployment", state)
-
-
-def _describe_command(replica: ModelReplica) -> str:
-    """Return the kubectl command that shows more about a replica."""
-    return f"See what becomes of it: kubectl describe modelreplica {replica.metadata.name} -n {replica.key.namespace}"
-
-
-def _find_remedy(kind: str, state: Condition | None) -> tuple[str, ...]:
-    """Return the remedy for a condition, if it has one."""
-    remedy_text = remedy_of(kind, state) if state else ""
-    return (remedy_text,) if remedy_text else ()
-
-
-def _not_ready_condition(replica: ModelReplica) -> Condition | None:
-    """Return the Ready condition of a replica that is not Ready."""
-    state = ready(replica.conditions)
-    return None if state is None or state.status == "True" else state
+    advice = [
+        remedy_of("ModelReplica", problem)
+        or f"See what becomes of it: kubectl describe modelreplica {item.metadata.name} -n {item.key.namespace}"
+        for item in replicas
+        if (problem := ready(item.conditions)) and problem.status != "True"
+    ]
+    if advice:
+        return tuple(dict.fromkeys(advice))[:MOST]
+    own_remedy = remedy_of("ModelDeployment", state) if state else ""
+    return (own_remedy,) if own_remedy else ()
 
 
 def _is_ready(conditions: Sequence[Condition]) -> bool:
@@ -150,11 +145,6 @@ def _replica_state(replica: ModelReplica, cluster: InferenceCluster | None) -> R
     )
 
 
-def _describe_miss(refusal: Refusal) -> Miss:
-    """Return a rejection in the form of the answer."""
-    return Miss(group(refusal), refusal.nearest, told(refusal.reason), remedy(refusal.reason))
-
-
 def _find_routes(
     deployment: ModelDeployment, replicas: Sequence[ModelReplica], services: Iterable[ModelService]
 ) -> Iterable[Route]:
@@ -174,16 +164,11 @@ def _find_routes(
             for carried_labels in replica_labels
         ):
             address = (service.status.address if service.status else None) or ""
+            state = ready(service.conditions)
             yield Route(
                 service.key.name,
                 address,
                 _is_ready(service.conditions),
                 _ready_message(service.conditions),
-                _service_remedy(service),
+                remedy_of("ModelService", state) if state else "",
             )
-
-
-def _service_remedy(service: ModelService) -> str:
-    """Return the remedy for a service that is not Ready."""
-    state = ready(service.conditions)
-    return remedy_of("ModelService", state) if state else ""

@@ -37,7 +37,6 @@ from modelplane_operator.routing.endpoint.hub_networks import HubRanges, Ranges
 from modelplane_operator.routing.endpoint.outside import PlaceChecks, place_of
 from modelplane_operator.routing.endpoint.plan import ClusterState, Observed, Outside, plan
 from modelplane_operator.routing.endpoint.render import rendered_backend
-from modelplane_operator.routing.gateway.data_plane import DataPlane
 from modelplane_operator.routing.gateway.render import hub_gateway, rendered_data_plane, url_of
 
 ENDPOINTS = of(ModelEndpoint)
@@ -82,11 +81,12 @@ def controller(
         if places and not place:
             places.forget(endpoint.key)
         gateway = InferenceGateway.parse(gateway_manifest) if gateway_manifest else None
+        plane_of_children = rendered_data_plane(map(type_of, children)) if gateway is None else None
         own_hosts = allowed_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
         return Observed(
             endpoint,
             children,
-            _choose_plane(gateway, children),
+            plane_of_children or hub_gateway(gateway).plane,
             of_users,
             tls_policies=policies is not None and policies.served,
             secret=await referenced.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
@@ -129,12 +129,6 @@ def while_paused(endpoint: Manifest) -> str:
     return its_deletion(endpoint) or (
         "it follows its replica, which a pause does not hold up" if _get_owner(endpoint) else ""
     )
-
-
-def _choose_plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
-    """Return the data plane that endpoints are rendered for; without a hub gateway, that of the present objects."""
-    present = rendered_data_plane(map(type_of, children)) if gateway is None else None
-    return present or hub_gateway(gateway).plane
 
 
 def _find_cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
@@ -214,25 +208,20 @@ def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:
     """Return all endpoints, if a field of the hub gateway that they depend on has changed."""
     if key_of(change.latest) != HUB_GATEWAY:
         return ()
-    old, new = (_get_relevant_fields(manifest) if manifest else None for manifest in (change.old, change.new))
+    # the data plane, TLS, and the address that endpoints must not lead to
+    old, new = (
+        (manifest["spec"].get("backend"), manifest["spec"].get("tls"), section(manifest, "status").get("address"))
+        if manifest
+        else None
+        for manifest in (change.old, change.new)
+    )
     return everyone(ENDPOINTS)(change, hub) if old != new else ()
-
-
-def _get_relevant_fields(gateway: Manifest) -> tuple[object, ...]:
-    """Return the fields that endpoints depend on: the data plane, TLS, and the address that they must not lead to."""
-    return gateway["spec"].get("backend"), gateway["spec"].get("tls"), section(gateway, "status").get("address")
 
 
 def _map_from_route(change: Change, hub: Cluster) -> Iterator[Key]:
     """Return the endpoints in a route's namespace that are being deleted."""
     endpoints = hub.find(ENDPOINTS)
     return map(key_of, endpoints.by("terminating", key_of(change.latest).namespace) if endpoints else ())
-
-
-def _index_terminating(endpoint: Manifest) -> Iterator[str]:
-    """Yield the index key of an endpoint that is being deleted: its namespace."""
-    if is_terminating(endpoint):
-        yield key_of(endpoint).namespace
 
 
 def _index_hosts(endpoint: Manifest) -> Iterator[str]:
@@ -256,13 +245,11 @@ def _map_from_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
     return {key_of(manifest) for host in hosts for manifest in endpoints.by("outside", host)} if endpoints else ()
 
 
-def _index_namespace(route: Manifest) -> Iterator[str]:
-    """Yield the index key of a route: its namespace."""
-    yield key_of(route).namespace
-
-
 INDEXES: Indexes = {
     CLUSTERS: {"gateway": _get_gateway_host},
-    ENDPOINTS: {"terminating": _index_terminating, "outside": _index_hosts},
-    HTTP_ROUTE: {"namespace": _index_namespace},
+    ENDPOINTS: {
+        "terminating": lambda endpoint: (key_of(endpoint).namespace,) if is_terminating(endpoint) else (),
+        "outside": _index_hosts,
+    },
+    HTTP_ROUTE: {"namespace": lambda route: (key_of(route).namespace,)},
 }

@@ -54,15 +54,9 @@ def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) 
     value = content.strip()
     if not value:
         return NoHeader(f"Secret {name} holds nothing under {key}", "put the credentials there")
-    full_value = f"{_get_prefix(credentials)}{value}"
+    default_prefix = "Bearer " if credentials.header.lower() == AUTHORIZATION.lower() else ""
+    full_value = f"{default_prefix if credentials.prefix is None else credentials.prefix}{value}"
     max_length = LONGEST - full_value.count("%")  # Envoy Gateway needs each % doubled
     if not full_value.isascii() or not full_value.isprintable() or len(full_value) > max_length:
         return NoHeader(f"Secret {name} holds no header's value under {key}: that is one line of printable ASCII")
     return Header(credentials.header, full_value, name if key == INJECTED and full_value == content else None)
-
-
-def _get_prefix(credentials: EndpointCredentials) -> str:
-    """Return the prefix of the header's value."""
-    if credentials.prefix is not None:
-        return credentials.prefix
-    return "Bearer " if credentials.header.lower() == AUTHORIZATION.lower() else ""

@@ -7,7 +7,8 @@ time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_address, ip_network
 
@@ -71,11 +72,16 @@ class HubRanges:
                 log.warning("ranges unknown", why=str(error))
             self._error, self._due = error.without_details(), self.now() + RETRY_AFTER
             return
+        addresses: set[Address] = set()  # internal and external ones, without names
+        for node in nodes or ():
+            for address in entries(node, "status", "addresses"):
+                with suppress(ValueError):
+                    addresses.add(ip_address(address.get("address", "")))
         last = self._networks or Ranges()  # ranges that cannot be listed keep their last value
         self._networks = Ranges(
             last.services if cidrs is None else join_networks(cidrs, "cidrs"),
             last.pods if nodes is None else join_networks(nodes, "podCIDRs"),
-            last.nodes if nodes is None else frozenset(_parse_addresses(nodes)),
+            last.nodes if nodes is None else frozenset(addresses),
         )
         self._error, self._due = None, self.now() + LIFETIME
 
@@ -89,28 +95,12 @@ class HubRanges:
 
 
 def join_networks(manifests: Iterable[Manifest], field_: str) -> tuple[Network, ...]:
-    """Return the networks in a field of many objects, merged where possible."""
-    networks = list(_parse_networks(manifests, field_))
+    """Return the valid networks in a field of many objects, merged where possible."""
+    networks: list[Network] = []
+    for manifest in manifests:
+        for text in section(manifest, "spec").get(field_) or ():
+            with suppress(ValueError):
+                networks.append(ip_network(text, strict=False))
     four = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
     six = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
     return (*four, *six)
-
-
-def _parse_networks(manifests: Iterable[Manifest], field_: str) -> Iterator[Network]:
-    """Yield the valid networks in a field of the objects."""
-    for manifest in manifests:
-        for text in section(manifest, "spec").get(field_) or ():
-            try:
-                yield ip_network(text, strict=False)
-            except ValueError:
-                continue
-
-
-def _parse_addresses(nodes: Iterable[Manifest]) -> Iterator[Address]:
-    """Yield the internal and external addresses of nodes, without their names."""
-    for node in nodes:
-        for address in entries(node, "status", "addresses"):
-            try:
-                yield ip_address(address.get("address", ""))
-            except ValueError:
-                continue

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kubeloop.client.resolved import Resolved
 from kubeloop.client.resolver import Resolver
 from kubeloop.objects import Key
 from kubeloop.resource import of
@@ -58,7 +57,8 @@ async def _connect_to(place: Place, resolver: Resolver) -> Reached:
     if backend.address is not None:
         addresses = [str(backend.address)]
     else:
-        resolved = await _resolve(place, resolver)
+        while (resolved := resolver.find(backend.host, place.namespace)) is None:  # noqa: ASYNC110 - it gives up itself
+            await asyncio.sleep(POLL_INTERVAL)
         if resolved.error:  # gateways use the same name servers, and lose a cached address sooner or later
             remedy = (
                 "correct the name" if resolved.unknown else "look at the DNS of the hub, and at who serves the name"
@@ -80,13 +80,6 @@ async def _connect_to(place: Place, resolver: Resolver) -> Reached:
     if refused:
         return Reached(f"host {backend.host} refuses connections to port {backend.port}", certain=True)
     return Reached(f"host {backend.host} takes no connection to port {backend.port} from the operator", certain=False)
-
-
-async def _resolve(place: Place, resolver: Resolver) -> Resolved:
-    """Wait until the name is resolved, or until the resolver gives up."""
-    while (resolved := resolver.find(place.backend.host, place.namespace)) is None:  # noqa: ASYNC110 - it gives up itself
-        await asyncio.sleep(POLL_INTERVAL)
-    return resolved
 
 
 def place_of(endpoint: ModelEndpoint, reach: Reach) -> Place | None:

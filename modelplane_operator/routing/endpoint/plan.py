@@ -126,9 +126,15 @@ def plan(observed: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_AFTER)
     desired = _read_backend(observed, endpoint.spec.url)
     current = _find_current_backend(observed)
-    backend = desired if isinstance(desired, Backend) else _keep_if_allowed(observed, current)
+    if isinstance(desired, Backend):
+        backend = desired
+    else:  # the old one stays, unless it is rejected now
+        backend = current if current and isinstance(_read_backend(observed, str(current)), Backend) else None
     # Nothing was created yet, or its backend is unreadable or unresolved: the objects stay as they are.
-    if backend is None and (current is None or _is_unresolved(observed, desired, current)):
+    if backend is None and (
+        current is None
+        or (isinstance(desired, _Unresolved) and isinstance(_read_backend(observed, str(current)), _Unresolved))
+    ):
         return Plan(status=_build_status(observed, desired, ()), requeue_after=_compute_requeue(observed, desired, ()))
     header = _build_header(observed)
     usable_header = header if isinstance(header, Header) else None
@@ -234,11 +240,6 @@ def _is_in_use(observed: Observed, backend: Backend) -> bool:
     return published and backend == _find_current_backend(observed)
 
 
-def _is_unresolved(observed: Observed, desired: Backend | InvalidUrl | _Unresolved, old: Backend) -> bool:
-    """True if both the new and the old backend are still being resolved."""
-    return isinstance(desired, _Unresolved) and isinstance(_read_backend(observed, str(old)), _Unresolved)
-
-
 def _build_header(observed: Observed) -> Header | NoHeader | None:
     """Return the header with the endpoint's credentials, or why there is none; None without credentials."""
     credentials = observed.endpoint.spec.credentials
@@ -262,11 +263,6 @@ def _delete(observed: Observed, deleted_at: datetime) -> Plan:
 def _find_current_backend(observed: Observed) -> Backend | None:
     """Return the backend of the endpoint's Service or Backend; both exist while the data plane changes."""
     return next((rendered_backend(child) for child in observed.children if type_of(child) in {SERVICE, BACKEND}), None)
-
-
-def _keep_if_allowed(observed: Observed, old: Backend | None) -> Backend | None:
-    """Return the old backend, unless it is rejected now."""
-    return old if old and isinstance(_read_backend(observed, str(old)), Backend) else None
 
 
 def _build_status(

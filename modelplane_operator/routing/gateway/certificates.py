@@ -118,8 +118,9 @@ def leaf(  # noqa: PLR0917 - a certificate is made of all of these
 ) -> Issue:
     """Return the step that issues a gateway's certificate, with the bundle that it trusts, as of now."""
     desired = Certificate(name, usage, now - SKEW, now + VALID, trusted.signer, trusted.bundle)
+    dependencies = "\n".join((name, usage, str(trusted.signer), trusted.bundle))
     annotations = {
-        labels.CERTIFICATE: _compute_digest(name, usage, trusted),
+        labels.CERTIFICATE: hashlib.sha256(dependencies.encode()).hexdigest()[:16],
         labels.RENEW_AFTER: _format_time(now + RENEWED),
     }
     return Issue({**metadata, "annotations": annotations}, desired, cluster)
@@ -150,12 +151,6 @@ def _parse_number(secret: Manifest) -> int | None:
     """Return the number of an authority's Secret; None for another Secret."""
     match = _NUMBERED.fullmatch(secret["metadata"]["name"])
     return int(match[1]) if match else None
-
-
-def _compute_digest(name: str, usage: Usage, trusted: Trust) -> str:
-    """Return a digest of all that a certificate depends on."""
-    text = "\n".join((name, usage, str(trusted.signer), trusted.bundle))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _format_time(time: datetime) -> str:

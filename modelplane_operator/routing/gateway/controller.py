@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from kubeloop.client.kube import Kube
@@ -54,6 +53,13 @@ def controller(
     async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
         """Return an InferenceGateway with its objects and, if Helm may be used, its software."""
         hub, uid = clients.hub, gateway.metadata.uid or ""
+        # the objects by which gateways check API keys for ModelServices
+        guards = (
+            manifest
+            for kind in (MIDDLEWARE, SECURITY_POLICY)
+            for manifest in hub.find(kind) or ()
+            if labels_of(manifest).get(labels.OWNER_KIND) == ModelService.definition.kind
+        )
         observed = Observed(
             gateway,
             tuple(list_applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
@@ -61,7 +67,7 @@ def controller(
             now=clients.now(),
             secrets=tuple(certificates(gateway, hub)),
             key_paths=(key_paths := find(hub, SECRET, PATHS)),
-            unsigned=has_unsigned(_find_guards(hub), signing_key(key_paths)),
+            unsigned=has_unsigned(guards, signing_key(key_paths)),
         )
         return await _observe_software(observed, helm, clients, definitions, allowed) if helm else observed
 
@@ -71,16 +77,6 @@ def controller(
         plan,
         watches={**dict.fromkeys(CHILDREN, _map_from_child), NAMESPACE: _map_from_namespace, SECRET: _map_from_secret},
         executors=releases.by(helm),
-    )
-
-
-def _find_guards(hub: Cluster) -> Iterable[Manifest]:
-    """Return the objects by which gateways check API keys for ModelServices."""
-    candidates = chain.from_iterable(hub.find(kind) or () for kind in (MIDDLEWARE, SECURITY_POLICY))
-    return (
-        manifest
-        for manifest in candidates
-        if labels_of(manifest).get(labels.OWNER_KIND) == ModelService.definition.kind
     )
 
 

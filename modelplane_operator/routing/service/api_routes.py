@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kubeloop.conditions import condition
@@ -29,7 +29,15 @@ def api_routes(replicas: Sequence[Manifest], others: int) -> tuple[APIRoute, ...
     """Return the routes of a service, given the replicas behind it and the number of its other endpoints."""
     added = sorted({path for replica in replicas for path in _list_own_paths(replica)})
     routes = [_build_route(path, replicas, others) for path in dict.fromkeys((*ROUTES, *added))]
-    return (*routes[:_MAX_ROUTES], *_build_catch_all(replicas))
+    routes = routes[:_MAX_ROUTES]
+    open_clusters = {_get_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
+    if open_clusters:
+        message = (
+            f"clients reach all that engines answer on {count_of(len(open_clusters), 'cluster')}, {min(open_clusters)} "
+            "for one: apply the access manifest there again, and only model APIs are open"
+        )
+        routes.append(APIRoute(path="/", carried=True, message=message[:_MESSAGE]))
+    return tuple(routes)
 
 
 def decisive(replica: Manifest) -> tuple[object, ...]:
@@ -62,17 +70,6 @@ def _find_obstacle(path: str, replica: Manifest) -> str:
     if path in ROUTES or "/" in own_paths or path in own_paths or section(replica, "status").get("paths") == "All":
         return ""
     return f"is on cluster {_get_cluster(replica)}, which does not allow it (isolation.pods.allowedPaths)"
-
-
-def _build_catch_all(replicas: Iterable[Manifest]) -> Iterator[APIRoute]:
-    """Yield a route for all other paths, if engines on some cluster are open to them."""
-    clusters = {_get_cluster(replica) for replica in replicas if section(replica, "status").get("paths") == "All"}
-    if clusters:
-        message = (
-            f"clients reach all that engines answer on {count_of(len(clusters), 'cluster')}, {min(clusters)} for one: "
-            "apply the access manifest there again, and only model APIs are open"
-        )
-        yield APIRoute(path="/", carried=True, message=message[:_MESSAGE])
 
 
 def _list_own_paths(replica: Manifest) -> tuple[str, ...]:

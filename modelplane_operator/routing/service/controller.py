@@ -88,11 +88,6 @@ def _list_selectors(service: Manifest) -> Iterator[Labels]:
     return (cast(Labels, entry["selector"]["matchLabels"]) for entry in entries)
 
 
-def _index_selectors(service: Manifest) -> Iterator[Hashable]:
-    """Return the keys in the index of endpoints that a service selects."""
-    return (_build_index_key(key_of(service).namespace, selector) for selector in _list_selectors(service))
-
-
 def _index_without_endpoints(service: Manifest) -> Iterator[Hashable]:
     """Yield the namespace of a service whose status says that it has no endpoints."""
     conditions = entries(service, "status", "conditions")
@@ -104,7 +99,12 @@ INDEXES: Indexes = {
     of(ModelDeployment): {"namespace": lambda deployment: (key_of(deployment).namespace,)},
     of(ModelEndpoint): {"labelled": _index_labels},
     of(ModelReplica): {"labelled": _index_labels},
-    of(ModelService): {"selecting": lambda service: {*_index_selectors(service)}, "lacking": _index_without_endpoints},
+    of(ModelService): {
+        "selecting": lambda service: {
+            _build_index_key(key_of(service).namespace, selector) for selector in _list_selectors(service)
+        },
+        "lacking": _index_without_endpoints,
+    },
 }
 
 
@@ -158,6 +158,7 @@ def controller(
             except Forbidden as error:
                 forbidden[name] = str(error)
         children = tuple(list_applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,)))
+        kube_system = find(clients.hub, NAMESPACE, KUBE_SYSTEM)  # its uid identifies this hub
         return Observed(
             service,
             endpoints,
@@ -168,7 +169,7 @@ def controller(
             clients.now(),
             keys,
             forbidden,
-            _find_hub_uid(clients.hub),
+            kube_system["metadata"]["uid"] if kube_system else "",
             _find_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
             dict(_find_replicas(endpoints, clients.hub)),
@@ -208,36 +209,25 @@ def _find_result(
         address, backend.scheme, backend.host, backend.port, names.service_path(*service.key)
     )
     guarded = required_secrets(service, hub_gateway(gateway).auth) is not None
-    return asking.find(service.key, ServiceCheck(address_of_service, guarded), _compute_revision(children))
-
-
-def _compute_revision(children: Iterable[Manifest]) -> Hashable:
-    """Return the versions of the service's routes and policies, with the gateway's conditions of them."""
-    return tuple(
+    # the versions of the service's routes and policies, with the conditions that gateways report on them
+    revision = tuple(
         sorted(
             (
                 key_of(child),
                 type_of(child).kind,
                 child["metadata"].get("uid"),
                 child["metadata"].get("generation"),
-                _list_reported(child),
+                tuple(
+                    (reported["type"], reported["status"], str(reported.get("observedGeneration")))
+                    for item in gateways_of(child)
+                    for reported in entries(item, "conditions")
+                ),
             )
             for child in children
             if type_of(child) in REQUIRED_CONDITIONS
         )
     )
-
-
-def _list_reported(child: Manifest) -> tuple[tuple[str, ...], ...]:
-    """Return the conditions that gateways report on a route or policy."""
-    reported = (condition_item for item in gateways_of(child) for condition_item in entries(item, "conditions"))
-    return tuple((item["type"], item["status"], str(item.get("observedGeneration"))) for item in reported)
-
-
-def _find_hub_uid(hub: Cluster) -> str:
-    """Return the uid that identifies this hub; empty while it is unknown."""
-    namespace = find(hub, NAMESPACE, KUBE_SYSTEM)
-    return namespace["metadata"]["uid"] if namespace else ""
+    return asking.find(service.key, ServiceCheck(address_of_service, guarded), revision)
 
 
 def select_endpoints(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:
@@ -265,13 +255,12 @@ def is_made(service: ModelService, hub: Cluster) -> bool:
     deployments = hub.find(of(ModelDeployment))
     selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
     same_namespace = deployments.by("namespace", service.key.namespace) if deployments else ()
-    return bool(_match_any(selectors, [*map(_build_endpoint_labels, same_namespace)]))
-
-
-def _build_endpoint_labels(deployment: Manifest) -> Labels:
-    """Return the labels of a deployment's endpoints, except those that depend on a replica."""
-    template_labels = section(deployment, "spec", "template", "metadata", "labels")
-    return {**template_labels, labels.DEPLOYMENT: key_of(deployment).name}
+    # the labels of the deployments' endpoints, except those that depend on a replica
+    endpoint_labels = [
+        {**section(deployment, "spec", "template", "metadata", "labels"), labels.DEPLOYMENT: key_of(deployment).name}
+        for deployment in same_namespace
+    ]
+    return bool(_match_any(selectors, endpoint_labels))
 
 
 def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
@@ -356,13 +345,9 @@ def _find_without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterat
 def _get_relevant_fields(endpoint: Manifest) -> tuple[object, ...]:
     """Return the fields of an endpoint that services depend on."""
     terminating, status = is_terminating(endpoint), endpoint.get("status", {})
-    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), _get_rejection(endpoint)
-
-
-def _get_rejection(endpoint: Manifest) -> str:
-    """Return the message of an endpoint with an invalid URL; empty for any other."""
     routing_ready = condition(endpoint, RoutingReady.__name__)
-    return routing_ready.message if routing_ready.reason == RoutingReady.INVALID_URL.reason else ""
+    rejection = routing_ready.message if routing_ready.reason == RoutingReady.INVALID_URL.reason else ""
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), rejection
 
 
 def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -156,17 +156,17 @@ class Keyring:
                 self._asking.pop(secret, None)
 
     def _keep(self, secret: Key, reading: _Reading) -> None:
-        """Cache a reading, and drop the least recently used ones beyond the limits."""
+        """Cache a reading, and drop the least recently used ones beyond the limits, and too old ones."""
         old = self._readings.pop(secret, None)
         self._readings[secret] = reading
         self._digests += len(reading.digests or ()) - len((old and old.digests) or ())
-        while len(self._readings) > MOST or self._digests > MOST_DIGESTS or self._is_old():
+        while (
+            len(self._readings) > MOST
+            or self._digests > MOST_DIGESTS
+            or next(iter(self._readings.values())).at < self.now() - OLDEST
+        ):
             _, oldest = self._readings.popitem(last=False)
             self._digests -= len(oldest.digests or ())
-
-    def _is_old(self) -> bool:
-        """True if the oldest reading is too old to be valid."""
-        return next(iter(self._readings.values())).at < self.now() - OLDEST
 
     async def _read(self, secret: Key, last: _Reading | None) -> _Reading:
         """Read a Secret; on failure, return the last content as long as it is valid."""

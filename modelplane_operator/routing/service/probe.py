@@ -8,7 +8,7 @@ authorities need no setup.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -98,7 +98,9 @@ class Asker:
     async def _get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
         """Send one request, and return its result."""
         url = URL.build(scheme=way.scheme, host=way.address, port=way.port, path=f"{way.prefix}{path}", encoded=True)
-        headers = {"Host": _format_authority(way), "User-Agent": "modelplane-operator"}
+        host = f"[{way.host}]" if ":" in way.host else way.host
+        authority = host if way.port == DEFAULT_PORTS[way.scheme] else f"{host}:{way.port}"
+        headers = {"Host": authority, "User-Agent": "modelplane-operator"}
         session = aiohttp.ClientSession(
             # A new connection for each request, as clients have, and so that a hanging one delays no other.
             connector=aiohttp.TCPConnector(force_close=True, resolver=self._names, use_dns_cache=False),
@@ -123,29 +125,19 @@ class Asker:
             return GatewayAnswer(lack="gives an answer that is no HTTP")
 
 
-def _format_authority(way: ServiceAddress) -> str:
-    """Return the Host header."""
-    host = f"[{way.host}]" if ":" in way.host else way.host
-    return host if way.port == DEFAULT_PORTS[way.scheme] else f"{host}:{way.port}"
-
-
 async def _read_response(response: aiohttp.ClientResponse) -> GatewayAnswer:
     """Return the result for a response."""
     match response.status:
         case 401:
             return GatewayAnswer(401, key_missing=_parse_error_code(await _read_beginning(response)) == MISSING_KEY)
-        case 404 if _is_from_gateway(response.headers):
+        # A gateway's own response has no other headers. Most engines and providers send more.
+        case 404 if all(
+            name.lower() in _GATEWAY_HEADERS or (name.lower(), value) == ("server", "envoy")
+            for name, value in response.headers.items()
+        ):
             return GatewayAnswer(404, unrouted=(await _read_beginning(response)).strip() in _GATEWAY_BODIES)
         case status:
             return GatewayAnswer(status)
-
-
-def _is_from_gateway(headers: Mapping[str, str]) -> bool:
-    """True if all headers are those of a gateway's own response. Most engines and providers send more."""
-    return all(
-        name.lower() in _GATEWAY_HEADERS or (name.lower(), value) == ("server", "envoy")
-        for name, value in headers.items()
-    )
 
 
 async def _read_beginning(response: aiohttp.ClientResponse) -> bytes:

@@ -60,14 +60,10 @@ def render_model_service(
     key_path = api_keys.path_of(service.key.namespace, secrets or (), door.signing)
     guard = plane.render_guard(service, key_path, route_names, door.keys) if guarded else ()
     loopback = plane.render_loopback(service) if plane.comes_back(groups) else ()
-    return (*_render_fallback(service), *loopback, *guard, *reversed(routes))
-
-
-def _render_fallback(service: ModelService) -> Sequence[Manifest]:
-    """Return a Service without endpoints, for which gateways answer 503."""
+    # Gateways answer 503 for a Service without endpoints; without an EndpointSlice, Traefik considers it an error: 500.
     name, http_port = names.service_route(*service.key), port("http", PORT)
-    # Without an EndpointSlice, Traefik considers the Service an error and answers 500.
-    return render_service(on_hub(service, name), [http_port]), render_slice(service, name, "IPv4", http_port)
+    empty_service = (render_service(on_hub(service, name), [http_port]), render_slice(service, name, "IPv4", http_port))
+    return (*empty_service, *loopback, *guard, *reversed(routes))
 
 
 def _render_route(service: ModelService, index: int, rules: list[Manifest], door: HubGateway) -> Manifest:

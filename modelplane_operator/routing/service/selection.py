@@ -41,7 +41,10 @@ def state(replica: Manifest) -> str:
 def explain_no_endpoints(service: ModelService, near: Neighbours | None) -> str:
     """Return the message with the selectors, and with the nearest alternatives in the namespace."""
     selectors = [entry.selector.match_labels for entry in service.spec.endpoints]
-    selected = "; ".join(_format_pairs(labels) or "every endpoint" for labels in selectors[:MAX_NAMES])
+    selected = "; ".join(
+        ",".join(f"{name}={value}" for name, value in sorted(labels.items())) or "every endpoint"
+        for labels in selectors[:MAX_NAMES]
+    )
     more = f"; and {len(selectors) - MAX_NAMES} more" if len(selectors) > MAX_NAMES else ""
     return "; ".join(
         (
@@ -87,8 +90,3 @@ def _measure_common_prefix(pair: str, requested: Sequence[str]) -> int:
 def _measure_similarity(pair: str, requested: Sequence[str]) -> float:
     """Return the highest similarity with a requested label, as a typing error is the most likely cause."""
     return max((SequenceMatcher(None, pair[:LENGTH], label[:LENGTH]).quick_ratio() for label in requested), default=0.0)
-
-
-def _format_pairs(labels: Labels) -> str:
-    """Return a selector as text."""
-    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -24,19 +24,20 @@ def judge(
     """
     old_pools = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
     edited = [pool for pool in new.spec.node_pools if old_pools.get(pool.name) != pool]
-    messages = (
-        *_check_classes(edited, classes),
-        *(_check_sizes(new, old_pools, info) if info else ()),
-        *_check_scale_up(edited, new.spec.cluster.source),
+    messages = [
+        f"pool {pool.name} takes no replica until there is an InferenceClass {pool.class_name}"
+        for pool in edited
+        if pool.class_name not in classes
+    ]
+    messages += _check_sizes(new, old_pools, info) if info else ()
+    source = new.spec.cluster.source
+    messages += (
+        f"pool {pool.name} may shrink to no node, and the autoscaler of {source} does not know what devices "
+        "another one would have: set minNodeCount to 1, or it may never grow again"
+        for pool in edited
+        if pool.max_node_count and pool.min_node_count == 0 and source not in WAKES
     )
     return Verdict(warnings=tuple(map(sentence, messages)))
-
-
-def _check_classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
-    """Yield a warning for each pool whose class does not exist."""
-    for pool in pools:
-        if pool.class_name not in classes:
-            yield f"pool {pool.name} takes no replica until there is an InferenceClass {pool.class_name}"
 
 
 def _check_sizes(new: InferenceCluster, old_pools: dict[str, NodePool], info: ClusterInfo) -> Iterator[str]:
@@ -51,14 +52,4 @@ def _check_sizes(new: InferenceCluster, old_pools: dict[str, NodePool], info: Cl
             yield (
                 f"pool {name} {text}, and replicas take {used}: those that find none are moved where others take them, "
                 "and wait where none does"
-            )
-
-
-def _check_scale_up(pools: list[NodePool], source: str) -> Iterator[str]:
-    """Yield a warning for each pool that may shrink to zero nodes and then not grow again."""
-    for pool in pools:
-        if pool.max_node_count and pool.min_node_count == 0 and source not in WAKES:
-            yield (
-                f"pool {pool.name} may shrink to no node, and the autoscaler of {source} does not know what devices "
-                "another one would have: set minNodeCount to 1, or it may never grow again"
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from kubeloop.objects import Key
 from kubeloop.verdict import Verdict
 from kubeloop.words import count_of, list_names, sentence
 from modelplane_operator.api.model_deployment import DeployedEngine, ModelDeployment
@@ -77,9 +76,8 @@ def _warn_of_disruption(rollout_plan: RolloutPlan) -> Iterator[str]:
     """Yield warnings about running replicas that would restart or be removed."""
     if rollout_plan.changed:
         count = count_of(len(rollout_plan.changed), "running replica")
-        yield sentence(
-            f"{count} would get another shape, which restarts them in turn: {_list_names(rollout_plan.changed)}"
-        )
+        restarted = list_names(sorted(key.name for key in rollout_plan.changed))
+        yield sentence(f"{count} would get another shape, which restarts them in turn: {restarted}")
     if removed := rollout_plan.decision.removed:
         removals = [
             f"{removal.replica.key.name} on {removal.replica.cluster}: {describe_leaving(removal.reason)}"
@@ -87,7 +85,3 @@ def _warn_of_disruption(rollout_plan: RolloutPlan) -> Iterator[str]:
         ]
         omitted = [f"and {len(removed) - MOVES} more"] if len(removed) > MOVES else []
         yield sentence(f"{count_of(len(removed), 'running replica')} would be removed", *removals, *omitted)
-
-
-def _list_names(keys: Iterable[Key]) -> str:
-    return list_names(sorted(key.name for key in keys))

@@ -106,8 +106,15 @@ def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
     closed, so existing certificates are renewed.
     """
     gateway, existing = observed.gateway, authorities(observed.secrets)
-    # Clusters still trust an authority after its InferenceGateway was deleted to be applied again.
-    yield from (Replace(_drop_owners(item)) for item in observed.secrets if _is_owned_authority(item))
+    # Clusters still trust an authority after its InferenceGateway was deleted to be applied again. Older versions
+    # created it with an owner, and Kubernetes would delete it.
+    yield from (
+        Replace(_drop_owners(item))
+        for item in observed.secrets
+        if key_of(item).name.startswith(names.GATEWAY_AUTHORITY)
+        and not is_terminating(item)
+        and item["metadata"].get("ownerReferences")
+    )
     reason = _decide_mutual_tls(observed)[0]
     still_needed = reason is MutualTLSReady.NOT_OFFERED and data_plane(gateway).PRESENTS_CERTIFICATE and bool(existing)
     if not (reason.is_desired or still_needed):
@@ -122,12 +129,6 @@ def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
             yield desired
     expired = {item.secret for item in spare(existing, observed.now)}
     yield from (delete(item) for item in observed.secrets if key_of(item) in expired)
-
-
-def _is_owned_authority(secret: Manifest) -> bool:
-    """True if Kubernetes would delete the authority with its InferenceGateway, as older versions created it."""
-    authority = key_of(secret).name.startswith(names.GATEWAY_AUTHORITY)
-    return authority and not is_terminating(secret) and bool(secret["metadata"].get("ownerReferences"))
 
 
 def _drop_owners(secret: Manifest) -> Manifest:
@@ -149,7 +150,8 @@ def _decide_mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
     if not data_plane(observed.gateway).PRESENTS_CERTIFICATE:
         message = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
         return MutualTLSReady.NOT_OFFERED, message
-    if mode == "Auto" and not observed.installs and not _was_in_use(observed):
+    # An operator that loses its Helm does not turn off mutual TLS that was already in use.
+    if mode == "Auto" and not observed.installs and not is_true(observed.gateway.conditions, MutualTLSReady):
         message = "the Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always"
         return MutualTLSReady.NOT_OFFERED, message
     if _find_secret(observed, names.GATEWAY_CERTIFICATE) is None:
@@ -158,11 +160,6 @@ def _decide_mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
         message = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
         return MutualTLSReady.READY, f"{message} set spec.mutualTLS to Never"
     return MutualTLSReady.READY, "" if observed.installs else OWN_TRAEFIK
-
-
-def _was_in_use(observed: Observed) -> bool:
-    """True if mutual TLS was already in use: an operator that loses its Helm does not turn it off."""
-    return is_true(observed.gateway.conditions, MutualTLSReady)
 
 
 def _build_not_served(observed: Observed) -> InferenceGatewayStatus:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kubeloop.condition_types import Condition, Ready, is_true
-from kubeloop.objects import is_terminating, key_of, section
+from kubeloop.objects import Key, is_terminating, key_of, section
 from kubeloop.plan import KEEP, LET_GO, Apply, Plan, Step, delete
 from kubeloop.types import GATEWAY, type_of
 from modelplane_operator.api import labels
@@ -55,11 +55,12 @@ def install(observed: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     steps += (Apply(item) for item in render_namespaces(gateway) if item["metadata"]["name"] not in observed.taken)
     steps += (item.step for item in statuses if item.step is not None)
     # Obsolete releases keep running until their replacement is installed and their objects are deleted.
-    obsolete = (
-        sorted(charts.releases - {component.release.key for component in components})
-        if installed and not _has_remnants(observed)
-        else ()
-    )
+    # The controller of an old backend holds its objects by a finalizer.
+    obsolete: list[Key] = []
+    if installed:
+        rendered = {(type_of(manifest), key_of(manifest)) for manifest in render_inference_gateway(gateway)}
+        if all((type_of(manifest), key_of(manifest)) in rendered for manifest in observed.children):
+            obsolete = sorted(charts.releases - {component.release.key for component in components})
     steps += served.steps if routable else ()
     steps += (step for key in obsolete if (step := remove(key, charts)[1]) is not None)
     # Last, because MetalLB rejects these for some moments after its start.
@@ -83,12 +84,6 @@ def _find_service_annotations(charts: ObservedCharts) -> Mapping[str, str] | Non
     contents = (charts.contents.get((item.release, item.number)) for item in deployed if item)
     values = (item.values for item in contents if item and item.chart == traefik.CHART)
     return next((section(item, "service", "annotations") for item in values), None)
-
-
-def _has_remnants(observed: Observed) -> bool:
-    """True if objects of an old backend remain, which its controller holds by a finalizer."""
-    desired = {(type_of(manifest), key_of(manifest)) for manifest in render_inference_gateway(observed.gateway)}
-    return any((type_of(manifest), key_of(manifest)) not in desired for manifest in observed.children)
 
 
 def _is_routable(statuses: Iterable[ChartStatus]) -> bool:
