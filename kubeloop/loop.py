@@ -39,7 +39,7 @@ from kubeloop.reads import Reads
 from kubeloop.repeats import Repeats
 from kubeloop.resource import Resource, WrongKindError, of
 from kubeloop.status_pace import StatusPace
-from kubeloop.strands import OF_A_CLUSTER, Actor, Executors, Turn, deadline_at, outcome, summarize
+from kubeloop.strands import OF_A_CLUSTER, Actor, Executors, StepContext, deadline_at, outcome, summarize
 from kubeloop.types import HUB, ResourceType
 from kubeloop.verdict import Verdict
 
@@ -291,7 +291,7 @@ async def _attempt(
         plan = await observe_and_plan(resource, {})
         if beyond:
             return replace(plan, steps=()), (Failure(None, Defect(beyond)),)
-        step_context = Turn(controller.type, key, clients.cluster, may_write)
+        step_context = StepContext(controller.type, key, clients.cluster, may_write)
         failed = await Actor(step_context, clients.executors, deadline).act(plan.steps)
         for failure in failed:
             if isinstance(failure.error.__cause__, Exception) and isinstance(failure.error, Defect):

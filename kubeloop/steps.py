@@ -18,32 +18,32 @@ from kubeloop.objects import Manifest, is_terminating, key_of, section
 from kubeloop.ownership import add_content_hash, compute_owned_fields, is_current
 from kubeloop.plan import Apply, Create, Delete, Issue, KubeStep, MarkFailed, RenewToken, Replace, SetFinalizer
 from kubeloop.reading import Cluster
-from kubeloop.strands import Executors, Turn
+from kubeloop.strands import Executors, StepContext
 from kubeloop.types import HUB, SECRET, type_of
 
 
 class KubeExecutor:
     """Carries out writes to API servers, and waits for each of them: every request has a deadline."""
 
-    async def begin(self, step: KubeStep, turn: Turn) -> None:
+    async def begin(self, step: KubeStep, context: StepContext) -> None:
         """Carry out a step; raises ClientError."""
         match step:
             case Apply(manifest, cluster):
-                await _apply(turn, turn.cluster(cluster), manifest)
+                await _apply(context, context.cluster(cluster), manifest)
             case Create(manifest):
-                await _create(turn, turn.cluster(HUB), manifest)
+                await _create(context, context.cluster(HUB), manifest)
             case Replace(manifest):
-                await _replace(turn, turn.cluster(HUB), manifest)
+                await _replace(context, context.cluster(HUB), manifest)
             case Issue():
-                await _issue(step, turn)
+                await _issue(step, context)
             case Delete():
-                await _delete(turn, turn.cluster(step.cluster), step)
+                await _delete(context, context.cluster(step.cluster), step)
             case SetFinalizer():
-                await _set_finalizer(step, turn)
+                await _set_finalizer(step, context)
             case MarkFailed():
-                await _mark_failed(turn, turn.cluster(step.cluster), step)
+                await _mark_failed(context, context.cluster(step.cluster), step)
             case RenewToken():
-                await _renew_token(turn, step)
+                await _renew_token(context, step)
             case _:
                 assert_never(step)
 
@@ -52,7 +52,7 @@ KUBE: Final[Executors] = dict.fromkeys(get_args(KubeStep), KubeExecutor())
 """The executor for all steps of API servers."""
 
 
-async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
+async def _apply(context: StepContext, cluster: Cluster, manifest: Manifest) -> None:
     """Apply a manifest to an object that is missing or owned by the same owner, unless it matches already.
 
     Raises Foreign or Terminating if the existing object is not ours or is being deleted.
@@ -65,7 +65,7 @@ async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
         # The object probably does not exist. But a watch shows only objects with our labels, and with a delay, so a
         # foreign object may have the name. Applying to it would make it ours, and we would delete it one day.
         informer.expect()
-        turn.may_write()
+        context.may_write()
         with suppress(Conflict):
             _remember(informer, await cluster.kube.apply(desired, new=True))
             return
@@ -78,27 +78,27 @@ async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
             if live.version == 0:
                 _remember(informer, live.manifest)
             return
-    turn.may_write()
+    context.may_write()
     _remember(informer, await cluster.kube.apply(desired))
 
 
-async def _create(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
+async def _create(context: StepContext, cluster: Cluster, manifest: Manifest) -> None:
     """Create an object, and put it into the cache."""
-    turn.may_write()
+    context.may_write()
     _remember(cluster.find(type_of(manifest)), await cluster.kube.create(manifest))
 
 
-async def _replace(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
+async def _replace(context: StepContext, cluster: Cluster, manifest: Manifest) -> None:
     """Replace an object at its resourceVersion, and put it into the cache."""
-    turn.may_write()
+    context.may_write()
     _remember(cluster.find(type_of(manifest)), await cluster.kube.replace(manifest))
 
 
-async def _issue(step: Issue, turn: Turn) -> None:
+async def _issue(step: Issue, context: StepContext) -> None:
     """Generate a key and certificate, and store them in a Secret. The key is made here, so that no plan contains it."""
-    turn.may_write()
+    context.may_write()
     signer = step.certificate.signer
-    authority = await turn.cluster(HUB).kube.get(SECRET, signer) if signer else None
+    authority = await context.cluster(HUB).kube.get(SECRET, signer) if signer else None
     manifest: Manifest = {
         "apiVersion": SECRET.api_version,
         "kind": SECRET.kind,
@@ -106,11 +106,11 @@ async def _issue(step: Issue, turn: Turn) -> None:
         "type": "kubernetes.io/tls",
         "data": {**secret_data(step.certificate, authority)},
     }
-    cluster = turn.cluster(step.cluster)
-    await (_apply(turn, cluster, manifest) if signer else _create(turn, cluster, manifest))
+    cluster = context.cluster(step.cluster)
+    await (_apply(context, cluster, manifest) if signer else _create(context, cluster, manifest))
 
 
-async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
+async def _delete(context: StepContext, cluster: Cluster, step: Delete) -> None:
     """Delete an object if its uid is still the same and it is not terminating.
 
     Raises Foreign if it has another owner.
@@ -122,7 +122,7 @@ async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
     if live is None or live["metadata"]["uid"] != step.uid or is_terminating(live):
         return  # it is deleted or terminating; an object with the same name and another uid is left to a later plan
     _reject_foreign(live, step.owner)
-    turn.may_write()
+    context.may_write()
     try:
         remaining = await cluster.kube.delete(step.type, step.key, uid=step.uid, propagation=step.propagation)
     except NotFound:
@@ -133,7 +133,7 @@ async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
         _remember(informer, remaining)
 
 
-async def _mark_failed(turn: Turn, cluster: Cluster, step: MarkFailed) -> None:
+async def _mark_failed(context: StepContext, cluster: Cluster, step: MarkFailed) -> None:
     """Mark a revision of a Helm release as failed, unless its record has changed since it was observed."""
     secret = await cluster.kube.find(SECRET, step.secret)
     if secret is None or (secret["metadata"]["uid"], secret["metadata"]["resourceVersion"]) != (
@@ -141,31 +141,31 @@ async def _mark_failed(turn: Turn, cluster: Cluster, step: MarkFailed) -> None:
         step.version,
     ):
         return  # another process works on it after all
-    turn.may_write()
+    context.may_write()
     stored = await cluster.kube.replace(await asyncio.to_thread(mark_failed, secret))
     informer = cluster.find(SECRET)
     if informer and informer.bare:  # else the watch of Secrets is not the one for Helm's records
         informer.on_write(stored)
 
 
-async def _renew_token(turn: Turn, step: RenewToken) -> None:
+async def _renew_token(context: StepContext, step: RenewToken) -> None:
     """Request a new token for our ServiceAccount, and replace it in the kubeconfig Secret of the cluster."""
-    hub, kube = turn.cluster(HUB), turn.cluster(step.cluster).kube
+    hub, kube = context.cluster(HUB), context.cluster(step.cluster).kube
     old_token = kube.access.token
-    turn.may_write()
+    context.may_write()
     token = await kube.request_token(step.account, step.seconds)
     secret = await hub.kube.get(SECRET, step.secret)
     kubeconfig = base64.b64decode(section(secret, "data").get(step.key, "")).decode(errors="replace")
     new_kubeconfig = base64.b64encode(with_token(kubeconfig, old_token, token).encode()).decode()
-    turn.may_write()
+    context.may_write()
     version = secret["metadata"]["resourceVersion"]
     _remember(hub.find(SECRET), await hub.kube.set_data(SECRET, step.secret, {step.key: new_kubeconfig}, version))
 
 
-async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
+async def _set_finalizer(step: SetFinalizer, context: StepContext) -> None:
     """Add or remove our finalizer; raises Terminating if the object is being deleted and takes no new finalizer."""
-    kind, key, present = step.type or turn.subject, step.key or turn.key, step.present
-    hub = turn.cluster(HUB)
+    kind, key, present = step.type or context.subject, step.key or context.key, step.present
+    hub = context.cluster(HUB)
     informer = hub.find(kind)
     live = informer.get(key) if informer else await hub.kube.find(kind, key)
     if live is None:
@@ -177,7 +177,7 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
     if present and is_terminating(live):
         raise Terminating("it is being deleted: nothing new is made for it")
     desired = [name for name in finalizers if name != names().finalizer] + [names().finalizer] * present
-    turn.may_write()
+    context.may_write()
     try:
         remaining = await hub.kube.set_finalizers(kind, key, desired, metadata["resourceVersion"])
     except NotFound:

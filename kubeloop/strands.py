@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
+
+import structlog
 
 from kubeloop.errors import ClientError, Conflict, Defect, Unreachable
 from kubeloop.objects import Key, Manifest, key_of
@@ -25,9 +27,11 @@ OF_A_CLUSTER = 120.0  # seconds for one reconcile that depends on a workload clu
 READ_DEADLINE = 20.0  # seconds for the reads from one cluster in a reconcile that reads from several
 SLOW = f"The cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StepContext:
     """The object for which steps are carried out, and the clusters.
 
     `may_write` raises NotLeading when the lease is lost.
@@ -42,7 +46,7 @@ class Turn:
 class Executor(Protocol):
     """Carries out the steps of some types."""
 
-    async def begin(self, step: Any, turn: Turn) -> None:
+    async def begin(self, step: Any, context: StepContext) -> None:
         """Carry the step out; raises ClientError.
 
         Work that takes longer than API requests is only started, in a task of the executor's own. It outlives the
@@ -98,7 +102,7 @@ async def read_deadline() -> AsyncGenerator[None]:
 class Actor:
     """Carries out steps for one object."""
 
-    turn: Turn
+    context: StepContext
     executors: Executors
     end: float | None = None
     """The deadline of all strands, by the event loop's clock."""
@@ -154,7 +158,7 @@ class Actor:
         status."""
         match step:
             case Apply(manifest, cluster):
-                informer = self.turn.cluster(cluster).find(type_of(manifest))
+                informer = self.context.cluster(cluster).find(type_of(manifest))
                 return informer is not None and informer.find_lost(key_of(manifest))
             case Create():
                 return bool((self._find_cached_subject() or {}).get("status"))
@@ -169,25 +173,36 @@ class Actor:
         Its children are deleted with it. While the watch lags, we would otherwise recreate them as often as they are
         deleted.
         """
-        hub, cached = self.turn.cluster(HUB), self._find_cached_subject()
-        subjects, live = hub.find(self.turn.subject), await hub.kube.find(self.turn.subject, self.turn.key)
+        hub, cached = self.context.cluster(HUB), self._find_cached_subject()
+        subjects, live = hub.find(self.context.subject), await hub.kube.find(self.context.subject, self.context.key)
         if subjects and live:
             subjects.on_write(live)
         elif subjects and cached:
-            subjects.on_delete(self.turn.key, cached["metadata"]["uid"])
+            subjects.on_delete(self.context.key, cached["metadata"]["uid"])
         if _identity(live) != _identity(cached):
-            raise Conflict(f"{self.turn.subject.kind} {self.turn.key} is gone, or terminating")
+            raise Conflict(f"{self.context.subject.kind} {self.context.key} is gone, or terminating")
 
     def _find_cached_subject(self) -> Manifest | None:
         """Return the object that the steps are for, from the cache."""
-        return find(self.turn.cluster(HUB), self.turn.subject, self.turn.key)
+        return find(self.context.cluster(HUB), self.context.subject, self.context.key)
 
     async def _begin(self, step: Step) -> None:
         """Hand the step to the executor of its type; raises ClientError if there is none."""
         executor = self.executors.get(type(step))
         if executor is None:
             raise ClientError("this operator runs nothing that does such a thing")
-        await executor.begin(step, self.turn)
+        wrote = False
+
+        def may_write() -> None:
+            """Check the lease, and note that the step writes: most steps find that nothing has to change."""
+            nonlocal wrote
+            self.context.may_write()
+            wrote = True
+
+        await executor.begin(step, replace(self.context, may_write=may_write))
+        if wrote:
+            event = "step started" if step.only_begins else "step done"
+            log.info(event, step=str(step), kind=self.context.subject.kind, key=str(self.context.key))
 
 
 def _as_client_error(error: Exception) -> ClientError:

@@ -137,7 +137,7 @@ def test_limits_of_clusters_are_scaled_together() -> None:
     default, twice = ServerLimits(), ServerLimits().scale(2)
 
     assert default.scale(Settings().cluster_limits) == default
-    for limit in ("answer", "page", "listing", "sent", "objects", "kept"):
+    for limit in ("answer", "page", "listing", "sent", "objects", "cached"):
         assert getattr(twice, limit) == 2 * getattr(default, limit)
     assert (twice.at_once, twice.cut) == (default.at_once, default.cut)
 

@@ -7,7 +7,7 @@ from typing import assert_never, get_args
 
 from kubeloop.helm.driver import Helm
 from kubeloop.plan import HelmStep, Install, RollBack, Uninstall
-from kubeloop.strands import Executors, Turn
+from kubeloop.strands import Executors, StepContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,10 @@ class HelmExecutor:
 
     helm: Helm
 
-    async def begin(self, step: HelmStep, turn: Turn) -> None:
+    async def begin(self, step: HelmStep, context: StepContext) -> None:
         """Start the run for a step; raises HelmError for an invalid release."""
-        turn.may_write()
-        cluster = turn.cluster(step.cluster)
+        context.may_write()
+        cluster = context.cluster(step.cluster)
         match step:
             case Install(release, wait=wait):
                 self.helm.install(cluster, release, wait=wait)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, assert_never, get_args
 
 from kubeloop.errors import ApiError, NotFound
-from kubeloop.strands import Executors, Turn
+from kubeloop.strands import Executors, StepContext
 from modelplane_operator.clouds.cloud import Cloud
 from modelplane_operator.clouds.resources import Account, Call, Outcome
 from modelplane_operator.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
@@ -95,10 +95,10 @@ class CloudExecutor:
     journal: Journal
     now: Callable[[], datetime]
 
-    async def begin(self, step: CloudStep, turn: Turn) -> None:
+    async def begin(self, step: CloudStep, context: StepContext) -> None:
         """Make the call of a step and record its outcome. Raise ClientError if there is no access to the cloud."""
         cloud = self.cloud(step.account)
-        turn.may_write()
+        context.may_write()
         try:
             self.journal.note(step, self.now(), made=await carry_out(cloud, step))
         except ApiError as error:

@@ -121,8 +121,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> _World:
     known = Connections(cast(Fleet, fleet), lambda _: None)
     connect = {"EKS": aws.connect, "GKE": partial(gke_cloud.connect, hosts={})}
     tokens = Tokens(_Accounts(connect), known, lambda: clock[0])
-        _Accounts({"EKS": aws.connect, "GKE": partial(gke_cloud.connect, hosts={})}), known, lambda: clock[0]
-    )
     clusters = _Informer(CLUSTERS)
     clusters.known[Key("", "berlin")] = {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "EKS"}}}
     tokens.add_event_handlers(cast(Informer, informer))

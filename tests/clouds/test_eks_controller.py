@@ -11,7 +11,7 @@ import pytest
 
 from kubeloop.loop import Clients
 from kubeloop.plan import LET_GO, Plan
-from kubeloop.strands import Turn
+from kubeloop.strands import StepContext
 from kubeloop.types import ResourceType
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster
@@ -80,7 +80,7 @@ class _Run:
     async def turn(self) -> Plan:
         clients = cast(Clients, type("_Clients", (), {"hub": _NoHub()})())
         plan = self._controller.plan(await self._controller.observe(self.cluster, clients))
-        turn = Turn(self._controller.type, self.cluster.key, lambda _: cast(Any, None), lambda: None)
+        turn = StepContext(self._controller.type, self.cluster.key, lambda _: cast(Any, None), lambda: None)
         steps = [step for step in plan.steps if step != LET_GO]
         await asyncio.gather(*(self._controller.executors[type(step)].begin(step, turn) for step in steps))
         if plan.status is not None:  # as the API server keeps it

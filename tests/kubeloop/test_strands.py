@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeloop.errors import ClientError, Conflict, Forbidden, TooMany, Unauthorized, Unreachable
 from kubeloop.objects import Key
@@ -26,7 +27,7 @@ from kubeloop.plan import (
 )
 from kubeloop.queue import Failed
 from kubeloop.resource import of
-from kubeloop.strands import SLOW, Actor, Turn, outcome, summarize
+from kubeloop.strands import SLOW, Actor, StepContext, outcome, summarize
 from kubeloop.types import CONFIG_MAP, HUB
 from modelplane_operator.api import ModelCache
 from tests.support.waiting import SECONDS
@@ -49,7 +50,7 @@ class Noting:
     done: list[Step] = field(default_factory=list[Step], init=False)
     enough: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
-    async def begin(self, step: Step, _: Turn) -> None:
+    async def begin(self, step: Step, _: StepContext) -> None:
         if step == self.hanging:
             await asyncio.Event().wait()
         if (error := self.errors.get(str(step))) is not None:
@@ -59,7 +60,7 @@ class Noting:
             self.enough.set()
 
     def actor(self, end: float | None = None) -> Actor:
-        turn = Turn(of(ModelCache), Key("team", "a"), lambda _: cast(Any, Unwatched()), lambda: None)
+        turn = StepContext(of(ModelCache), Key("team", "a"), lambda _: cast(Any, Unwatched()), lambda: None)
         return Actor(turn, dict.fromkeys((*get_args(KubeStep), *get_args(HelmStep)), self), end)
 
 
@@ -172,3 +173,29 @@ def test_of_several_failures_the_most_telling_is_told_first_and_one_that_may_pas
 
     assert summarize(failures) == said
     assert outcome(failures) == after
+
+
+class Writing:
+    """Carries out steps, of which some find that nothing has to change."""
+
+    def __init__(self, *unchanged: Step) -> None:
+        self.unchanged = unchanged
+
+    async def begin(self, step: Step, context: StepContext) -> None:
+        if step not in self.unchanged:
+            context.may_write()
+
+
+async def test_each_write_is_a_line_of_the_log_and_what_needs_none_is_no_line() -> None:
+    chart, same, new = Uninstall(Key("", "x"), "east"), applied("same", "west"), applied("new", "west")
+    context = StepContext(of(ModelCache), Key("team", "a"), lambda _: cast(Any, Unwatched()), lambda: None)
+    actor = Actor(context, dict.fromkeys((*get_args(KubeStep), *get_args(HelmStep)), Writing(same, KEEP)))
+
+    with capture_logs() as lines:
+        assert await actor.act((chart, same, new)) == ()
+
+    written = [(line["event"], line["step"], line["kind"], line["key"], line["log_level"]) for line in lines]
+    assert written == [
+        ("step started", str(chart), "ModelCache", "team/a", "info"),
+        ("step done", str(new), "ModelCache", "team/a", "info"),
+    ]

@@ -17,7 +17,7 @@ from kubeloop.client.kube import Kube
 from kubeloop.objects import Key, key_of
 from kubeloop.plan import MarkFailed
 from kubeloop.steps import KUBE
-from kubeloop.strands import Actor, Turn
+from kubeloop.strands import Actor, StepContext
 from kubeloop.types import HUB, SECRET
 from tests.support.api_fixtures import Manifest
 from tests.support.waiting import until
@@ -42,7 +42,7 @@ async def test_it_is_given_up_and_not_taken_for_a_secret_of_ours(access: Access,
     made = await kube.create(record(namespace))
     watched = [Watched(SECRET, None, namespace="modelplane-system")]
     hub = Connection(HUB, access, watched, Store(asyncio.get_running_loop().time), jitter=lambda: 0.5)
-    actor = Actor(Turn(CACHES, Key("", "any"), lambda _: hub, lambda: None), KUBE)
+    actor = Actor(StepContext(CACHES, Key("", "any"), lambda _: hub, lambda: None), KUBE)
     running = asyncio.create_task(hub.run())
     try:
         await until(lambda: hub.synced and hub.health.answers, "the first list")
