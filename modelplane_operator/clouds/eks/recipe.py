@@ -25,7 +25,7 @@ from modelplane_operator.clouds.recipe import (
 from modelplane_operator.clouds.resources import Account
 
 
-def _render_spec(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+def render_spec(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
     """Return the spec of an EKSCluster."""
     origin = cluster.spec.cluster.eks
     if origin is None:
@@ -57,9 +57,9 @@ def _render_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manif
     return manifest
 
 
-def _account_of_existing(block: Section) -> Account:
+def account_of_existing(block: Section) -> Account:
     """Return the account of an existing cluster."""
     return Account("EKS", block["region"], credentials_of(block))
 
 
-RECIPE: Final = Recipe("EKS", EKSCluster, _render_spec, account_of, _account_of_existing, storage, extra_charts)
+RECIPE: Final = Recipe("EKS", EKSCluster, render_spec, account_of, account_of_existing, storage, extra_charts)

@@ -24,7 +24,7 @@ from modelplane_operator.clouds.recipe import (
 from modelplane_operator.clouds.resources import Account
 
 
-def _render_spec(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+def render_spec(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
     """Return the spec of a GKECluster."""
     origin = cluster.spec.cluster.gke
     if origin is None:
@@ -53,7 +53,7 @@ def _render_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manif
     }
 
 
-def _account_of_existing(block: Section) -> Account:
+def account_of_existing(block: Section) -> Account:
     """Return the account of an existing cluster."""
     return Account("GKE", block["location"], credentials_of(block), block.get("project", ""))
 
@@ -61,9 +61,9 @@ def _account_of_existing(block: Section) -> Account:
 RECIPE: Final = Recipe(
     "GKE",
     GKECluster,
-    _render_spec,
+    render_spec,
     account_of,
-    _account_of_existing,
+    account_of_existing,
     storage,
     driver_root="/home/kubernetes/bin/nvidia",
 )
