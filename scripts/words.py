@@ -57,8 +57,10 @@ class Figures:
     def __init__(self, text: str) -> None:
         self.faults: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
+        tree = ast.parse(text)
         self._uses = Counter(re.findall(r"\b_[a-z]\w*", text))
-        for node in ast.walk(ast.parse(text)):
+        self._called = {_name_of(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
             self._count(node)
 
     def _count(self, node: ast.AST) -> None:
@@ -68,7 +70,8 @@ class Figures:
                 if not name.startswith("__") and not any("property" in ast.unparse(one) for one in node.decorator_list):
                     self._add("participles", _is_participle(next(iter(_parts(name)), "")))
                 if name.startswith("_") and not name.startswith("__"):
-                    self._add("one caller", self._uses[name] <= 2 and len(body) - _has_docstring(body) <= 2)
+                    is_jump = self._uses[name] <= 2 and name in self._called  # and not a callback, which needs a name
+                    self._add("one caller", is_jump and len(body) - _has_docstring(body) <= 2)
             case ast.ClassDef(name=name) | ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
                 self._name(name)
             case _:
@@ -101,6 +104,11 @@ class Figures:
 
 def _parts(name: str) -> list[str]:
     return [part.lower() for part in re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+", name)]
+
+
+def _name_of(function: ast.expr) -> str:
+    """Return the name by which a function is called."""
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
 def _has_docstring(body: list[ast.stmt]) -> bool:
