@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Over as many workers as the machine carries; what shares a fleet stays together (tests/support).
 SPREAD := $(BIN)/pytest -p tests.support.run --numprocesses=auto
-# uv reads its own variable for a package index; whoever has set pip's means the same one.
+# uv reads its own variable for a package index; a value for pip's is meant for both.
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
@@ -95,7 +95,7 @@ lint: setup  ## Lint only
 type: setup  ## Type-check only
 	$(BIN)/pyright
 
-crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the models
+crds: setup  ## Write the generated files: crds/, docs/reference/, tables of pages, the chart's schema and more
 	$(BIN)/python scripts/generate.py
 
 bench: setup  ## Measure against targets; writes docs/performance-tables.md and the table of docs/scaling.md

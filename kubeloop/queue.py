@@ -12,10 +12,11 @@ delay all other checks.
 
 The next run of a key after the outcome of the last one:
 
-    failed               it waits twice as long after each failure in a row; an event shortens that to `QueuePace.news`,
-                         unless a server has asked for a longer pause, which only an edit of the object shortens;
+    failed               it waits twice as long after each failure in a row; an event shortens that to
+                         `QueuePace.event_delay`, unless a server has asked for a longer pause, which only an edit of
+                         the object shortens;
                          `forgive` resets the count when the unreachable cluster is back
-    added while it ran   it runs again after `QueuePace.rest`, so that a burst of events is one run
+    added while it ran   it runs again after `QueuePace.min_interval`, so that a burst of events is one run
     requeue_after        it waits that long
     done                 it waits for the resync
     object deleted       it is removed

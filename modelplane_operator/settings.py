@@ -3,7 +3,7 @@
 Each field is an option: `log_level` is the flag `--log-level`, or the variable `MODELPLANE_LOG_LEVEL`.
 """
 
-# ruff: noqa: RUF009 - _option answers a dataclass field
+# ruff: noqa: RUF009 - _option returns a dataclass field
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kubeloop.types import ResourceType
 from modelplane_operator.settings import Settings
 
 Scheduled = Callable[[str, float], None]
-"""Callback with the outcome of a scheduling decision (`placed`, `partly`, `nowhere`, ...) and its duration in
+"""Callback with the reason of `ReplicasScheduled` after a scheduling decision, and the duration of the decision in
 seconds.
 """
 

@@ -6,7 +6,7 @@ the end, where that has one (Kubernetes, the Gateway API, Linux), and otherwise 
 An API server takes an object of 1.5 MB in all.
 
 An object that was stored before its bounds stays: an API server lets the rest of it change, and the operator reads it
-(`Resource.parse`), but does nothing new for it until it keeps to them (`Resource.admitted`).
+(`Resource.parse`), but does nothing new for it until it keeps to them (`Resource.parse_bounded`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,11 @@ ClusterT = TypeVar("ClusterT", bound=Resource[Any, Any])
 
 @dataclass(frozen=True, slots=True)
 class Observed(Generic[ClusterT]):
-    """A cluster object, and the resources observed on its cloud."""
+    """A cluster object, and the resources observed on its cloud.
+
+    Each cloud has a subclass, even without fields of its own: in Python 3.11 `Observed[EKSCluster](...)` raises
+    TypeError.
+    """
 
     cluster: ClusterT
     _: KW_ONLY
@@ -66,7 +70,7 @@ class Observed(Generic[ClusterT]):
 
 @dataclass(frozen=True, slots=True)
 class Clouds:
-    """The properties in which the clusters of one cloud differ from those of others."""
+    """The properties in which the clusters of one cloud differ from those of others. Each cloud has one such value."""
 
     status: type[CloudStatus]
     """Type of the status of this cloud's clusters."""
@@ -77,9 +81,9 @@ class Clouds:
     let_in_by: str
     """Kind of the resource that must exist before the operator has access to the cluster."""
     files: str
-    """Key of the last resource that storage for model caches needs."""
+    """Key of the last resource that storage for model caches needs; empty without such storage."""
     storage_class: str
-    """Name of the storage class for model caches."""
+    """Name of the storage class for model caches; empty without such storage."""
     free: frozenset[str] = frozenset()
     """Kinds that cost nothing, and that may have to exist before the preflight checks can run."""
 

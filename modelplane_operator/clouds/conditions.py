@@ -34,7 +34,7 @@ class Parts:
     network: frozenset[str]
     """Kinds of the network."""
     control_plane: str
-    """Kind of the control plane."""
+    """Kind of the control plane. Its outputs `endpoint` and `authority` lead to the API server."""
     pools: str
     """Kind of the node pools."""
 

@@ -1,8 +1,9 @@
 """Decide the next calls to a cloud from the desired resources, the observed ones, and the outcomes of earlier calls.
 
 A resource is created when everything that it needs is ready; independent resources are created in parallel. It is
-updated when one of its managed parameters (`Wanted.kept`) differs. It is deleted when it is no longer desired and
-everything that must be deleted before it is gone. Deletion goes by the resources that were observed, not by the spec.
+updated when one of its managed parameters (`DesiredResource.updatable`) differs. It is deleted when it is no longer
+desired and everything that must be deleted before it is gone. Deletion goes by the resources that were observed, not by
+the spec.
 
 Nothing is decided about a kind that could not be listed. A resource with another owner's tag, or with no tag, is never
 touched. No resource is created twice: the cloud recognizes a repeated call by a token or by a unique name. Where it

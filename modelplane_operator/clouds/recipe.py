@@ -76,7 +76,10 @@ def require_node(
     get_node: Callable[[Provisioning], NodeT | None],
     cloud: str,
 ) -> NodeT:
-    """Return the class's description of a node on this cloud. Raise CannotMake when it is missing."""
+    """Return the class's description of a node on this cloud.
+
+    Raise CannotMake when it is missing, or when the pool has no zones, which EKS and GKE need.
+    """
     inference_class = classes.get(pool.class_name)
     if inference_class is None:
         raise CannotMake(f"pool {pool.name}: InferenceClass {pool.class_name} does not exist")

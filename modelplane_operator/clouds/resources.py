@@ -23,7 +23,7 @@ class Account:
     """The target of calls: a region of a cloud, and the name of the Secret with the credentials."""
 
     cloud: str
-    """Name of the cloud: `EKS` or `GKE`."""
+    """Name of the cloud, by which `Accounts` finds its `connect`: `EKS` or `GKE`."""
     region: str
     credentials: str
     """Name of the Secret with the credentials."""

@@ -150,7 +150,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
 
 
 def waits(reason: str) -> str:
-    """Return the message for a gateway that is not created yet (`Doors.shut`)."""
+    """Return the message for a gateway that is not created yet (`Listeners.shut`)."""
     return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {reason}"
 
 
