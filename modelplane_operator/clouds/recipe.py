@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from kubeloop.model import Model
 from kubeloop.objects import Manifest, Section, section
 from kubeloop.resource import Resource
-from modelplane_operator.api.cluster_origin import EKS, GKE
 from modelplane_operator.api.inference_class import InferenceClass, Provisioning
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.node_pool import NodePool
@@ -19,6 +19,20 @@ from modelplane_operator.clouds.problem import CannotMake
 from modelplane_operator.clouds.resources import Account
 
 NodeT = TypeVar("NodeT")
+
+
+class CloudOrigin(Protocol):
+    """What the blocks of all clouds in an InferenceCluster have in common."""
+
+    @property
+    def region(self) -> str: ...
+
+    @property
+    def kubernetes_version(self) -> str: ...
+
+    @property
+    def credentials(self) -> Model | None: ...
+
 
 OWN_IDENTITY = "default"
 """Name of the credentials where none are named: the operator's own identity, unless a Secret has this name."""
@@ -54,7 +68,7 @@ def credentials_of(block: Section) -> str:
     return section(block, "credentials").get("name", OWN_IDENTITY)
 
 
-def render_location(origin: EKS | GKE) -> dict[str, Any]:
+def render_location(origin: CloudOrigin) -> dict[str, Any]:
     """Return the fields that the clouds' specs have in common."""
     return {
         "region": origin.region,

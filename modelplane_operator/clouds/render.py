@@ -61,7 +61,9 @@ def objects_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tu
 
 def driver_root_of(cluster: InferenceCluster) -> str:
     """Return the directory of NVIDIA's driver on the nodes; empty for the default."""
-    existing = cluster.spec.cluster.existing
-    cloud = existing.cloud if cluster.spec.cluster.source == "Existing" and existing else None
-    recipe = INFRASTRUCTURE.get("GKE" if cloud and cloud.gke else cluster.spec.cluster.source)
-    return recipe.driver_root if recipe else ""
+    origin = cluster.spec.cluster
+    referenced = origin.existing.cloud if origin.source == "Existing" and origin.existing else None
+    for recipe in INFRASTRUCTURE.values():
+        if origin.source == recipe.source or (referenced and getattr(referenced, recipe.source.lower(), None)):
+            return recipe.driver_root
+    return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from kubeloop import naming, types
 from kubeloop.client.access import read_kubeconfig
 from kubeloop.condition_types import Ready
+from kubeloop.errors import Unreachable
 from kubeloop.loop import Clients, Controller
 from kubeloop.manager import Manager
 from kubeloop.model import Model
@@ -47,7 +48,10 @@ class Observed:
 
 
 async def observe(greeting: Greeting, clients: Clients) -> Observed:
-    return Observed(greeting, find(clients.cluster("worker"), CONFIG_MAP, greeting.key), clients.now())
+    worker = clients.cluster("worker")
+    if not worker.synced:  # an object that is not cached may still exist
+        raise Unreachable("cluster worker was not listed yet")
+    return Observed(greeting, find(worker, CONFIG_MAP, greeting.key), clients.now())
 
 
 def plan(observed: Observed) -> Plan:

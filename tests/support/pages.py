@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.manifests import ROOT
 
-FOLDERS_OF_PAGES = ("docs", "charts", "examples", ".github")
+FOLDERS_OF_PAGES = ("docs", "kubeloop", "charts", "examples", ".github")
 PAGES = [
     *sorted([*ROOT.glob("*.md"), ROOT / "llms.txt"]),
     *(page for folder in FOLDERS_OF_PAGES for page in sorted((ROOT / folder).rglob("*.md"))),
