@@ -30,10 +30,15 @@ class ModelUse:
     namespace: str
     name: str
     ready: int
+    """Number of replicas that are Ready."""
     replicas: int
+    """Number of existing replicas, also those that start or end."""
     desired: int
+    """Number of replicas in the spec."""
     nodes: int
+    """Number of nodes that all its replicas use."""
     clusters: int
+    """Number of clusters that have its replicas."""
 
 
 @top.command("models")
@@ -49,9 +54,11 @@ def models(
     own = namespace or target.namespace
 
     async def read(kube: Kube) -> Snapshot:
+        """Read the fleet, or only the namespace that the user has chosen."""
         return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:
+        """Print the current use of each model."""
         uses = usage_by_model(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
         print_items(
             "TopModels",
@@ -87,6 +94,7 @@ def clusters(
     target = hub(kubeconfig, context)
 
     def show() -> None:
+        """Print the current use of each cluster."""
         summaries = sorted(
             clusters_of(ask(target, snapshot)), key=lambda item: (-item.used / max(item.nodes, 1), item.name)
         )
