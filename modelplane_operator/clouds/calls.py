@@ -47,6 +47,7 @@ class Journal:
         outcomes[call] = Outcome(subject, now, error, failures, made)
 
     def forget(self, uid: str) -> None:
+        """Drop the outcomes of a deleted owner."""
         self._outcomes.pop(uid, None)
 
 
@@ -93,11 +94,14 @@ class CloudExecutor:
     cloud: Callable[[Account], Cloud]
     """Client of an account. Raises ClientError when there is none."""
     journal: Journal
+    """Journal of the outcomes."""
     now: Callable[[], datetime]
+    """Clock for the times of the outcomes."""
 
     async def begin(self, step: CloudStep, context: StepContext) -> None:
         """Make the call of a step and record its outcome. Raise ClientError if there is no access to the cloud."""
         cloud = self.cloud(step.account)
+        # Raises if this process no longer leads; as late as possible before the call.
         context.may_write()
         try:
             self.journal.note(step, self.now(), made=await carry_out(cloud, step))

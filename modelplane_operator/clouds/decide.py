@@ -1,8 +1,9 @@
 """Decide the next calls to a cloud from the desired resources, the observed ones, and the outcomes of earlier calls.
 
 A resource is created when everything that it needs is ready; independent resources are created in parallel. It is
-updated when one of its managed parameters (`Wanted.kept`) differs. It is deleted when it is no longer desired and
-everything that must be deleted before it is gone. Deletion goes by the resources that were observed, not by the spec.
+updated when one of its managed parameters (`DesiredResource.updatable`) differs. It is deleted when it is no longer
+desired and everything that must be deleted before it is gone. Deletion goes by the resources that were observed, not
+by the spec.
 
 Nothing is decided about a kind that could not be listed. A resource with another owner's tag, or with no tag, is never
 touched. No resource is created twice: the cloud recognizes a repeated call by a token or by a unique name. Where it
@@ -58,8 +59,10 @@ KEEP_FAILED_FOR = timedelta(seconds=120)
 STALLED = 3  # a resource is stalled after this multiple of its usual time
 REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until the next look at the cloud
 YOUNG = timedelta(minutes=1)
+"""Age up to which a resource is polled often."""
 
 BLOCKED = "waits for what Ready says"
+"""Message of a resource that the preflight checks hold back."""
 _WAITING_PREFIXES = ("waits ", "goes with ")
 """Prefixes of the messages of resources that wait for another resource."""
 
@@ -74,6 +77,7 @@ PAUSES: Mapping[type[ClientError], Backoff] = {
     Forbidden: Backoff(15, 300),
     Invalid: Backoff(60, 600),
 }
+"""Backoff by error. Capacity and permissions change slowly, propagation takes seconds."""
 UNSURE = Backoff(5, 120)
 """Backoff after a call whose result is unknown."""
 
@@ -83,7 +87,9 @@ class Situation:
     """A cluster on its cloud: the desired resources, the observed ones, and the recorded state."""
 
     account: Account
+    """Account for the calls."""
     owner: Owner
+    """Owner of the resources."""
     desired: tuple[DesiredResource, ...]
     """Desired resources, each after the ones that it needs."""
     kinds: Mapping[str, Kind]
@@ -97,6 +103,7 @@ class Situation:
     process: str
     """Random id of this process."""
     now: datetime
+    """Time of the decision."""
     terminating: bool = field(default=False)
     """True if the cluster is being deleted; then no resource is desired."""
     lag: timedelta = LAG
@@ -359,6 +366,7 @@ class _Decider:
                 yield self._delete(leftover, record)
 
     def _delete(self, existing: ExistingResource, record: CloudResource) -> _Action:
+        """Return the deletion of a resource, by its id."""
         return self._call("delete", existing.id, DeleteResource(self._of.account, self._of.owner, existing), record)
 
     def _report_unlisted(self) -> Iterator[_Action]:
@@ -456,6 +464,7 @@ def is_waiting(record: CloudResource) -> bool:
 
 
 def _truncate(message: str) -> str:
+    """Return a message that fits a record in the status."""
     return message[:MESSAGE]
 
 

@@ -31,6 +31,7 @@ def render_infrastructure(
     """
     recipe = INFRASTRUCTURE[cluster.spec.cluster.source]
     kind, spec = recipe.kind, recipe.spec(cluster, classes)
+    # The API server would reject more pools, with a message that does not explain where they come from.
     pools = [*spec["nodePools"], *retained]
     if len(pools) > MOST_POOLS:
         raise CannotMake(
@@ -63,5 +64,6 @@ def driver_root_of(cluster: InferenceCluster) -> str:
     """Return the directory of NVIDIA's driver on the nodes; empty for the default."""
     existing = cluster.spec.cluster.existing
     cloud = existing.cloud if cluster.spec.cluster.source == "Existing" and existing else None
+    # The nodes of an existing cluster on GKE have Google's drivers, too.
     recipe = INFRASTRUCTURE.get("GKE" if cloud and cloud.gke else cluster.spec.cluster.source)
     return recipe.driver_root if recipe else ""

@@ -16,14 +16,18 @@ class CloudCall(Step):
     only_begins: ClassVar[bool] = True
     """True, since a call only starts a change; its effect is observed later."""
     account: Account
+    """Account to make the call with."""
     owner: Owner
+    """Object on the hub that owns the resource."""
 
     @property
     def target(self) -> str:
+        """Name of the target, to run calls for one object in their order."""
         return f"{self.account} for {self.owner.uid}"  # no cluster has such a name
 
     @property
     def siblings(self) -> object:
+        """Steps that may run in parallel with this one: all calls for the owner."""
         return self.owner  # a call that depends on another is planned after that call's result was observed
 
 
@@ -43,6 +47,7 @@ class CreateResource(CloudCall):
 
     @property
     def creates_external_objects(self) -> bool:
+        """True: the finalizer must be stored before the call, or a deletion could leave the resource behind."""
         return True
 
     @property
@@ -67,6 +72,7 @@ class UpdateResource(CloudCall):
 
     @property
     def subject(self) -> str:
+        """Id of the request: the desired parameters, and the names of those that differ."""
         return f"{self.desired.digest}:{','.join(sorted(self.changed))}"
 
 
@@ -82,6 +88,7 @@ class DeleteResource(CloudCall):
 
     @property
     def subject(self) -> str:
+        """Id of the resource, since a deletion has no parameters."""
         return self.existing.id
 
 

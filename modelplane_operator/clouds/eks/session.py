@@ -1,4 +1,8 @@
-"""Call AWS: boto3 in a thread pool of its own, with limits on parallel calls, deadlines, and no retries by the SDK."""
+"""Call AWS: boto3 in a thread pool of its own, with limits on parallel calls, deadlines, and no retries by the SDK.
+
+`Accounts` creates a Session for each account; `Aws` and the lists make their calls by it. Errors of the SDK become
+the operator's own here (`errors`). When and what to repeat is left to `decide`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ AT_ONCE, EACH = 32, 8
 """Parallel calls of all accounts together, and of one account in one region, which may not respond for hours."""
 CONNECT, READ = 5, 25  # seconds
 QUEUED = 20.0  # maximum seconds to wait for a thread; an announced call must not be made much later
+"""Maximum seconds to wait for a thread."""
 SDK_MISSING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
 _WORKERS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aws")
 
@@ -108,14 +113,17 @@ class Session:
         queued_at = time.monotonic()
 
         def run() -> T:
+            """Run the function, unless it has waited for too long."""
             if time.monotonic() - queued_at > QUEUED:
                 raise TooMany(f"nothing was sent: no thread was free for {QUEUED:g} s")
             return work(*arguments)
 
+        # The limit per account comes first, so that an account that does not respond cannot occupy all threads.
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(_WORKERS, run)
 
     def _call(self, service: str, operation: str, parameters: dict[str, Any]) -> Mapping[str, Any]:
+        """Make a request, in a thread. Raise the operator's own errors."""
         try:
             return cast(Mapping[str, Any], getattr(self._client(service), operation)(**parameters))
         except Exception as error:
@@ -156,6 +164,9 @@ class Session:
         return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
     def _client(self, service: str) -> Any:
+        """Return the client of a service, created on first use. boto3's session is not thread-safe, so a lock
+        protects it.
+        """
         with self._lock:
             if service not in self._clients:
                 self._clients[service] = self._boto_session().client(
@@ -221,10 +232,12 @@ class _Role:
     """A credential provider for botocore."""
 
     credentials: Any
+    """Credentials that botocore refreshes by itself."""
     METHOD = "assume-role"
     CANONICAL_NAME = None
 
     def load(self) -> Any:
+        """Return the credentials, as botocore calls a provider."""
         return self.credentials
 
 
@@ -237,6 +250,7 @@ def _botocore_session() -> Any:
 
 @cache
 def _loader() -> Any:
+    """Return the loader of service descriptions, which caches what it has parsed."""
     return sdk("botocore.session").get_session().get_component("data_loader")
 
 

@@ -1,4 +1,8 @@
-"""Inputs of a cluster on EKS: its spec, and the properties of its account and region, which are discovered once."""
+"""Inputs of a cluster on EKS: its spec, and the properties of its account and region, which are discovered once.
+
+`blueprint` checks the spec against these properties and derives the subnets. The other modules of this package render
+resources from the Blueprint.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +49,12 @@ class Facts:
 
     @property
     def partition(self) -> str:
+        """Partition of AWS, such as `aws-cn`, which is part of every ARN."""
         return self.principal.split(":")[1] if self.principal.startswith("arn:") else "aws"
 
     @property
     def account(self) -> str:
+        """Number of the account; empty while the principal is unknown."""
         return self.principal.split(":")[4] if self.principal.startswith("arn:") else ""
 
 
@@ -59,6 +65,7 @@ class Subnets:
     number: int
     """Index of the zone, part of the keys of its resources."""
     zone: str
+    """Name of the zone."""
     public: str
     """Address range of the public subnet."""
     private: str
@@ -70,22 +77,29 @@ class Blueprint:
     """A cluster, with the values that several of its resources are derived from."""
 
     cluster: EKSCluster
+    """Cluster as its spec describes it."""
     facts: Facts
+    """Properties of the account and the region."""
     subnets: tuple[Subnets, ...]
+    """Subnets in the order of the zones."""
 
     @property
     def networking(self) -> EKSNetworking:
+        """Address ranges of the spec, or the defaults."""
         return self.cluster.spec.networking or EKSNetworking()
 
     def name(self, *parts: str) -> str:
+        """Return the name of a resource on AWS, or of the cluster itself without any part."""
         return names.on_cloud(self.cluster.metadata.name, self.cluster.metadata.uid or "", *parts)
 
     @property
     def pools(self) -> Sequence[EKSPool]:
+        """Declared pools, without the default one for the cluster's own pods."""
         return self.cluster.spec.node_pools
 
     @property
     def has_efa(self) -> bool:
+        """True if any pool has an EFA fabric."""
         return any(pool.fabric == "EFA" for pool in self.pools)
 
     def of_zones(self, zones: Sequence[str]) -> Sequence[Subnets]:
@@ -165,4 +179,5 @@ def _private_subnet(public: IPv4Network) -> IPv4Network:
 
 
 def _zones_of_pools(pools: Sequence[EKSPool]) -> tuple[str, ...]:
+    """Return the zones that pools name, each once and in their order."""
     return tuple(dict.fromkeys(zone for pool in pools for zone in pool.zones))
