@@ -22,12 +22,12 @@ class CloudCall(Step):
 
     @property
     def target(self) -> str:
-        """Name of the target, to run calls for one object in their order."""
+        """Account and owner: the calls for one owner form a strand."""
         return f"{self.account} for {self.owner.uid}"  # no cluster has such a name
 
     @property
     def siblings(self) -> object:
-        """Steps that may run in parallel with this one: all calls for the owner."""
+        """Value that all calls for the owner share, so that they run in parallel."""
         return self.owner  # a call that depends on another is planned after that call's result was observed
 
 

@@ -37,6 +37,7 @@ class Removal:
 
     replica: Replica
     reason: Leaving | Moving
+    """Reason of the deletion. A replica that moves has a new place already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class BlockedReplica:
 
     replica: Replica
     reason: Moving
+    """Reason to leave."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,11 @@ class InvalidSelector:
 
     engine: str
     role: str
+    """Role of the member with the selector."""
     request: str
+    """Name of the device request."""
     message: str
+    """Error of the compiler, with the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,11 @@ class LabelConflict:
     """The deployment and its cache require different values of one label."""
 
     key: str
+    """Key of the label."""
     deployment: str
+    """Value that the deployment requires."""
     cache: str
+    """Value that the ModelCache requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class CacheNotRead:
     """The cache that restricts the placement has not been read yet."""
 
     cache: str
+    """Name of the ModelCache."""
 
 
 @dataclass(frozen=True, slots=True)
