@@ -78,7 +78,7 @@ class Drain:
     """The result of a drain or of a dry run, as a document."""
 
     cluster: str
-    """Name of the InferenceCluster."""
+    """Cluster that the drain is for."""
     drained: bool
     """True if the cluster has the taint."""
     empty: bool

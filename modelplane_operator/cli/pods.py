@@ -221,11 +221,11 @@ class Line:
     replica: str
     """Name of the ModelReplica."""
     cluster: str
-    """Name of the InferenceCluster."""
+    """Cluster of the replica."""
     pod: str
     """Name of the pod on this cluster."""
     engine: str
-    """Name of the engine in the replica's spec."""
+    """Engine that the pod belongs to."""
     text: str
     """Content without the newline. Bytes that are no UTF-8 are replaced."""
 

@@ -1,7 +1,7 @@
 """State and steps that the controllers of all clouds' kinds have in common.
 
-The operator creates one CloudWork, and each cloud's module `controller` builds its controller from it. What is read
-before a plan differs by cloud; the journal, the cached lists, the tokens and the executors are shared.
+The operator creates one CloudWork, and each cloud's module `controller` builds its controller from it. The clouds
+share the journal, the cached lists, the tokens and the executors; each reads its own resources before a plan.
 """
 
 from __future__ import annotations

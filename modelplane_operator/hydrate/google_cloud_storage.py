@@ -41,7 +41,6 @@ class GoogleCloudStorage:
     """A bucket of Google Cloud Storage. Its objects are pinned by their generations."""
 
     bucket: str
-    """Name of the bucket."""
     web: Web
     """HTTP client with the description for messages."""
     prefix: str = ""

@@ -37,7 +37,6 @@ class S3:
     """A bucket of S3. Its objects are pinned by their ETags."""
 
     bucket: str
-    """Name of the bucket."""
     prefix: str = ""
     """Folder in the bucket; empty for the whole bucket."""
     region: str = "us-east-1"

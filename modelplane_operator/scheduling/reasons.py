@@ -366,7 +366,7 @@ class ScaledDown:
     """The deployment wants fewer replicas."""
 
     replicas: int
-    """Number of desired replicas."""
+    """Number of replicas that it wants."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,13 +63,13 @@ class _Position(TypedDict):
     """The fields that every node has."""
 
     at: int
-    """Position that an error about the node reports."""
+    """Position for errors."""
     start: int
     """Position of its first character."""
     end: int
     """Position after its last character."""
     depth: int
-    """Number of levels, including the node itself."""
+    """Nesting of the node, at most MAX_DEPTH."""
 
 
 @dataclass(frozen=True, slots=True)
