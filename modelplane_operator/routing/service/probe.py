@@ -40,9 +40,11 @@ class ServiceAddress:
     address: str
     """The address of the gateway to connect to, whatever the DNS has for the host."""
     scheme: Literal["http", "https"]
+    """Scheme of the published address."""
     host: str
     """The host name in requests."""
     port: int
+    """Port of the gateway."""
     prefix: str
     """The path of the service."""
 
@@ -57,8 +59,11 @@ class _Unreached:
     """The first and last failed connection to a gateway."""
 
     first: float
+    """Time of the first failure since the last success."""
     last: float
+    """Time of the last failure."""
     answer: GatewayAnswer
+    """Result of the last failure, which is returned without another try."""
 
 
 @dataclass(slots=True)
@@ -68,6 +73,7 @@ class Asker:
     now: Callable[[], float]
     """The clock, in seconds."""
     _names: OwnThreads = field(default_factory=lambda: OwnThreads(at_once=AT_ONCE), init=False)
+    """Resolver threads."""
     _unreached: dict[tuple[str, int], _Unreached] = field(
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )

@@ -30,6 +30,7 @@ class Target:
     """The address of an endpoint and the changes to its requests."""
 
     backend: Backend
+    """Host and port of the endpoint."""
     header: Header | None = None
     """Its credentials, if any."""
     path: str | None = None
@@ -45,7 +46,9 @@ class WeightedEndpoint:
     """An endpoint with its weight."""
 
     endpoint: ModelEndpoint
+    """Endpoint that gets the requests."""
     target: Target
+    """Address of the endpoint."""
     weight: int
     """The weight relative to the other endpoints; it may exceed what a rule can hold."""
 
@@ -55,7 +58,9 @@ class BackendGroup:
     """The backends of one rule. Number 0 is the service itself; the others are backends of another group."""
 
     number: int
+    """Number of the group within its route."""
     members: tuple[WeightedEndpoint | BackendGroup, ...]
+    """Endpoints, and groups with their own rule."""
 
     @property
     def weight(self) -> int:
