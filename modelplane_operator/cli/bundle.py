@@ -110,7 +110,6 @@ class Bundle:
     """The result of the command, as a document."""
 
     file: str
-    """Path of the archive."""
     contents: tuple[str, ...]
     """Names of the files in the archive, without its top folder."""
 

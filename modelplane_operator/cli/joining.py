@@ -257,7 +257,6 @@ class Joined:
     description: str
     """Devices of each node, for people."""
     nodes: tuple[str, ...]
-    """Names of the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +264,6 @@ class Registration:
     """The result of the command, as a document."""
 
     cluster: str
-    """Name of the new InferenceCluster."""
     pools: tuple[Joined, ...]
     """Discovered node pools, each of which has an InferenceClass."""
 

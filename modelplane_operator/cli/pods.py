@@ -89,7 +89,6 @@ def tree(
         ]
 
     def show() -> None:
-        """Print the current tree."""
         explanation, branches = ask(target, read_all)
         if output.is_structured:
             print_structured("Tree", branches, output)
@@ -221,11 +220,9 @@ class Line:
     replica: str
     """Name of the ModelReplica."""
     cluster: str
-    """Cluster of the replica."""
     pod: str
     """Name of the pod on this cluster."""
     engine: str
-    """Engine that the pod belongs to."""
     text: str
     """Content without the newline. Bytes that are no UTF-8 are replaced."""
 

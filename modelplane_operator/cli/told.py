@@ -33,7 +33,6 @@ EVENT: Final = (
     *("involvedObject.apiVersion", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name"),
     *("involvedObject.uid", "source.component"),
 )
-"""Fields of an Event."""
 _STATES: Final = (
     *("waiting.reason", "running.startedAt"),
     *("terminated.reason", "terminated.startedAt", "terminated.finishedAt"),

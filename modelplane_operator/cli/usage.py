@@ -58,7 +58,6 @@ def models(
         return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:
-        """Print the current use of each model."""
         uses = usage_by_model(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
         print_items(
             "TopModels",
@@ -94,7 +93,6 @@ def clusters(
     target = hub(kubeconfig, context)
 
     def show() -> None:
-        """Print the current use of each cluster."""
         summaries = sorted(
             clusters_of(ask(target, snapshot)), key=lambda item: (-item.used / max(item.nodes, 1), item.name)
         )

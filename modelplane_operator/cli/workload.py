@@ -30,7 +30,6 @@ class PodState:
     ready: bool
     """True if all containers are ready."""
     restarts: int
-    """Number of restarts of all containers."""
     containers: tuple[str, ...]
     """Names of the containers. `modelplane logs` prints the log of the first one."""
 

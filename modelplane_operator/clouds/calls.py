@@ -47,7 +47,6 @@ class Journal:
         outcomes[call] = Outcome(subject, now, error, failures, made)
 
     def forget(self, uid: str) -> None:
-        """Drop the outcomes of a deleted owner."""
         self._outcomes.pop(uid, None)
 
 
@@ -94,7 +93,6 @@ class CloudExecutor:
     cloud: Callable[[Account], Cloud]
     """Client of an account. Raises ClientError when there is none."""
     journal: Journal
-    """Journal of the outcomes."""
     now: Callable[[], datetime]
     """Clock for the times of the outcomes."""
 

@@ -65,7 +65,6 @@ class Observed(Generic[ClusterT]):
 
     @property
     def terminating(self) -> bool:
-        """True if the object is being deleted."""
         return self.cluster.metadata.deletion_timestamp is not None
 
 

@@ -87,9 +87,7 @@ class Situation:
     """A cluster on its cloud: the desired resources, the observed ones, and the recorded state."""
 
     account: Account
-    """Account for the calls."""
     owner: Owner
-    """Owner of the resources."""
     desired: tuple[DesiredResource, ...]
     """Desired resources, each after the ones that it needs."""
     kinds: Mapping[str, Kind]
@@ -103,7 +101,6 @@ class Situation:
     process: str
     """Random id of this process."""
     now: datetime
-    """Time of the decision."""
     terminating: bool = field(default=False)
     """True if the cluster is being deleted; then no resource is desired."""
     lag: timedelta = LAG

@@ -69,7 +69,6 @@ class Reservation:
     """Machines that are reserved for an account."""
 
     machine: str
-    """Machine type."""
     zone: str
     """Zone of the machines; empty if the cloud does not report it."""
     count: int
@@ -141,7 +140,6 @@ class DesiredResource:
     key: str
     """Key of the resource within its cluster; a tag on the resource."""
     kind: str
-    """Name of the kind."""
     parameters: Mapping[str, Any]
     """Parameters of the cloud's API. A `Ref` stands for an output of another resource."""
     needs: tuple[str, ...] = ()

@@ -16,7 +16,6 @@ class CloudCall(Step):
     only_begins: ClassVar[bool] = True
     """True, since a call only starts a change; its effect is observed later."""
     account: Account
-    """Account to make the call with."""
     owner: Owner
     """Object on the hub that owns the resource."""
 

@@ -18,11 +18,8 @@ class _CachedList:
     """The result of listing one kind."""
 
     existing: tuple[ExistingResource, ...]
-    """Resources of the kind."""
     at: datetime
-    """Time of the list."""
     error: ClientError | None = None
-    """Error of a list that failed; None otherwise."""
 
 
 @dataclass(slots=True)

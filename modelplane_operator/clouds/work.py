@@ -42,7 +42,6 @@ class CloudWork:
     """Clients, caches and executors that the controllers of all clouds share."""
 
     accounts: Accounts
-    """Clients of the clouds."""
     tokens: Tokens
     """Tokens for the clusters' API servers."""
     now: Callable[[], datetime]

@@ -21,7 +21,6 @@ from typing import BinaryIO, Final
 from modelplane_operator.hydrate.source import DEEPEST, PermanentError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Flags to open a folder."""
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe is opened without blocking, then rejected
 """Flags to open a file, besides those for its access."""
 _EVERYBODY: Final = 0o666

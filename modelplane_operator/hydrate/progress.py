@@ -37,9 +37,7 @@ class Api:
     account: Path
     """Folder with the service account's token and the CA certificate."""
     namespace: str
-    """Namespace of the Job."""
     job: str
-    """Name of the Job."""
 
     def annotate(self, text: str) -> None:
         """Set the progress annotation of the Job. Raise OSError."""

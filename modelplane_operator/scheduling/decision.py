@@ -46,7 +46,6 @@ class BlockedReplica:
 
     replica: Replica
     reason: Moving
-    """Reason to leave."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ class LabelConflict:
     """The deployment and its cache require different values of one label."""
 
     key: str
-    """Key of the label."""
     deployment: str
     """Value that the deployment requires."""
     cache: str

@@ -252,7 +252,6 @@ class NoMatch:
 
     engine: str
     role: str
-    """Role of the member."""
     pool: str
     """Name of the nearest pool."""
     miss: Miss
@@ -390,7 +389,6 @@ class Displaced:
     """It has found no nodes for long: its pool has this many fewer than its replicas need."""
 
     pool: str
-    """Name of its pool."""
     short: int
     """Number of missing nodes."""
 
@@ -403,7 +401,6 @@ class Forced:
     """It has to move, has no other place, and its cluster is drained by force."""
 
     reason: Moving
-    """Reason to move."""
 
 
 Leaving: TypeAlias = ClusterDeleted | Duplicate | ScaledDown | Forced

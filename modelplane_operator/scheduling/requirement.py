@@ -35,7 +35,6 @@ class DeviceRequirement:
     """Devices that every pod needs, all from one device entry of its node. All selectors must match."""
 
     name: str
-    """Name of the request."""
     count: int
     """Number of devices for each pod."""
     selectors: tuple[Selector, ...]

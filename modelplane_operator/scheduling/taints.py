@@ -25,13 +25,11 @@ class Toleration:
     """A toleration. An empty field matches everything."""
 
     key: str
-    """Key of tolerated taints."""
     exists: bool
     """True if every value of the key is tolerated."""
     value: str
     """Value of tolerated taints, unless every value is."""
     effect: str
-    """Effect of tolerated taints."""
 
     def tolerates(self, taint: Taint) -> bool:
         """True if the toleration covers the taint."""

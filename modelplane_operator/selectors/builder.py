@@ -63,11 +63,8 @@ class _Position(TypedDict):
     """The fields that every node has."""
 
     at: int
-    """Position for errors."""
     start: int
-    """Position of its first character."""
     end: int
-    """Position after its last character."""
     depth: int
     """Nesting of the node, at most MAX_DEPTH."""
 
@@ -77,7 +74,6 @@ class _Args:
     """The expressions between two brackets, and the position of the brackets."""
 
     nodes: tuple[Expr, ...]
-    """Arguments in their order."""
     start: int = 0
     end: int = 0
 
@@ -242,7 +238,6 @@ class Builder(lark.Transformer[Any, Any]):
         return replace(node, start=at, end=parts[2].end_pos, depth=_depth_above(at, node))
 
     def element(self, parts: list[_Part]) -> _Entry:
-        """Build an element of a list."""
         return _Entry(_is_token(parts[0], "?"), (parts[-1],), *_span(parts))
 
     def entry(self, parts: list[_Part]) -> _Entry:

@@ -34,7 +34,6 @@ class Estimated:
     """A call with the estimates of its operands, the target first."""
 
     function: str
-    """Name of the function or operator."""
     operands: list[Estimate]
     """Estimates of its operands, which already include their own costs."""
 
@@ -260,4 +259,3 @@ _RULES: dict[str, _Rule] = {
     "sets.intersects": _set_operation_rule(1),
     "sets.equivalent": _set_operation_rule(2),
 }
-"""Rules by function."""

@@ -65,7 +65,6 @@ class _Checked:
     """A program and its maximum cost."""
 
     program: Program
-    """Compiled expression."""
     cost: int
     """Maximum cost in the API server's units, at most LIMIT."""
 

@@ -292,7 +292,6 @@ class _Compiler:
     # --- logic ---
 
     def _compile_logic(self, node: Logic) -> Typed:
-        """Check a chain of conditions."""
         terms: list[Run] = []
         for term in node.terms:
             typed = self.visit(term)

@@ -97,14 +97,12 @@ class _Estimator:
         return Estimate(cap(operand.cost + (not free)), type_, path=path)
 
     def _estimate_list(self, node: ListOf, type_: t.Type) -> Estimate:
-        """Estimate a list literal."""
         elements = [self.visit(element) for element in node.elements]
         size = Size(len(elements), len(elements))
         entries = Entries(Size(1, 1), union([element.bound for element in elements]))
         return Estimate(cap(MAKE_LIST + sum(e.cost for e in elements)), type_, size, entries)
 
     def _estimate_map(self, node: MapOf, type_: t.Type) -> Estimate:
-        """Estimate a map literal."""
         keys, values = [self.visit(key) for key in node.keys], [self.visit(value) for value in node.values]
         entries = Entries(union([k.bound for k in keys]), union([v.bound for v in values]))
         cost = MAKE_MAP + sum(e.cost for e in (*keys, *values))

@@ -375,7 +375,6 @@ def list_of(elements: list[tuple[Run, bool]]) -> Run:
     """Return a closure of a list. Optional elements are left out when absent."""
 
     def run(frame: Frame) -> tuple[Any, ...]:
-        """Compute the elements."""
         items: list[Any] = []
         for element, optional in elements:
             value = element(frame)

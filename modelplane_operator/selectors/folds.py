@@ -33,7 +33,6 @@ def variable(slot: int) -> Run:
     """Return a closure that reads a variable, and computes its value at the first use."""
 
     def run(frame: Frame) -> Any:
-        """Return the variable's value."""
         value = frame.variables[slot]
         if value.__class__ is _Pending:
             value = frame.variables[slot] = value.run(frame)

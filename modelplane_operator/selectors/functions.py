@@ -28,9 +28,7 @@ class Overload:
     method: bool
     """True for a method, whose first parameter is the receiver."""
     parameters: tuple[t.Type, ...]
-    """Types of the arguments."""
     result: t.Type
-    """Type of the result."""
     implementation: Implementation
     """Function that computes the result from the arguments. It raises EvaluationError if there is none."""
     spends: bool
@@ -276,6 +274,5 @@ def _parse_row(row: tuple[str, Implementation]) -> Overload:
 
 
 OVERLOADS: dict[str, list[Overload]] = {}
-"""Overloads by name."""
 for _overload in map(_parse_row, _ROWS):
     OVERLOADS.setdefault(_overload.name, []).append(_overload)

@@ -99,4 +99,3 @@ LITERALS: dict[str, Callable[[lark.Token], Value]] = {
     "BOOL_LIT": lambda token: str(token).startswith("t"),
     "NULL_LIT": lambda _: None,
 }
-"""Parsers by the type of the token."""

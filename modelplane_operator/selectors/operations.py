@@ -216,7 +216,6 @@ def case(shift: str) -> Implementation:
     ascii_only = {ord(c): ord(getattr(c, shift)()) for c in map(chr, range(128))}
 
     def shifted(text: str) -> str:
-        """Convert the letters."""
         return text.translate(ascii_only)
 
     return shifted

@@ -30,7 +30,6 @@ class Program:
     """A checked expression with its checked parts, by identity, for explanations."""
 
     root: Expr
-    """Syntax tree of the selector."""
     parts: dict[int, Typed]
     """Checked nodes by identity."""
     bindings: t.Bindings

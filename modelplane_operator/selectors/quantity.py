@@ -87,7 +87,6 @@ class Quantity:
         return Quantity(own_number + other_number, exponent, suffixes, narrow=self.narrow and other.narrow and fits)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        """Subtract exactly."""
         return self + Quantity(-other.number, other.exponent, other.suffixes, other.narrow)
 
     @property

@@ -28,7 +28,6 @@ class _Question:
     text: str
     """Text of the selector, from which parts are quoted."""
     program: Program
-    """Compiled selector."""
     device: Device
     frame: Frame
     """State with the remaining steps."""

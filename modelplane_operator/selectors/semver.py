@@ -38,7 +38,6 @@ class Semver:
 
     @property
     def _rank(self) -> tuple[object, ...]:
-        """Key of the order."""
         # A release is newer than its prereleases; a number is older than a word.
         identifiers = tuple((isinstance(i, str), i if isinstance(i, int) else 0, str(i)) for i in self.prerelease)
         return self.major, self.minor, self.patch, not self.prerelease, identifiers

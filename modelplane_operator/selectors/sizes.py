@@ -18,7 +18,6 @@ class Size:
     """The range of the number of characters, elements or entries of a value."""
 
     least: int
-    """Minimum number."""
     most: int
     """Maximum number; BOUNDLESS if there is none."""
 
@@ -74,7 +73,6 @@ class Estimate:
     cost: int
     """Maximum cost of computing the value."""
     type: t.Type
-    """Static type of the value."""
     size: Size | None = None
     """Range of the size, if it is known."""
     entries: Entries | None = None

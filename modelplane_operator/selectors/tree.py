@@ -101,7 +101,6 @@ class Logic(Node):
     conjunction: bool
     """True for &&, False for ||."""
     terms: "tuple[Expr, ...]"
-    """Terms in their order."""
 
 
 @dataclass(frozen=True, slots=True)

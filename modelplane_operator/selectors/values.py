@@ -26,7 +26,6 @@ class Optional:
     """A value that may be absent."""
 
     present: bool
-    """True if there is a value."""
     value: Any = None
     """The value; None if it is absent, or if the value is null."""
 

@@ -164,7 +164,6 @@ class Server:
         return explain(deployment, services, fleet) if isinstance(deployment, ModelDeployment) else None
 
     async def _cluster(self, query: Mapping[str, str]) -> Any:
-        """Return the details of a cluster."""
         manifests = self._live.cached_objects()
         return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(manifests)))
 

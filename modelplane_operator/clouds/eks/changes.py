@@ -23,7 +23,6 @@ CLUSTER: Final = f"{labels.PREFIX}cluster"
 UID: Final = f"{labels.PREFIX}uid"
 """Tag with the uid of the owner, by which resources are recognized."""
 RESOURCE: Final = f"{labels.PREFIX}resource"
-"""Tag with the key of the resource."""
 JSON: Final = frozenset({"AssumeRolePolicyDocument", "PolicyDocument"})
 """Parameters that are IAM documents and are sent as text."""
 
@@ -350,7 +349,6 @@ _UPDATES: Final[Mapping[tuple[str, str], Update]] = {
     **dict.fromkeys(((k.NODEGROUP, one) for one in ("scaling", "labels", "taints")), _update_group_config),
     (k.NODEGROUP, "version"): _update_group_version,
 }
-"""Updates by kind and parameter."""
 
 
 def _tag_parameters(row: Row, with_tags: Mapping[str, str]) -> Parameters:

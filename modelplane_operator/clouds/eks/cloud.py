@@ -29,7 +29,6 @@ class Aws:
     """An AWS account in one region."""
 
     session: Session
-    """Session with the account."""
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         """List the kinds in parallel. A list that fails makes its kinds unseen."""

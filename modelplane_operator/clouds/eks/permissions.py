@@ -88,7 +88,6 @@ def action(service: str, operation: str) -> str:
 
 
 def reads() -> frozenset[str]:
-    """Return all reading actions."""
     return frozenset(action(service, operation) for service, operations in READS.items() for operation in operations)
 
 

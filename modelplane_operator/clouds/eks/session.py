@@ -29,7 +29,6 @@ AT_ONCE, EACH = 32, 8
 """Parallel calls of all accounts together, and of one account in one region, which may not respond for hours."""
 CONNECT, READ = 5, 25  # seconds
 QUEUED = 20.0  # maximum seconds to wait for a thread; an announced call must not be made much later
-"""Maximum seconds to wait for a thread."""
 SDK_MISSING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
 _WORKERS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aws")
 

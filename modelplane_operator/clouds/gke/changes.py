@@ -21,7 +21,6 @@ CLUSTER: Final = "modelplane-cluster"
 """Label with the name of the cluster, for people."""
 MANAGED_BY: Final = "modelplane-managed-by"
 RESOURCE: Final = "modelplane-resource"
-"""Label with the key of the resource."""
 UID: Final = "modelplane-uid"
 """Label with the uid of the owner, by which resources are recognized."""
 SCOPES: Final = tuple(
@@ -97,7 +96,6 @@ class Where:
     """A project and a region, from which paths are derived."""
 
     project: str
-    """Id of the project."""
     region: str
     """Region of the cluster and its subnet."""
 
@@ -107,7 +105,6 @@ class Where:
         return f"projects/{self.project}/locations/{self.region}"
 
     def cluster(self, name: str) -> str:
-        """Return the path of a cluster."""
         return f"{self.parent}/clusters/{name}"
 
     def pool(self, pool_id: str) -> str:

@@ -34,7 +34,6 @@ class Gcp:
     """A project of Google Cloud in one region."""
 
     session: Session
-    """Session with the project."""
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Inventory:
         """List the kinds in parallel. A list that fails makes its kinds unseen."""

@@ -53,13 +53,9 @@ class ListContext:
     """The owner whose resources are listed, and the session."""
 
     session: Session
-    """Session of the cluster's project."""
     where: Where
-    """Project and region."""
     owner: Owner
-    """Owner of the resources."""
     now: datetime
-    """Time of the lists."""
 
     @property
     def cluster(self) -> str:
@@ -84,7 +80,6 @@ class ListContext:
 
 
 Lister = Callable[[ListContext], Awaitable[list[ExistingResource]]]
-"""Function that lists one or several kinds."""
 
 
 async def services(context: ListContext) -> list[ExistingResource]:

@@ -67,5 +67,4 @@ def role() -> Mapping[str, Any]:
 
 
 def role_file() -> str:
-    """Return the role as YAML."""
     return yaml.safe_dump(role(), sort_keys=False, width=120)

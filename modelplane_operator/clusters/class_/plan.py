@@ -19,7 +19,6 @@ class Observed:
     """An InferenceClass, and its node count by the name of each cluster that references it."""
 
     inference_class: InferenceClass
-    """Class to report on."""
     users: Mapping[str, int]
     """Node counts by the name of each cluster that references the class."""
     now: datetime

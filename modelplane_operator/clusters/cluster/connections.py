@@ -96,7 +96,6 @@ class Connections:
     """
 
     fleet: Fleet
-    """Connections by name."""
     changed: Callable[[str], None]
     """Function that is called with the name of a cluster whose connection or error has changed."""
     _informers: list[Informer] = field(default_factory=list[Informer], init=False)

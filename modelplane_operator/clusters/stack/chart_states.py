@@ -99,7 +99,6 @@ class ChartStatus:
     part: Component
     """The component."""
     state: ComponentState
-    """State for the status of the stack."""
     message: str = ""
     """Details for the status; empty if there are none."""
     step: Step | None = None

@@ -62,7 +62,6 @@ class StackChart:
     chart: str
     """Name of the chart in its repository."""
     repository: str
-    """URL of the repository."""
     namespace: str
     """Namespace of the release."""
     version: Callable[[Versions], str]

@@ -47,7 +47,6 @@ class HubRanges:
     kube_of: Callable[[], Kube]
     """The function that returns the hub's client."""
     now: Callable[[], float]
-    """Clock, in seconds."""
     _networks: Ranges | None = field(default=None, init=False)
     """The last networks; None before the first successful list."""
     _error: ClientError | None = field(default=None, init=False)

@@ -88,7 +88,6 @@ class _Unresolved:
     """A backend whose name is not resolved yet."""
 
     name: str
-    """Host name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,7 @@ class Checks(Generic[W, A]):
     jitter: Callable[[], float] = random.random
     """The function that returns a random number from 0 to 1, for jitter."""
     _objects: dict[Key, _CheckedObject[W, A]] = field(default_factory=dict[Key, "_CheckedObject[W, A]"], init=False)
-    """Checked objects by key."""
     _workers: Workers[Key] = field(init=False)
-    """Workers that run the checks."""
 
     def __post_init__(self) -> None:
         queue = Queue[Key](lambda key: (key.namespace, key.namespace), self.jitter, limit=OF_A_NAMESPACE)

@@ -73,9 +73,7 @@ class Keyring:
     """Hashes of the keys in Secrets, at most a second old."""
 
     kube: Kube
-    """Client of the hub."""
     now: Callable[[], float]
-    """Clock, in seconds."""
     _readings: OrderedDict[Key, _Reading] = field(default_factory=OrderedDict[Key, _Reading], init=False)
     """The last reading of each Secret, oldest first."""
     _asking: dict[Key, asyncio.Lock] = field(default_factory=dict[Key, asyncio.Lock], init=False)

@@ -61,7 +61,6 @@ class _Unreached:
     first: float
     """Time of the first failure since the last success."""
     last: float
-    """Time of the last failure."""
     answer: GatewayAnswer
     """Result of the last failure, which is returned without another try."""
 
@@ -73,7 +72,6 @@ class Asker:
     now: Callable[[], float]
     """The clock, in seconds."""
     _names: OwnThreads = field(default_factory=lambda: OwnThreads(at_once=AT_ONCE), init=False)
-    """Resolver threads."""
     _unreached: dict[tuple[str, int], _Unreached] = field(
         default_factory=dict[tuple[str, int], "_Unreached"], init=False
     )

@@ -46,9 +46,7 @@ class WeightedEndpoint:
     """An endpoint with its weight."""
 
     endpoint: ModelEndpoint
-    """Endpoint that gets the requests."""
     target: Target
-    """Address of the endpoint."""
     weight: int
     """The weight relative to the other endpoints; it may exceed what a rule can hold."""
 

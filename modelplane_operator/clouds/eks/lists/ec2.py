@@ -18,7 +18,6 @@ class _SimpleList:
     """A kind that a single list of EC2 describes completely."""
 
     kind: str
-    """Kind of the resources."""
     operation: str
     """Operation that lists the kind."""
     items: str

@@ -28,9 +28,7 @@ class ListContext:
     """The owner whose resources are listed, and the session."""
 
     session: Session
-    """Session of the cluster's account."""
     owner: Owner
-    """Owner of the resources."""
     kinds: Collection[str]
     """Kinds to list."""
 

@@ -57,7 +57,6 @@ def nodes(plan: Blueprint) -> Iterator[DesiredResource]:
 
 
 def group_key(pool: str) -> str:
-    """Return the key of a pool's node group."""
     return f"nodegroup-{pool}"
 
 

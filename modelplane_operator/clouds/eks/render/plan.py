@@ -65,7 +65,6 @@ class Subnets:
     number: int
     """Index of the zone, part of the keys of its resources."""
     zone: str
-    """Name of the zone."""
     public: str
     """Address range of the public subnet."""
     private: str
@@ -77,7 +76,6 @@ class Blueprint:
     """A cluster, with the values that several of its resources are derived from."""
 
     cluster: EKSCluster
-    """Cluster as its spec describes it."""
     facts: Facts
     """Properties of the account and the region."""
     subnets: tuple[Subnets, ...]
@@ -99,7 +97,6 @@ class Blueprint:
 
     @property
     def has_efa(self) -> bool:
-        """True if any pool has an EFA fabric."""
         return any(pool.fabric == "EFA" for pool in self.pools)
 
     def of_zones(self, zones: Sequence[str]) -> Sequence[Subnets]:

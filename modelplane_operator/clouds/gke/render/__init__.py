@@ -81,7 +81,6 @@ def cluster_name(name: str, uid: str) -> str:
 
 
 def pool_key(pool: str) -> str:
-    """Return the key of a pool."""
     return f"nodepool-{pool}"
 
 
