@@ -39,6 +39,7 @@ class Commands(TyperGroup):
     """A command group that imports each command when it is called or listed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of COMMANDS, so that the help groups related commands."""
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -47,6 +48,7 @@ class Commands(TyperGroup):
             return None
         module, name = COMMANDS[cmd_name]
         command = getattr(import_module(f"modelplane_operator.cli.{module}"), name)
+        # A group, such as `top`, is a Typer already; a single function becomes one here.
         if not isinstance(command, typer.Typer):
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             single.command(cmd_name)(command)
@@ -68,6 +70,7 @@ REMEDIES = {
     Unauthorized: "sign in again, or choose another context by --context",
     Unreachable: "see whether kubectl reaches this hub, and --context",
 }
+"""Advice that follows the message of a failed request; such a command ends with OUT_OF_REACH."""
 
 
 @app.callback(invoke_without_command=True)
@@ -89,6 +92,7 @@ def main() -> None:
     except FailedError as error:
         _end(str(error), error.code)
     except KeyboardInterrupt:
+        # 128 + SIGINT, as shells report a command that Ctrl-C ended.
         sys.exit(130)
     except ClientError as error:
         remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), "")
@@ -96,6 +100,7 @@ def main() -> None:
 
 
 def _end(message: str, code: Exit) -> None:
+    """Print a message to standard error, and exit with this code."""
     sys.stderr.write(f"modelplane: {legible(message)}\n")  # clusters and models choose some of the text
     sys.exit(code)
 

@@ -50,6 +50,7 @@ def why(
     key = Key(*place(name, namespace, target))
 
     def show() -> None:
+        """Print the current explanation, and exit with its code."""
         explanation = _fetch_explanation(target, key, output)
         if output.is_structured:
             print_structured("Why", explanation, output)
@@ -61,6 +62,9 @@ def why(
 
 
 def _fetch_explanation(target: HubTarget, key: Key, output: Format) -> Explanation:
+    """Return the operator's explanation, or compute it here. The operator does not describe each cluster, so the wide
+    format always computes it.
+    """
     is_wide = output is Format.WIDE
     if (
         not is_wide
@@ -76,6 +80,7 @@ def show_explanation(explanation: Explanation, now: datetime) -> None:
     """Print an explanation as text and tables."""
     out, duration = console(), age(explanation.since, now)
     state = f"[red]not Ready[/] ({text(explanation.reason)}{f', for {duration}' if duration else ''})"
+    # `ready` is also False while the scheduler's decision has open points, although every replica responds.
     if explanation.ready or explanation.reason == ANSWERS:
         state = "[green]Ready[/]" if explanation.ready else "[yellow]Ready, and not where it should be[/]"
     out.print(f"[bold]{text(f'{explanation.namespace}/{explanation.name}')}[/] is {state}")
@@ -191,6 +196,8 @@ def show_plan(outcomes: Iterable[DeploymentOutcome], others: Others | None = Non
         if has_printed:
             out.print("")
         has_printed = True
+        # Names, messages and advice come from the hub, so each one is escaped by `text` before it reaches Rich's
+        # markup.
         symbol = "[green]✓[/]" if outcome.settled else "[red]✗[/]"
         out.print(f"{symbol} [bold]{text(f'{outcome.namespace}/{outcome.name}')}[/]: {text(outcome.decision)}")
         for location in outcome.added:
@@ -233,6 +240,7 @@ def hardware(
 
 
 def _fetch_hardware(target: HubTarget, namespace: str | None) -> Sequence[Hardware]:
+    """Return the devices from the operator, or compute them here."""
     own_namespace = namespace or target.namespace
     if (response := fetch_answer(target, own_namespace, ask="Hardware")) is not None:
         return read(AllHardware, response).items

@@ -23,6 +23,7 @@ MOST: Final = 1024 * 1024  # maximum bytes of a response; API servers accept les
 
 def fetch_answer(target: HubTarget, namespace: str, **spec: object) -> Any:
     """Return the operator's answer; None if there is none for any reason."""
+    # The standard library's client supports neither a proxy here nor another name in the certificate.
     if target.access.proxy or target.access.server_name:
         return None
     question = {
@@ -32,6 +33,8 @@ def fetch_answer(target: HubTarget, namespace: str, **spec: object) -> Any:
         "spec": {name: value for name, value in spec.items() if value is not None},
     }
     try:
+        # An admission webhook answers by rejecting the object: the answer is a cause of the 422 response. `dryRun`
+        # makes sure that a hub without the webhook stores no object.
         status, body = _post(target.access, f"{QUESTION.path(namespace)}?dryRun=All", json.dumps(question))
         response = json.loads(body) if status == 422 else None
         match response:

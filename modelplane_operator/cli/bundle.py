@@ -1,4 +1,9 @@
-"""Collect what support needs to see of a hub in one file. Free text is included only where an allow-list names it."""
+"""Collect what support needs to see of a hub in one file. Free text is included only where an allow-list names it.
+
+The command reads the operator's objects, their Events and the operator's own pods and logs; it never reads Secrets.
+`told.py` has the allow-list that applies by default. With `--values`, the texts are included, and this module hides
+those that look like credentials.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +38,23 @@ from modelplane_operator.cli.told import HIDDEN, fields_of, redact
 LINES: Final = 5000  # lines of each of the operator's logs
 OWN_KINDS: Final = frozenset(kind.definition.kind for kind in KINDS)
 _SECRET_NAMES = ("api_key", "apikey", "authorization", "credential", "password", "secret", "token")
+"""Parts of names of fields and flags whose values are hidden."""
 _USER = re.compile(r"(://)[^/@\s]+@")
+"""User and password in a URL."""
 _QUERY = re.compile(r"([?&][^=&\s]*(?:auth|key|password|secret|sig|token)[^=&\s]*=)[^&\s\"']+", re.IGNORECASE)
+"""Parameters of a URL that sign or authorize a request, such as those of a presigned address."""
 _BEARER = re.compile(r"\b((?:Basic|Bearer)\s+)[-\w.~+/]{6,}=*", re.IGNORECASE)
+"""Value of an Authorization header."""
 _TOKEN_PREFIX = re.compile(
     r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|AIza|xox[abp]-|ya29\.|eyJ)[-\w.]{12,}"
 )
 """Prefixes of well-known tokens, anywhere in a text: model hubs, providers, clouds, and JSON Web Tokens."""
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+"""Private key, also one that is cut off before its last line."""
 _RANDOM = re.compile(r"(?<![\w+/])(?=[\w+/]*[a-z])(?=[\w+/]*[A-Z])(?=[\w+/]*[0-9])[\w+/]{20,}={0,2}")
 """Random text: letters of both cases with digits. The operator's own names are in lower case."""
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation with a copy of the object as it was applied, including the values that the copy in `spec` hides."""
 _SHORT: Final = (
     256  # maximum characters of an annotation: like kubectl, other tools keep copies of objects in annotations
 )
@@ -65,6 +76,7 @@ def bundle(
     now = datetime.now(UTC)
     path = file or Path(f"modelplane-{now:%Y%m%d-%H%M%S}.tar.gz")
     files = ask(hub(kubeconfig, context), partial(_collect, redact=without_secrets if values else without_values))
+    # Mode "x" fails for an existing file, so that no earlier bundle is overwritten.
     with open(path, "xb", opener=_open_private) as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in files:
             member, data = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}"), content.encode()
@@ -99,6 +111,7 @@ class Bundle:
 
     file: str
     contents: tuple[str, ...]
+    """Names of the files in the archive, without its top folder."""
 
 
 async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[tuple[str, str]]:
@@ -106,6 +119,7 @@ async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[t
     contents = [("versions.txt", f"modelplane {__version__}\nKubernetes {await kube.version()}\n")]
     for kind in (*map(of, KINDS), EVENT):
         try:
+            # The items of a list may lack `kind`, by which the allow-list is chosen.
             items = (await kube.list(kind)).items
             content = _to_yaml(
                 [redact({"kind": kind.kind, **item}) for item in items if kind is not EVENT or _is_own_event(item)]
@@ -121,6 +135,7 @@ async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[t
         name = pod["metadata"]["name"]
         contents.append((f"pods/{name}.yaml", _to_yaml(redact({"kind": POD.kind, **pod}))))
         for container in entries(pod, "spec", "containers"):
+            # A container that never restarted has no previous log, which is no error worth a file.
             for previous in (False, True):
                 suffix = ".previous" if previous else ""
                 log = await _read_log(
@@ -132,6 +147,7 @@ async def _collect(kube: Kube, redact: Callable[[Manifest], Manifest]) -> list[t
 
 
 def _is_own_event(event: Manifest) -> bool:
+    """True if the Event is about the operator's namespace or about an object of its kinds."""
     involved = section(event, "involvedObject")
     return involved.get("namespace") == names.SYSTEM_NAMESPACE or str(involved.get("kind")) in OWN_KINDS
 
@@ -185,6 +201,7 @@ def _hide(value: Any, inside: str = "") -> Any:
 
 
 def _is_secret(name: str, value: Any) -> bool:
+    """True if a field's name suggests a credential. `secretName` only refers to a Secret."""
     return (
         isinstance(value, str)
         and any(word in name.lower().replace("-", "_") for word in _SECRET_NAMES)
@@ -193,6 +210,9 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def _clean_annotation(value: str) -> str:
+    """Return an annotation without credentials. Long texts and JSON are hidden completely, since tools copy objects
+    there.
+    """
     return HIDDEN if len(value) > _SHORT or value.lstrip().startswith(("{", "[")) else _without_tokens(value)
 
 
@@ -225,4 +245,8 @@ def _clean_arguments(arguments: list[Any]) -> Iterator[Any]:
 
 
 _FLAG = re.compile(r"[-\w.]+")
+"""Argument that can be the name of a flag: without spaces, quotes or JSON."""
 _ARGUMENT = re.compile("|".join(word.replace("_", "[-_]") for word in (*_SECRET_NAMES, "bearer", "key")), re.IGNORECASE)
+"""Words in arguments before a secret. "key" is included here, not in the names of fields: `key` of a Secret reference
+is no secret.
+"""

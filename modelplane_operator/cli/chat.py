@@ -13,6 +13,7 @@ import aiohttp
 from modelplane_operator.cli.output import FailedError
 
 CONNECT_SECONDS: Final = 10.0
+"""Limit for the TCP connection alone."""
 SILENT_SECONDS: Final = 120.0  # seconds between two pieces
 MAX_ERROR: Final = 300  # maximum characters of an error that are shown
 
@@ -26,6 +27,7 @@ class ChatAnswer:
     """The number of pieces of an answer, and the times of the first and the last."""
 
     model: str
+    """Name of the model in the request."""
     pieces: int
     """Number of pieces with text."""
     first: float | None
@@ -60,6 +62,7 @@ async def _chat(
 ) -> ChatAnswer:
     """Stream an answer. Without a model's name, the first one that the address lists is used."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    # No limit for the total: a long answer is fine as long as pieces arrive.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=True) as session:
         chosen = model or await _first_model(session, address)
@@ -79,6 +82,7 @@ async def _first_model(session: aiohttp.ClientSession, address: str) -> str:
     """Return the first model that the address lists. Raise ChatError if there is none."""
     async with session.get(f"{address}/v1/models") as response:
         await _require_success(response)
+        # The media type is not checked, since some engines and proxies send another one.
         parsed: Any = await response.json(content_type=None)
     models = [str(entry.get("id")) for entry in parsed.get("data") or ()]
     if not models:
@@ -89,6 +93,7 @@ async def _first_model(session: aiohttp.ClientSession, address: str) -> str:
 async def _require_success(response: aiohttp.ClientResponse) -> None:
     """Raise ChatError for an error response."""
     if response.status >= 400:
+        # Error pages can be long HTML; a few words are enough to recognize them.
         excerpt = " ".join((await response.text()).split())[:MAX_ERROR]
         hint = ": give a key by --key or MODELPLANE_API_KEY" if response.status == 401 else ""
         raise ChatError(f"{response.url} answers {response.status}{hint}{f': {excerpt}' if excerpt else ''}")
@@ -98,6 +103,7 @@ def _parse_piece(line: bytes) -> str | None:
     """Return the text of a server-sent event; None if it has none."""
     if not line.startswith(b"data:") or (data := line[5:].strip()) == b"[DONE]":
         return None
+    # Events without choices, such as the last one with the usage, have no text.
     choices: list[Any] = json.loads(data).get("choices") or [{}]
     delta: dict[str, str] = choices[0].get("delta") or {}
     return delta.get("content") or None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 Completion = Callable[[typer.Context, str], Sequence[str]]
+"""Function that returns the names for an incomplete word, given the options before it."""
 
 
 def models(context: typer.Context, incomplete: str) -> Sequence[str]:

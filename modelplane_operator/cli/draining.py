@@ -24,7 +24,9 @@ from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
 from modelplane_operator.cli.output import Exit, Format, No, console, print_structured, text
 
 POLL_SECONDS = 2.0
+"""Interval between two reads of the replicas. A drain takes minutes, so a watch is not worth its code."""
 TRIES = 5
+"""Maximum attempts to write the taint. The operator writes the status of the same object, which causes conflicts."""
 
 
 def drain(
@@ -76,9 +78,11 @@ class Drain:
     """The result of a drain or of a dry run, as a document."""
 
     cluster: str
+    """Cluster that the drain is for."""
     drained: bool
     """True if the cluster has the taint."""
     empty: bool
+    """True if no replica is on the cluster; also False if they were not counted."""
     replicas: int | None
     """Number of replicas on the cluster; None if they were not counted."""
     moves: tuple[DeploymentOutcome, ...]
@@ -86,6 +90,7 @@ class Drain:
 
 
 def _print_result(result: Drain, output: Format) -> None:
+    """Print the result for programs. Tables were printed while the drain ran."""
     if output.is_structured:
         print_structured("Drain", result, output)
 
@@ -109,6 +114,7 @@ def with_drain(cluster: Manifest, *, on: bool) -> Manifest:
     """Return the cluster with or without the taint of a drain."""
     others: list[Any] = [taint for taint in entries(cluster, "spec", "taints") if taint.get("key") != DRAINED.key]
     taints = [*others, DRAINED.to_manifest()] if on else others
+    # Without taints the field is removed instead of emptied, so that `--undo` restores the object as it was.
     spec = {name: value for name, value in cluster["spec"].items() if name != "taints"}
     return {**cluster, "spec": {**spec, "taints": taints} if taints else spec}
 
@@ -118,6 +124,7 @@ async def _wait_until_empty(kube: Kube, cluster: str, seconds: int, say: Callabl
 
     Print each change, and return the number of remaining replicas.
     """
+    # No count is negative, so the first count is always printed.
     old = -1
     deadline = asyncio.get_running_loop().time() + seconds
     while True:

@@ -100,12 +100,14 @@ async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], ask: Callable
         Forbidden,
         BaseExceptionGroup,
     ) as errors:  # other lists were cancelled when the first was rejected, and say nothing
+        # TaskGroup wraps the errors of parallel lists in a group.
         first = next((error for error in _flatten(errors) if isinstance(error, Forbidden)), None)
         if first is None:
             raise
     try:
         return await ask(kube)
     except NotFound:
+        # The hub does not serve the question, so the missing permission is the user's actual problem.
         raise first from None
 
 

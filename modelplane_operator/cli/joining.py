@@ -1,4 +1,9 @@
-"""Add an existing cluster: check it, discover its hardware, and create its objects on the hub."""
+"""Add an existing cluster: check it, discover its hardware, and create its objects on the hub.
+
+The commands `check` and `register` connect to the candidate with the user's own credentials, and `register` then
+writes to the hub. The hardware is derived from the ResourceSlices by `discover_pools`; the serving stack is installed
+later, by the operator.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,9 @@ from modelplane_operator.clusters.stack.charts import STACK, StackChart
 ACCOUNT: Final = Key("modelplane-access", "modelplane-operator")
 """Service account that the manifests in examples/access/ create."""
 TOKEN_SECONDS: Final = 24 * 3600
+"""Requested lifetime of the first token. The operator renews it afterwards (`credentialRenewal`)."""
 OLDEST: Final = (1, 34)
+"""Minimum version of Kubernetes: the first with resource.k8s.io/v1, the stable API for devices."""
 STORAGE_CLASS: Final = ResourceType("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 CLUSTER_ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", namespaced=False)
 DRIVER_CONTAINER: Final = "nvidia.com/gpu.deploy.driver"
@@ -55,6 +62,7 @@ class Finding:
     check: str
     """Name of the check."""
     ok: bool
+    """True unless the finding prevents the cluster from becoming a workload cluster."""
     says: str
     """Observed state."""
     remedy: str
@@ -79,6 +87,7 @@ async def _run_checks(kube: Kube) -> Sequence[Finding]:
     findings = [check_version(version)]
     if "ResourceSlice" not in await kube.serves(RESOURCE_SLICE.api_version):
         remedy = "switch on resource.k8s.io/v1 in its API server"
+        # Without this API, the lists of the following checks would fail.
         return [*findings, Finding("device API", ok=False, says="resource.k8s.io/v1 is not served", remedy=remedy)]
     pools, nodes = await _discover_hardware(kube)
     findings.append(check_devices(pools))
@@ -157,6 +166,7 @@ def check_devices(pools: Sequence[Pool]) -> Finding:
 
 def check_services(services: Sequence[Manifest]) -> Finding:
     """Check that load balancers get addresses, as far as there are any."""
+    # Kubernetes reports no support for load balancers; only an existing Service shows that one gets an address.
     balancers = [service for service in services if section(service, "spec").get("type") == "LoadBalancer"]
     pending = [
         service["metadata"]["name"]
@@ -219,11 +229,14 @@ def register(
         token, authority = await _request_credentials(kube, from_context)
         for pool in pools:
             for node in pool.unlabelled:
+                # Not forced: a label that another field manager owns is not overwritten, and the command fails.
                 metadata = {"name": node, "labels": {labels.POOL: pool.name}}
                 await kube.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata}, force=False)
+        # The hub gets only the service account's token, never the user's own certificate, key or token file.
         access = replace(candidate.access, server=server or candidate.access.server, authority=authority, token=token)
         return write_kubeconfig(replace(access, certificate="", key="", token_file=None, verify=True))
 
+    # The candidate comes first: if it refuses, nothing is written to the hub.
     new_kubeconfig = ask(candidate, prepare)
     ask(hub(kubeconfig, context), lambda kube: _create_objects(kube, name, new_kubeconfig, objects))
     if output.is_structured:
@@ -240,7 +253,9 @@ class Joined:
     """A pool of nodes of a registered cluster."""
 
     pool: str
+    """Name of the node pool, also the value of its label on the nodes."""
     description: str
+    """Devices of each node, for people."""
     nodes: tuple[str, ...]
 
 
@@ -250,6 +265,7 @@ class Registration:
 
     cluster: str
     pools: tuple[Joined, ...]
+    """Discovered node pools, each of which has an InferenceClass."""
 
 
 def manifests(name: str, pools: Sequence[Pool]) -> Sequence[Manifest]:
@@ -291,6 +307,7 @@ async def _create_objects(kube: Kube, name: str, kubeconfig: str, objects: Seque
         "metadata": {"name": f"{name}-kubeconfig", "namespace": names.SYSTEM_NAMESPACE},
         "data": {"kubeconfig": base64.b64encode(kubeconfig.encode()).decode()},
     }
+    # Checked before the Secret is written, which would otherwise replace the kubeconfig of an existing cluster.
     if await kube.find(of(InferenceCluster), Key("", name)) is not None:
         raise No(f"there is an InferenceCluster {name} already: delete it, or choose another name")
     await kube.apply(secret)
@@ -298,5 +315,6 @@ async def _create_objects(kube: Kube, name: str, kubeconfig: str, objects: Seque
         try:
             await kube.create(manifest)
         except AlreadyExists:
+            # Clusters with equal hardware share an InferenceClass, whose owner may have edited it.
             if manifest["kind"] != InferenceClass.definition.kind:
                 raise

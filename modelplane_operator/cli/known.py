@@ -23,6 +23,7 @@ def names(kind: Kind, given: Mapping[str, Any], incomplete: str) -> Sequence[str
     try:
         hub_target = target(Path(given["kubeconfig"]) if given.get("kubeconfig") else None, given.get("context"))
         return ask(hub_target, lambda kube: _list_names(kube, kind, given, hub_target, incomplete))
+    # An error message would end up in the user's command line.
     except (ClientError, OSError, BaseExceptionGroup):
         return ()
 

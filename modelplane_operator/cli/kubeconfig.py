@@ -1,5 +1,8 @@
 """Read kubeconfigs as kubectl does: several files, contexts, and credential plugins.
 
+Every command that connects to a cluster calls `target`. Files are merged and reduced to one context here;
+`read_kubeconfig` then converts this context to an Access.
+
 The operator runs no plugins. This code runs on the user's machine, where kubectl runs them, too.
 """
 
@@ -24,7 +27,9 @@ Section = dict[str, Any]
 
 EXEC_SECONDS: Final = 120.0  # the user may have to sign in
 LISTS: Final = ("clusters", "contexts", "users")
+"""Sections of a kubeconfig that hold lists of named entries."""
 PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+"""Fields with a path, relative to the file that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class HubTarget:
     """A hub, and the default namespace of its context."""
 
     access: Access
+    """Address and credentials of the API server."""
     namespace: str
     """Namespace for commands without one."""
     context: str
@@ -42,6 +48,7 @@ def target(kubeconfig: Path | None, context: str | None, environment: Mapping[st
     """Return the hub that kubectl would connect to. Raise KubeconfigError."""
     files = _files(kubeconfig, environment)
     if not files:
+        # Inside of a pod, kubectl uses the pod's service account as well.
         host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         if host and (SERVICE_ACCOUNT / "token").exists():
             return HubTarget(
@@ -57,6 +64,7 @@ def target(kubeconfig: Path | None, context: str | None, environment: Mapping[st
     user = _entry(config, "users", chosen["user"]) if chosen.get("user") else {}
     if "exec" in user:
         user = _run_plugin(user, cluster)
+    # The names do not matter, since the result has exactly one context.
     reduced = {
         "current-context": "it",
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
@@ -92,6 +100,7 @@ def _merge(files: Sequence[Path]) -> Section:
         merged["current-context"] = merged["current-context"] or config.get("current-context") or ""
         for kind in LISTS:
             for entry in config.get(kind) or ():
+                # The entry of `clusters` has its content in `cluster`, and so on: the singular.
                 content = dict(entry.get(kind[:-1]) or {})
                 merged[kind].setdefault(entry.get("name", ""), _resolve_paths(content, file.parent))
     return merged
@@ -100,6 +109,7 @@ def _merge(files: Sequence[Path]) -> Section:
 def _resolve_paths(content: Section, folder: Path) -> Section:
     """Resolve paths relative to their file's folder, also the path of a credential plugin."""
     content |= {name: str(folder / content[name]) for name in PATHS if content.get(name)}
+    # A command without a slash is looked up in PATH.
     program: Section = content.get("exec") or {}
     if "/" in str(program.get("command", "")):
         content["exec"] = {**program, "command": str(folder / program["command"])}
@@ -114,6 +124,7 @@ def _entry(config: Section, kind: str, name: str) -> Section:
 
 
 def _describe_names(config: Section, kind: str) -> str:
+    """Return the available names of a section, for an error message."""
     return f"there are {', '.join(sorted(config[kind]))}" if config[kind] else "there are none"
 
 
@@ -124,6 +135,7 @@ def _run_plugin(user: Section, cluster: Section) -> Section:
     """
     plugin: Section = user["exec"]
     command = [str(plugin.get("command", "")), *map(str, plugin.get("args") or ())]
+    # The plugin learns by an environment variable for which cluster and how it may ask, as in client-go.
     spec: Section = {"interactive": sys.stdin.isatty() and plugin.get("interactiveMode") != "Never"}
     if plugin.get("provideClusterInfo"):
         cluster_info = {
@@ -137,6 +149,7 @@ def _run_plugin(user: Section, cluster: Section) -> Section:
         process = subprocess.run(
             command,
             env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            # Standard error stays the terminal's, where plugins print the address to sign in at.
             stdin=None if spec["interactive"] else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             timeout=EXEC_SECONDS,
@@ -156,6 +169,7 @@ def _run_plugin(user: Section, cluster: Section) -> Section:
     pairs = {"token": "token", "clientCertificateData": "client-certificate-data", "clientKeyData": "client-key-data"}
     for name, field in pairs.items():
         if status.get(name):
+            # An ExecCredential has certificates as PEM, a kubeconfig as base64 of it.
             text = str(status[name])
             credentials[field] = text if name == "token" else base64.b64encode(text.encode()).decode()
     return credentials

@@ -36,6 +36,7 @@ def url(
 ) -> None:
     """Print the address of a model, and the routes of its API that clients cannot reach there."""
     service = _find_service(name, namespace, context, kubeconfig)
+    # Standard output has the address alone, so that scripts can use it; the routes go to standard error.
     sys.stdout.write(f"{legible(service.address)}\n")
     for route in service.routes:
         if routes or route.message:
@@ -59,6 +60,7 @@ def ask_model(
     out = console()
 
     def on_text(piece: str) -> None:
+        """Print a piece at once. The text comes from a model, so control characters and markup are escaped."""
         out.print(text(piece) if piece.strip() else legible(piece), end="", soft_wrap=True)
         sys.stdout.flush()
 
@@ -75,7 +77,9 @@ class _Service:
     """A service's address and the routes of its API."""
 
     address: str
+    """Base URL of the model's API, without a route."""
     routes: Sequence[APIRoute]
+    """State of each route of the API, as the service's status reports it."""
 
 
 def _find_service(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> _Service:
@@ -97,6 +101,7 @@ def _find_service(name: str, namespace: str | None, context: str | None, kubecon
         return _Match([item for item in services if item.key.name in routed], exists=True)
 
     match = ask(target, question)
+    # A service without an address may just be new, so another one that is ready is preferred.
     for service in match.services:
         if service.status and service.status.address:
             return _Service(service.status.address, service.status.routes)
@@ -113,4 +118,6 @@ class _Match:
     """The services of a name, and whether it exists at all."""
 
     services: Sequence[ModelService]
+    """ModelServices, at most one unless the name is that of a deployment."""
     exists: bool
+    """True if there is a ModelService or a ModelDeployment of the name."""

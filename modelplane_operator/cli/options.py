@@ -34,6 +34,7 @@ Output: TypeAlias = Annotated[Format, typer.Option("-o", "--output", help="Outpu
 Watch: TypeAlias = Annotated[bool, typer.Option("-w", "--watch", help="Repeat every two seconds.")]
 
 EVERY_SECONDS = 2.0
+"""Interval of `--watch`, including neither the time of the query nor that of the output."""
 
 
 def repeat(show: Callable[[], None], *, watch: bool) -> None:
@@ -43,9 +44,11 @@ def repeat(show: Callable[[], None], *, watch: bool) -> None:
     """
     while watch:
         if sys.stdout.isatty():
+            # Move the cursor to the top left, and clear the screen.
             sys.stdout.write("\x1b[H\x1b[2J")
         try:
             show()
+        # A negative answer ends a single run with its code, but must not end the watch.
         except typer.Exit:
             pass
         except No as no:
@@ -56,6 +59,7 @@ def repeat(show: Callable[[], None], *, watch: bool) -> None:
 
 
 def hub(kubeconfig: Path | None, context: str | None) -> HubTarget:
+    """Return the hub of the chosen context. Raise KubeconfigError."""
     return target(kubeconfig, context)
 
 

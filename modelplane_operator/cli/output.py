@@ -20,14 +20,18 @@ from modelplane_operator.ask.answers.schema import document
 T = TypeVar("T")
 
 NO_CLUSTERS = "there is no InferenceCluster: docs/clusters.md says how one is registered"
+"""Message for an empty fleet."""
 
 
 class Exit(IntEnum):
     """Exit codes of the command."""
 
     YES = 0
+    """Positive answer, or a completed command."""
     ERROR = 1
+    """Failure for another reason than those below."""
     USAGE = 2
+    """Invalid options or arguments. The value is click's."""
     NO = 3
     """Negative answer: a model is not ready, or a plan leaves a replica without a place."""
     OUT_OF_REACH = 4
@@ -42,6 +46,7 @@ class FailedError(Exception):
     """There is no answer. The message gives the reason and what to do."""
 
     code = Exit.ERROR
+    """Exit code of the command."""
 
 
 class OutOfReachError(FailedError):
@@ -55,6 +60,7 @@ class Format(StrEnum):
 
     TABLE = "table"
     WIDE = "wide"
+    """Table with more detail, for commands that have some."""
     JSON = "json"
     YAML = "yaml"
 
@@ -82,6 +88,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a table with kubectl's columns. The last column takes the remaining width."""
     result = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for column in columns[:-1]:
+        # Names must stay in one piece to be copied, so only the last column wraps.
         result.add_column(column, no_wrap=True)
     result.add_column(columns[-1], overflow="fold")
     for row in rows:

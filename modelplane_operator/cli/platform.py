@@ -40,6 +40,7 @@ def _show_fleet(summaries: Sequence[ClusterSummary], output: Format) -> None:
 def _row(cluster: ClusterSummary, *, wide: bool) -> Sequence[object]:
     """Return the table row of a cluster."""
     pools = ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in cluster.pools)
+    # The narrow table has one column for both; a problem matters more than a taint.
     last = (cluster.taints, cluster.note) if wide else (cluster.note or cluster.taints,)
     return (
         cluster.name,

@@ -1,4 +1,8 @@
-"""Commands for model owners: a model's replicas and pods, its Events, and the logs of its engines."""
+"""Commands for model owners: a model's replicas and pods, its Events, and the logs of its engines.
+
+Replicas and Events are read from the hub, pods and logs from the workload clusters (`workload`), which the user may
+not be able to reach. `tree` then shows the reason instead of the pods; `logs` fails.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,9 @@ class Branch:
     """A replica with its pods."""
 
     replica: ReplicaState
+    """State of the replica according to the hub."""
     pods: tuple[PodState, ...]
+    """Pods of its engines; empty if they cannot be read."""
     note: str
     """Reason why its pods cannot be read."""
 
@@ -55,10 +61,12 @@ def tree(
     key = Key(*place(name, namespace, target))
 
     async def read_hub(kube: Kube) -> Explanation:
+        """Compute the explanation from objects of the hub."""
         services = await objects(kube, ModelService, key.namespace)
         return answer(await deployment_of(kube, key), services, await snapshot(kube))
 
     async def ask_operator(kube: Kube) -> Explanation:
+        """Return the operator's explanation, for users who must not read the fleet."""
         return read_answer(Explanation, await query_operator(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
     async def read_all(kube: Kube) -> tuple[Explanation, Sequence[Branch]]:
@@ -68,6 +76,7 @@ def tree(
             replica_state.metadata.name: replica_state
             for replica_state in await objects(kube, ModelReplica, key.namespace)
         }
+        # A replica can end between the two reads.
         existing = [replica_state for replica_state in explanation.replicas if replica_state.name in by_name]
         pairs = zip(
             existing,
@@ -121,11 +130,17 @@ class Happening:
     """An Event of one of a model's objects."""
 
     last: str
+    """Time of the last occurrence, as the API server formats it."""
     type: str
+    """`Normal` or `Warning`."""
     reason: str
+    """Reason in CamelCase, for programs."""
     object: str
+    """Kind and name of the object, separated by a slash."""
     count: int
+    """Number of occurrences that its reporter has counted in this Event."""
     message: str
+    """Text of its last occurrence."""
 
 
 def events(
@@ -140,11 +155,13 @@ def events(
     key = Key(*place(name, namespace, target))
 
     async def question(kube: Kube) -> tuple[Happening, ...]:
+        """Return the Events of all objects of the model, the oldest first."""
         deployment = await deployment_of(kube, key)
         replicas = await objects(kube, ModelReplica, key.namespace)
         services = await objects(kube, ModelService, key.namespace)
         endpoints = await objects(kube, ModelEndpoint, key.namespace)
         fleet = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
+        # An Event has no reference to the deployment, so the names of its objects are collected first.
         own = {item.metadata.name for item in fleet.owned.get(key, ())}
         routes = {item.name for item in answer(deployment, services, fleet).routes}
         involved = {("ModelDeployment", key.name), *(("ModelReplica", item) for item in own)}
@@ -171,12 +188,13 @@ def events(
 
 
 def _read_involved(event: Manifest) -> tuple[str, str]:
+    """Return the kind and the name of the object that an Event is about."""
     involved = section(event, "involvedObject")
     return str(involved.get("kind")), str(involved.get("name"))
 
 
 def _to_happening(event: Manifest) -> Happening:
-    """Convert an Event."""
+    """Convert an Event. Reporters that use events.k8s.io set `eventTime` instead of `lastTimestamp`, and no count."""
     last = event.get("lastTimestamp") or event.get("eventTime") or section(event, "metadata").get("creationTimestamp")
     return Happening(
         last=str(last or ""),
@@ -189,6 +207,8 @@ def _to_happening(event: Manifest) -> Happening:
 
 
 class LogFormat(StrEnum):
+    """Formats of log lines. YAML and tables do not suit a stream."""
+
     TEXT = "text"
     JSON = "json"
 
@@ -198,10 +218,13 @@ class Line:
     """A line of a log, with its pod."""
 
     replica: str
+    """Name of the ModelReplica."""
     cluster: str
     pod: str
+    """Name of the pod on this cluster."""
     engine: str
     text: str
+    """Content without the newline. Bytes that are no UTF-8 are replaced."""
 
 
 def logs(
@@ -288,4 +311,5 @@ async def _print_logs(
 
         async with asyncio.TaskGroup() as group:
             for pod in pod_states:
+                # All pods at the same time: `--follow` never ends for the first one.
                 group.create_task(one_pod(pod))

@@ -26,6 +26,8 @@ from modelplane_operator.cli.kubeconfig import HubTarget
 
 
 def explain_model(target: HubTarget, key: Key, *, with_clusters: bool) -> Explanation:
+    """Return the explanation of a deployment. Raise FailedError if it does not exist."""
+
     async def read_hub(kube: Kube) -> Explanation:
         """Explain the state of a model."""
         deployment = await deployment_of(kube, key)
@@ -33,17 +35,21 @@ def explain_model(target: HubTarget, key: Key, *, with_clusters: bool) -> Explan
         return answer(deployment, services, fleet, with_clusters=with_clusters)
 
     async def ask_operator(kube: Kube) -> Explanation:
+        """Return the operator's explanation."""
         return read_answer(Explanation, await query_operator(kube, key.namespace, ask="Why", modelDeployment=key.name))
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
 
 
 def hardware(target: HubTarget, namespace: str) -> Sequence[Hardware]:
+    """Return the devices of the fleet, or those that the operator lists for the namespace."""
+
     async def read_hub(kube: Kube) -> Sequence[Hardware]:
         """List the devices of the fleet."""
         return of_fleet.hardware(await snapshot(kube))
 
     async def ask_operator(kube: Kube) -> Sequence[Hardware]:
+        """Return the operator's list of devices."""
         return read_answer(AllHardware, await query_operator(kube, namespace, ask="Hardware")).items
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
@@ -54,6 +60,7 @@ def forecast_move(target: HubTarget, namespace: str, without_: str | None, drain
     cluster = without_ or drain or ""
 
     async def read_hub(kube: Kube) -> Outcomes:
+        """Run the scheduler with and without the cluster. Raise BadParameter if it does not exist."""
         current = await snapshot(kube)
         if cluster not in current.cluster:
             names = ", ".join(sorted(current.cluster)) or "none"
@@ -62,6 +69,7 @@ def forecast_move(target: HubTarget, namespace: str, without_: str | None, drain
         return Outcomes(forecast(current, after, clusters=frozenset((cluster,))))
 
     async def ask_operator(kube: Kube) -> Outcomes:
+        """Return the operator's outcomes of the move."""
         return read_answer(Outcomes, await query_operator(kube, namespace, ask="Plan", without=without_, drain=drain))
 
     return ask(target, lambda kube: either(kube, read_hub, ask_operator))
@@ -73,6 +81,7 @@ def forecast_plan(
     """Return the outcomes for the deployments of a file, or for an existing one with another number of replicas."""
 
     async def read_hub(kube: Kube) -> Outcomes:
+        """Run the scheduler before and after the edits. Raise BadParameter if there is no deployment of this name."""
         current = await snapshot(kube)
         if not documents and where not in current.deployment:
             raise typer.BadParameter(f"there is no ModelDeployment {where}")
@@ -84,6 +93,7 @@ def forecast_plan(
         return Outcomes(forecast(current, after, changed=[document.key for document in deployments]))
 
     async def ask_operator(kube: Kube) -> Outcomes:
+        """Return the operator's outcomes, those of each deployment by a question of its own."""
         if not documents:
             response = await query_operator(
                 kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas
@@ -109,6 +119,7 @@ def parse_documents(file: Path, documents: Sequence[dict[str, Any]]) -> Sequence
     models: list[Any] = []
     for document in documents:
         try:
+            # An unlisted kind cannot occur here: the documents were filtered by READ.
             models.append(kinds[document["kind"]].parse(document))
         except (ValidationError, ValueError) as error:
             raise typer.BadParameter(f"{file}: {document['metadata'].get('name')}: {error}") from None

@@ -17,14 +17,17 @@ from modelplane_operator.api import KINDS, bounds, crd, labels
 from modelplane_operator.routing.endpoint.backend_url import Backend, read_url
 
 HIDDEN: Final = "(left out)"
+"""Placeholder for a text. It shows support that the field is set."""
 SHORT: Final = 16  # maximum length of a text with a pattern, such as a quantity
 NAMES: Final = frozenset({bounds.SUBDOMAIN, bounds.LABEL_TEXT, bounds.PLACE, VERSION_PATTERN})
+"""Patterns of names and versions, which hold no free text although they may be longer than SHORT."""
 FIELDS: Final = frozenset({"apiVersion", "cel", "driver", "image", "kind", "name", "namespace", "revision", "type"})
 """Fields of the operator's kinds that are included although they have no such pattern."""
 METADATA: Final = (
     *("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "finalizers"),
     *("ownerReferences.apiVersion", "ownerReferences.kind", "ownerReferences.name", "ownerReferences.uid"),
 )
+"""Fields of every object's metadata. Labels and annotations are free text, except the operator's own."""
 EVENT: Final = (
     *("type", "reason", "message", "firstTimestamp", "lastTimestamp", "eventTime", "action", "reportingComponent"),
     *("involvedObject.apiVersion", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name"),
@@ -43,8 +46,11 @@ POD: Final = (
     *("status.containerStatuses.name", "status.containerStatuses.image", "status.containerStatuses.imageID"),
     *(f"status.containerStatuses.{when}.{one}" for when in ("state", "lastState") for one in _STATES),
 )
+"""Fields of a pod: its state and resources, without arguments, variables and the messages of containers."""
 _OWN_PREFIXES: Final = tuple(f"metadata.{kind}.{labels.PREFIX}" for kind in ("labels", "annotations"))
+"""Beginning of the paths of labels and annotations that the operator writes."""
 _FLAG: Final = re.compile(r"--[a-z][-a-z0-9]*(?==|$)")
+"""Name of a long flag, with or without a value after it."""
 
 
 def fields_of(kind: str) -> frozenset[str]:
@@ -61,6 +67,7 @@ def fields_of(kind: str) -> frozenset[str]:
 
 
 _OTHERS: Final = {"Event": EVENT, "Pod": POD}
+"""Fields of kinds that have no CRD to derive the list from."""
 
 
 def _text_paths(schema: Section, path: str, *, every: bool = False) -> Iterator[str]:
@@ -94,18 +101,21 @@ def redact(manifest: Manifest, fields: Collection[str], clean: Callable[[str], s
                 items = cast(Manifest, value).items()
                 return {name: convert(item, f"{path}.{name}" if path else str(name)) for name, item in items}
             case list() if path.rpartition(".")[2] in {"args", "command"}:
+                # Values of flags can be secrets, but the names show how an engine was started.
                 return [_flag(str(item)) for item in cast(list[object], value)]
             case list():
                 return [convert(item, path) for item in cast(list[object], value)]
             case str() if path in fields or path.startswith(_OWN_PREFIXES):
                 return clean(value)
             case str() if path.endswith(".url") and isinstance(url := read_url(value), Backend):
+                # The host of a backend matters to support; its path and query can carry a key.
                 return f"{url}/{HIDDEN}"
             case str():
                 return HIDDEN
             case _:
                 return value
 
+    # managedFields repeats every field of the object.
     metadata = {name: item for name, item in section(manifest, "metadata").items() if name != "managedFields"}
     return convert({**manifest, "metadata": metadata}, "")
 

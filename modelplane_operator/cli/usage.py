@@ -30,10 +30,15 @@ class ModelUse:
     namespace: str
     name: str
     ready: int
+    """Number of replicas that are Ready."""
     replicas: int
+    """Number of existing replicas, also those that start or end."""
     desired: int
+    """Number of replicas in the spec."""
     nodes: int
+    """Number of nodes that all its replicas use."""
     clusters: int
+    """Number of clusters that have its replicas."""
 
 
 @top.command("models")
@@ -49,6 +54,7 @@ def models(
     own = namespace or target.namespace
 
     async def read(kube: Kube) -> Snapshot:
+        """Read the fleet, or only the namespace that the user has chosen."""
         return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:

@@ -22,11 +22,16 @@ class PodState:
 
     name: str
     engine: str
+    """Name of the engine in the replica's spec."""
     node: str
+    """Name of the node; empty while the pod is not scheduled."""
     phase: str
+    """Reason why its first waiting container waits, such as CrashLoopBackOff; otherwise the pod's phase."""
     ready: bool
+    """True if all containers are ready."""
     restarts: int
     containers: tuple[str, ...]
+    """Names of the containers. `modelplane logs` prints the log of the first one."""
 
 
 @asynccontextmanager
@@ -40,6 +45,7 @@ async def connect_to_cluster(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
             "container said as it ended is in modelplane why"
         ) from None
     existing = inference_cluster.spec.cluster.existing
+    # The operator stores no kubeconfig of such a cluster: it requests a short-lived token for each connection.
     if existing is None or existing.secret_ref is None:
         raise OutOfReachError(
             f"the credentials of cluster {cluster} are made anew each time by the operator: ask its cloud for some of "
@@ -65,6 +71,7 @@ async def connect_to_cluster(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
 
 async def pods(cluster: Kube, replica: ModelReplica) -> Sequence[PodState]:
     """Return the pods of a replica's engines."""
+    # One list with a set selector, instead of one per engine.
     engines = {names.workload(replica.metadata.name, item.name): item.name for item in replica.spec.engines}
     selector = f"{labels.WORKLOAD} in ({','.join(sorted(engines))})"
     listing = await cluster.list(POD, namespace=names.remote_namespace(replica.key.namespace), selector=selector)
@@ -74,6 +81,7 @@ async def pods(cluster: Kube, replica: ModelReplica) -> Sequence[PodState]:
 
 def _to_state(pod: Manifest, engine: str) -> PodState:
     """Return the state of a pod."""
+    # While a container waits, the phase is only Pending or Running; the reason says more.
     statuses, spec = entries(pod, "status", "containerStatuses"), section(pod, "spec")
     waiting = (section(status, "state", "waiting").get("reason") for status in statuses)
     return PodState(

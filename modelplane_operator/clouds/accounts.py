@@ -18,6 +18,7 @@ from modelplane_operator.clouds.recipe import OWN_IDENTITY
 from modelplane_operator.clouds.resources import Account, Endpoint
 
 KEY = "credentials"
+"""Key of the Secret with the text of the credentials."""
 
 
 class Connect(Protocol):
@@ -64,6 +65,7 @@ class Accounts:
             except Unauthorized as error:
                 raise Unauthorized(f"Secret {_secret_key(account)}: {error}") from None
             if client is not None:
+                # In the background, since calls of the old client may still be running.
                 task = asyncio.get_running_loop().create_task(client.close())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
@@ -87,6 +89,7 @@ class Accounts:
         key = _secret_key(account)
         secret: Manifest | None = self._secrets.get(key) if self._secrets else None
         if secret is None:
+            # A Secret of this name has priority, so that a hub can replace the operator's identity.
             if account.credentials == OWN_IDENTITY:
                 return None
             raise NotFound(f"Secret {key} does not exist: write the account's credentials into its key {KEY}")

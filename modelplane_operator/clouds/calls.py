@@ -94,10 +94,12 @@ class CloudExecutor:
     """Client of an account. Raises ClientError when there is none."""
     journal: Journal
     now: Callable[[], datetime]
+    """Clock for the times of the outcomes."""
 
     async def begin(self, step: CloudStep, context: StepContext) -> None:
         """Make the call of a step and record its outcome. Raise ClientError if there is no access to the cloud."""
         cloud = self.cloud(step.account)
+        # Raises if this process no longer leads; as late as possible before the call.
         context.may_write()
         try:
             self.journal.note(step, self.now(), made=await carry_out(cloud, step))

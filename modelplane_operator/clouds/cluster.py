@@ -1,6 +1,9 @@
 """Plan a cluster on any cloud: its status, and when its finalizer may be removed.
 
 Deletion goes by the resources observed on the cloud and not by the spec, so that an invalid spec never blocks it.
+
+The `plan` of each cloud calls `without_the_cloud` first, then derives the desired resources from the spec, and passes
+them to `towards`. The decision about single resources is left to `decide`.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Observed(Generic[ClusterT]):
     """
 
     cluster: ClusterT
+    """Object of the cloud's kind, such as an EKSCluster."""
     _: KW_ONLY
     inventory: Inventory | None = None
     """Observed resources; None while the account is unknown or cannot be used."""
@@ -117,6 +121,7 @@ def towards(
 
     `before` is the result of the preflight checks. `facts` are status fields that only this cloud's clusters have.
     """
+    # Without a list, a resource that exists would be created a second time.
     if observed.inventory is None:
         return Plan(requeue_after=REQUEUE_SOON)
     last: CloudStatus | None = observed.cluster.status
@@ -134,6 +139,7 @@ def towards(
             observed.now,
             observed.terminating,
             observed.lag,
+            # Kinds without costs are created nevertheless: on Google, a service answers only after it was enabled.
             blocked_kinds=frozenset(of.kinds) - of.free if before.holds else frozenset(),
             hold=AT_REST if before.against else None,
         )
@@ -141,6 +147,7 @@ def towards(
     is_deleted = observed.terminating and decision.is_deleted
     has_files = any(record.key == of.files and record.state == "Ready" for record in decision.records)
     since = (last.gone_since if last else None) or observed.now
+    # A call that was given up may still have its effect, so one empty list is not enough.
     if is_deleted and may_release(last.gone_since if last else None, observed.inventory, observed.lag):
         return Plan((LET_GO,))
     status = of.status(
@@ -166,6 +173,7 @@ def _is_started(of: Clouds, observed: Observed[Any], inventory: Inventory) -> bo
     records: Sequence[CloudResource] = observed.cluster.status.resources if observed.cluster.status else ()
     own_kinds = [item.kind for item in inventory.existing if item.owner == observed.cluster.metadata.uid]
     attempted_kinds = [item.kind for item in records if item.id or item.attempt]
+    # A kind that cannot be listed may have resources, so it counts as started.
     return bool({*own_kinds, *attempted_kinds, *inventory.unseen} - of.free)
 
 

@@ -1,4 +1,8 @@
-"""Derive the conditions of a cluster on any cloud from the states of its resources."""
+"""Derive the conditions of a cluster on any cloud from the states of its resources.
+
+`cluster.towards` calls `compute_conditions` with each decision. The conditions say which component is missing and
+what a person can do; the records in the status have the details of each resource.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ from modelplane_operator.clouds.decide import CloudDecision, is_waiting
 from modelplane_operator.clouds.preflight import PreflightResult
 
 NOTHING = "nothing is made:"
+"""Beginning of the messages of clusters that fail the preflight checks."""
 WORKS = frozenset({"Ready", "Updating"})
 """States in which a resource can be used."""
 
@@ -50,6 +55,7 @@ def compute_conditions(
 ) -> Iterator[Condition]:
     """Yield every condition of a cluster, Ready last. `before` is the result of the preflight checks."""
     records = decision.records
+    # A resource that is being removed does not make its component unavailable.
     desired = [record for record in records if record.key not in decision.leaving]
     network, pools = _select_unavailable(desired, parts.network), _select_unavailable(desired, frozenset({parts.pools}))
     yield _derive_credentials(decision, now)
@@ -71,6 +77,7 @@ def _select_unavailable(records: Sequence[CloudResource], kinds: frozenset[str])
 
 
 def _derive_credentials(decision: CloudDecision, now: datetime) -> Condition:
+    """Return the condition of the credentials, by the calls of this decision."""
     rejections = [error for _, error in decision.errors if isinstance(error, Unauthorized | Forbidden)]
     if rejections:
         message = f"a call was refused: {list_names(sorted({str(rejection) for rejection in rejections}))}"

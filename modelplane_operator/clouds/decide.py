@@ -59,8 +59,10 @@ KEEP_FAILED_FOR = timedelta(seconds=120)
 STALLED = 3  # a resource is stalled after this multiple of its usual time
 REQUEUE_SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until the next look at the cloud
 YOUNG = timedelta(minutes=1)
+"""Age up to which a resource is polled often."""
 
 BLOCKED = "waits for what Ready says"
+"""Message of a resource that the preflight checks hold back."""
 _WAITING_PREFIXES = ("waits ", "goes with ")
 """Prefixes of the messages of resources that wait for another resource."""
 
@@ -75,6 +77,7 @@ PAUSES: Mapping[type[ClientError], Backoff] = {
     Forbidden: Backoff(15, 300),
     Invalid: Backoff(60, 600),
 }
+"""Backoff by error. Capacity and permissions change slowly, propagation takes seconds."""
 UNSURE = Backoff(5, 120)
 """Backoff after a call whose result is unknown."""
 
@@ -360,6 +363,7 @@ class _Decider:
                 yield self._delete(leftover, record)
 
     def _delete(self, existing: ExistingResource, record: CloudResource) -> _Action:
+        """Return the deletion of a resource, by its id."""
         return self._call("delete", existing.id, DeleteResource(self._of.account, self._of.owner, existing), record)
 
     def _report_unlisted(self) -> Iterator[_Action]:
@@ -457,6 +461,7 @@ def is_waiting(record: CloudResource) -> bool:
 
 
 def _truncate(message: str) -> str:
+    """Return a message that fits a record in the status."""
     return message[:MESSAGE]
 
 

@@ -88,6 +88,7 @@ def check(offer: Offer, needs: Iterable[QuotaRequirement], version: str, raised:
         unasked=offer.unasked,
         later=offer.later,
     )
+    # An empty set means that the query failed, which must not block the cluster.
     if not offer.versions or version in offer.versions:
         return result
     offered = ", ".join(sorted(offer.versions, key=_version_key))

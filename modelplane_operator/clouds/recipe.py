@@ -50,7 +50,9 @@ class Recipe:
     source: str
     """The source of InferenceClusters that are created there; in lower case, the field of `existing.cloud`."""
     kind: type[Resource[Any, Any]]
+    """Kind of the cloud's object, such as EKSCluster."""
     spec: Callable[[InferenceCluster, Mapping[str, InferenceClass]], Manifest]
+    """Renders the spec of that object. Raises CannotMake."""
     account_of: Callable[[Any], Account]
     """Returns the account of a parsed object of the kind."""
     account_of_existing: Callable[[Section], Account]
@@ -115,5 +117,6 @@ def render_size_limits(pool: NodePool, *, least: int) -> Mapping[str, int]:
     """
     if pool.max_node_count is None:
         return {"minNodeCount": pool.node_count, "maxNodeCount": pool.node_count}
+    # The default must not exceed a small maximum.
     min_nodes = min(least, pool.max_node_count) if pool.min_node_count is None else pool.min_node_count
     return {"minNodeCount": min_nodes, "maxNodeCount": pool.max_node_count}

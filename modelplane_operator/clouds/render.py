@@ -31,6 +31,7 @@ def render_infrastructure(
     """
     recipe = INFRASTRUCTURE[cluster.spec.cluster.source]
     kind, spec = recipe.kind, recipe.spec(cluster, classes)
+    # The API server would reject more pools, with a message that does not explain where they come from.
     pools = [*spec["nodePools"], *retained]
     if len(pools) > MOST_POOLS:
         raise CannotMake(

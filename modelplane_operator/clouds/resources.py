@@ -1,4 +1,8 @@
-"""Resources of a cloud as values: the desired ones, the observed ones, and the outcomes of calls."""
+"""Resources of a cloud as values: the desired ones, the observed ones, and the outcomes of calls.
+
+Each cloud renders its desired resources and converts its lists to these types; `decide` compares both without
+knowledge of any cloud. Nothing here does I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,9 @@ from kubeloop.errors import ClientError, ServerFault, Unreachable
 State = Literal["Creating", "Ready", "Updating", "Deleting", "Failed"]
 """State of a resource on its cloud. Failed means that it was created and has never worked."""
 Verb = Literal["create", "update", "delete"]
+"""Change that a call makes."""
 TOKEN = 63  # of the 64 characters of the shortest tokens of AWS
+"""Length of an idempotency token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +31,14 @@ class Account:
     cloud: str
     """Name of the cloud, by which `Accounts` finds its `connect`: `EKS` or `GKE`."""
     region: str
+    """Region of the calls; for an existing cluster on GKE, a region or a zone."""
     credentials: str
     """Name of the Secret with the credentials."""
     project: str = ""
     """Project that owns the resources, on a cloud where one identity can work in many projects."""
 
     def __str__(self) -> str:
+        """Return the account as messages name it, without the credentials."""
         return f"{self.cloud} in {self.region}"
 
 
@@ -51,6 +59,7 @@ class Quota:
     name: str
     """Name of the quota on the cloud."""
     limit: float
+    """Maximum amount; negative if there is none."""
     used: float = 0.0
     """Amount in use."""
 
@@ -61,6 +70,7 @@ class Reservation:
 
     machine: str
     zone: str
+    """Zone of the machines; empty if the cloud does not report it."""
     count: int
     """Number of reserved machines."""
     state: str
@@ -112,6 +122,7 @@ class Kind:
     """Properties that all resources of a kind have in common."""
 
     name: str
+    """Name of the kind: the cloud's service and its resource."""
     usual: float
     """Usual time to create or delete the resource, in seconds."""
     deleted_before: frozenset[str] = frozenset()
@@ -163,8 +174,11 @@ class ExistingResource:
     key: str
     """Value of the resource's key tag, or a name derived from its parent."""
     kind: str
+    """Name of the kind that its list belongs to."""
     id: str
+    """Id for calls. It can consist of several parts, for kinds without an id of their own."""
     state: State
+    """State according to the cloud."""
     owner: str
     """Uid in its owner tag; empty without one."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -253,5 +267,7 @@ def idempotency_token(owner: Owner, desired: DesiredResource, last: str) -> str:
 
     `last` is the id of the previous resource of that key.
     """
+    # With the last id, a resource that is created again gets another token: by the old one, the cloud could return
+    # the deleted resource.
     text = "|".join((owner.uid, desired.key, desired.digest, last))
     return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=").lower()[:TOKEN]

@@ -17,13 +17,16 @@ class CloudCall(Step):
     """True, since a call only starts a change; its effect is observed later."""
     account: Account
     owner: Owner
+    """Object on the hub that owns the resource."""
 
     @property
     def target(self) -> str:
+        """Account and owner: the calls for one owner form a strand."""
         return f"{self.account} for {self.owner.uid}"  # no cluster has such a name
 
     @property
     def siblings(self) -> object:
+        """Value that all calls for the owner share, so that they run in parallel."""
         return self.owner  # a call that depends on another is planned after that call's result was observed
 
 
@@ -43,6 +46,7 @@ class CreateResource(CloudCall):
 
     @property
     def creates_external_objects(self) -> bool:
+        """True: the finalizer must be stored before the call, or a deletion could leave the resource behind."""
         return True
 
     @property
@@ -67,6 +71,7 @@ class UpdateResource(CloudCall):
 
     @property
     def subject(self) -> str:
+        """Id of the request: the desired parameters, and the names of those that differ."""
         return f"{self.desired.digest}:{','.join(sorted(self.changed))}"
 
 
@@ -82,6 +87,7 @@ class DeleteResource(CloudCall):
 
     @property
     def subject(self) -> str:
+        """Id of the resource, since a deletion has no parameters."""
         return self.existing.id
 
 

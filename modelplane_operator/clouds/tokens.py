@@ -1,4 +1,9 @@
-"""Find the clouds' objects of InferenceClusters, and renew the tokens for their API servers."""
+"""Find the clouds' objects of InferenceClusters, and renew the tokens for their API servers.
+
+`Tokens` runs while the process leads. It watches the clouds' objects and the InferenceClusters, requests a token for
+each cluster from its account, and passes the kubeconfig to the connections of the fleet. Tokens are never stored, and
+no Secret is written.
+"""
 
 from __future__ import annotations
 
@@ -94,6 +99,7 @@ class TokenKubeconfig:
         return Access(self.endpoint["server"], authority=authority, token=self.token)
 
     def on_unauthorized(self) -> None:
+        """Record that the cluster rejects the token, so that a new one is due earlier."""
         self.is_refused = True
 
     def store_token(self, token: str, now: float) -> None:
@@ -116,6 +122,7 @@ class Tokens:
     """Renews the tokens of the clusters whose endpoint is known, before they expire."""
 
     accounts: Accounts
+    """Clients of the clouds, which issue the tokens."""
     connections: Connections
     """Connections to workload clusters."""
     clock: Callable[[], float]
@@ -193,6 +200,7 @@ class Tokens:
             token = await self.accounts.fetch_token(account, cluster)
         except Exception as error:  # noqa: BLE001 - one unreadable object must not block the tokens of other clusters
             is_client_error = isinstance(error, ClientError)
+            # The connection must report why it has no credentials; other errors than a client's are bugs.
             failure = KubeconfigError(f"{source}: no token can be made for it: {error}") if is_client_error else error
             self._failed[key] = self.clock()
             self.connections.on_failure(source.name, source, failure)

@@ -1,4 +1,8 @@
-"""State and steps that the controllers of all clouds' kinds have in common."""
+"""State and steps that the controllers of all clouds' kinds have in common.
+
+The operator creates one CloudWork, and each cloud's module `controller` builds its controller from it. The clouds
+share the journal, the cached lists, the tokens and the executors; each reads its own resources before a plan.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,9 @@ class CloudWork:
 
     accounts: Accounts
     tokens: Tokens
+    """Tokens for the clusters' API servers."""
     now: Callable[[], datetime]
+    """Clock, in UTC."""
     lag: timedelta = LAG
     """Time that a cloud may take to list a new resource."""
     journal: Journal = field(default_factory=Journal)
@@ -67,7 +73,7 @@ class CloudWork:
         return view
 
     async def offer(self, cluster: Resource[Any, Any], ask: Callable[[], Awaitable[Offer]]) -> Offer:
-        """Return the cloud's capacity and quotas, queried again when the spec changes, and after `AT_REST`.
+        """Return the cloud's capacity and quotas, queried again when the spec changes, and after `LIST_INTERVAL`.
 
         An offer that the cloud could not answer yet is queried again at once.
         """
@@ -126,6 +132,7 @@ async def refresh_inventory(
     terminating = cluster.metadata.deletion_timestamp is not None
     records = cluster.status.resources if cluster.status else ()
     relevant = deleted_with_cluster if terminating else own
+    # While something is in transition, only its kinds are listed at every poll; during a deletion, all of them.
     due = relevant if terminating else find_unsettled_kinds(records) or (frozenset[str]() if records else relevant)
     return await view.refresh(cloud, owner_of(cluster), relevant, due, at)
 

@@ -29,7 +29,9 @@ from modelplane_operator.hydrate.staging import Staging
 from modelplane_operator.hydrate.web import Web, client
 
 PERMANENT: Final = 3  # exit code after which the Job starts no other pod
+"""Exit code of an error that a new pod would repeat, such as a missing repository."""
 PASSING: Final = 1
+"""Exit code of an error that a new pod may not have."""
 
 
 def main() -> int:
@@ -40,9 +42,11 @@ def main() -> int:
     api = Api(arguments.server, Path(arguments.account), arguments.namespace, arguments.job) if arguments.job else None
     try:
         with Reporter(staging, api, arguments.report_every) as reporter:
+            # Verified files are complete without their source, which may be unreachable or deleted by now.
             listing = staging.read_list(arguments.verified)
             if not listing or not staging.verify(listing):
                 listing = staging.fill(_source(arguments), listing)
+            # The last report comes after the thread has stopped, so that no older one follows it.
             progress = {**reporter.facts(), "bytes": listing.size, "bytesPerSecond": 0}
         reporter.tell(progress)
         last_word(message_file, json.dumps(progress))
@@ -51,6 +55,7 @@ def main() -> int:
         return _fail(message_file, str(error), PERMANENT)
     except TransientError as error:
         return _fail(message_file, str(error), PASSING)
+    # Sources translate their own OSErrors, so this one is of the volume.
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return _fail(message_file, "the volume is full before all files are there: raise sizeGiB", PERMANENT)
@@ -68,6 +73,7 @@ def _source(arguments: argparse.Namespace) -> Source:
     any_address = arguments.any_address
 
     def read_variable(name: str) -> str:
+        """Return a credential from the environment; empty if it is not set."""
         return os.environ.get(name, "").strip()  # the content of a file ends with a newline
 
     match arguments.source:

@@ -20,6 +20,7 @@ import google_crc32c as _crc32c
 crc32c: Any = _crc32c  # the library has no usable types
 
 CHUNK: Final = 1 << 20
+"""Bytes per read. Files are much larger than the pod's memory."""
 
 
 def verify(checksum: str, content: BinaryIO) -> str:
@@ -39,7 +40,9 @@ def is_strong(checksum: str) -> bool:
 
 
 def _compute(kind: str, content: BinaryIO, sha256: hashlib._Hash) -> str:  # pyright: ignore[reportPrivateUsage]
-    """Return the checksum of a content in the notation of its kind, and update `every`, its SHA-256."""
+    """Return the checksum of a content in the notation of its kind, and update its SHA-256. Raise ValueError for an
+    unknown kind.
+    """
     if kind == "crc32c":
         crc = crc32c.Checksum()
         for chunk in _chunks(content, sha256):
@@ -53,6 +56,7 @@ def _compute(kind: str, content: BinaryIO, sha256: hashlib._Hash) -> str:  # pyr
             digest = None
         case "git":
             size = os.fstat(content.fileno()).st_size
+            # Git hashes a header with the size before the content.
             digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         case "md5":
             digest = hashlib.md5(usedforsecurity=False)
@@ -85,5 +89,6 @@ def _pieces(
         if not remaining:
             yield digest
             digest, remaining = hashlib.md5(usedforsecurity=False), size
+    # The last part is usually shorter than the others.
     if remaining < size:
         yield digest

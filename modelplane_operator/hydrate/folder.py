@@ -2,6 +2,9 @@
 
 An engine of an earlier version may write to the volume at the same time. So links are never followed, even if one is
 created between two steps, and only regular files without hard links are opened.
+
+`Staging` and the sources call this module for every access to the volume. The meaning of the files, and their
+content, is left to them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from modelplane_operator.hydrate.source import DEEPEST, PermanentError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe is opened without blocking, then rejected
+"""Flags to open a file, besides those for its access."""
 _EVERYBODY: Final = 0o666
+"""Mode of files: pods with other users read the volume, and later hydrators replace the files."""
 MAX_ENTRIES: Final = 400_000  # maximum files and folders; the largest model with the deepest folders has fewer
 
 
@@ -33,6 +38,7 @@ class Folder:
     """Names of the folders from the root to this one."""
 
     def below(self, *names: str) -> Folder:
+        """Return a folder within this one. It need not exist."""
         return Folder(self.root, (*self.inside, *names))
 
     def size(self, path: str) -> int | None:
@@ -51,6 +57,8 @@ class Folder:
         """Return an open file. Folders above a new file are created."""
         with self._parent(path, make=bool(flags & os.O_CREAT)) as (above, name):
             try:
+                # Checked after opening: between a check of the name and the open, another process could exchange the
+                # file.
                 descriptor = os.open(name, flags | _FILE, _EVERYBODY, dir_fd=above)
             except OSError:
                 if self._is_link(name, above):
@@ -104,6 +112,7 @@ class Folder:
         with suppress(FileNotFoundError, NotADirectoryError):
             for folder, _, entry in islice(self._walk(), MAX_ENTRIES):
                 with suppress(OSError):
+                    # Each folder comes after its content, so it is empty here unless a deletion has failed.
                     remove = os.rmdir if entry.is_dir(follow_symlinks=False) else os.unlink
                     remove(entry.name, dir_fd=folder)
         above = Folder(self.root, self.inside[:-1])
@@ -122,10 +131,12 @@ class Folder:
         For `.`, yield this folder and an empty name.
         """
         *folders, name = (*self.inside, *(PurePosixPath(path).parts or ("",)))
+        # One folder after the other, since the flag against links only protects the last part of a path.
         current = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for depth, item in enumerate(folders, start=1):
                 if make:
+                    # If the name is a link or a file, opening it as a folder fails below.
                     with suppress(FileExistsError):
                         os.mkdir(item, dir_fd=current)
                 try:
@@ -148,6 +159,7 @@ class Folder:
             return False
 
     def _quote(self, path: str) -> str:
+        """Return a path from the root in quotes, for messages, cut to 100 characters."""
         return repr("/".join((*self.inside, path))[:100])
 
     def _refuse_hard_link(self, path: str, status: os.stat_result) -> None:
@@ -175,6 +187,7 @@ def _walk_entries(folder: int, prefix: str = "", *, hidden: bool = True) -> Iter
 
 @contextmanager
 def _open_folder(name: str, above: int) -> Generator[int]:
+    """Yield the descriptor of a folder, which cannot be a link."""
     descriptor = os.open(name, _FOLDER, dir_fd=above)
     try:
         yield descriptor
@@ -183,4 +196,5 @@ def _open_folder(name: str, above: int) -> Generator[int]:
 
 
 def _link_error(path: str) -> PermanentError:
+    """Return the error for a symbolic link, given its path from the root."""
     return PermanentError(f"the volume has a link {path[:100]!r}: delete it")

@@ -30,8 +30,10 @@ from modelplane_operator.hydrate.web import Web
 
 GOOGLE: Final = "https://storage.googleapis.com"
 TOKENS: Final = "https://oauth2.googleapis.com/token"
+"""Address that exchanges a signed claim for an access token."""
 LONGEST_PAGE: Final = 4096  # maximum characters of a page token
 READ_ONLY: Final = "https://www.googleapis.com/auth/devstorage.read_only"
+"""Scope of the token, the smallest that can list and read objects."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class GoogleCloudStorage:
 
     bucket: str
     web: Web
+    """HTTP client with the description for messages."""
     prefix: str = ""
     """Folder in the bucket; empty for the whole bucket."""
     allow: tuple[str, ...] = ()
@@ -49,10 +52,12 @@ class GoogleCloudStorage:
     credentials: str = field(default="", repr=False)
     """JSON key of a service account."""
     endpoint: str = GOOGLE
+    """URL of the API; another one only for stores with the same API."""
     _token: tuple[str, float] = field(default=("", 0.0), init=False, repr=False)
     """Access token, and the monotonic time until which it is used."""
 
     def list_files(self) -> FileListing:
+        """List the objects. The revision is a hash of the list, since a bucket has no revisions."""
         return pin_files(select_files(self._list_objects(), self.allow, self.ignore, self.web.description))
 
     def fetch(self, listing: FileListing, file: File, folder: Folder) -> None:
@@ -109,6 +114,7 @@ class GoogleCloudStorage:
         if not isinstance(key, rsa.RSAPrivateKey):
             raise PermanentError("the Secret of authSecret has no key of a service account")
         now = int(time.time())
+        # Google accepts a lifetime of at most one hour.
         claims = {"iss": email, "scope": READ_ONLY, "aud": TOKENS, "iat": now, "exp": now + 3600}
         signing_input = f"{_encode({'alg': 'RS256', 'typ': 'JWT'})}.{_encode(claims)}"
         signature = key.sign(signing_input.encode(), padding.PKCS1v15(), hashes.SHA256())
@@ -116,6 +122,7 @@ class GoogleCloudStorage:
             "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
             "assertion": f"{signing_input}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}",
         }
+        # The claim is the credential, so it goes to no address that a response or the key file names.
         with self.web.get(TOKENS if self.endpoint == GOOGLE else f"{self.endpoint}/token", form=form) as response:
             content = self.web.read(response)
         try:
@@ -125,4 +132,5 @@ class GoogleCloudStorage:
 
 
 def _encode(part: Mapping[str, Any]) -> str:
+    """Return a part of a JSON Web Token: JSON as base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")

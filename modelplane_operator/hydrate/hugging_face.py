@@ -38,7 +38,9 @@ class HuggingFace:
     """A repository on Hugging Face. `list_files` pins the revision: all files are of one commit."""
 
     endpoint: str
+    """Base URL of the hub or the mirror."""
     repo: str
+    """Name of the repository, as OWNER/NAME."""
     revision: str | None = None
     """Branch, tag or commit; None for the default branch."""
     allow: tuple[str, ...] = ()
@@ -46,7 +48,9 @@ class HuggingFace:
     ignore: tuple[str, ...] = ()
     """Patterns of files to leave out."""
     token: str | None = field(default=None, repr=False)
+    """Access token; None for public repositories."""
     client: httpx.Client = field(default_factory=partial(client, anywhere=True))
+    """HTTP client. It connects to any address, unlike those of other sources."""
 
     def list_files(self) -> FileListing:
         """List the files of the repository, pinned to the commit of the revision."""
@@ -85,8 +89,10 @@ class HuggingFace:
     @contextmanager
     def _get(self, url: str, have: int = 0) -> Generator[httpx.Response]:
         """Open a response, from byte `have` on. Raise the library's error for an error status."""
+        # False: the library would otherwise use a token that it finds on the machine.
         headers = build_hf_headers(token=self.token or False) | request_range(have)
         with self.client.stream("GET", url, headers=headers) as response:
+            # A response without the body: the library would read an error page of any size for its message.
             hf_raise_for_status(
                 httpx.Response(response.status_code, headers=response.headers, request=response.request)
             )
@@ -94,6 +100,7 @@ class HuggingFace:
 
     @property
     def _label(self) -> str:
+        """Description of the repository in messages."""
         return f"repository {self.repo}{f' at {self.revision}' if self.revision else ''}"
 
     @contextmanager

@@ -15,6 +15,7 @@ from modelplane_operator.hydrate.source import File, FileListing, PermanentError
 from modelplane_operator.hydrate.web import Web
 
 _SHAPE = 'is no manifest: {"files": [{"path": ..., "size": ..., "sha256": ...}]}'
+"""End of the message for an invalid manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,9 @@ class Manifest:
     """A manifest, and the files that it lists: next to it, or at their own URLs."""
 
     url: str
+    """Address of the manifest. Relative addresses of files refer to it."""
     web: Web
+    """HTTP client with the description for messages."""
     sha256: str = ""
     """Expected SHA-256 of the manifest; empty if the spec has none."""
     allow: tuple[str, ...] = ()
@@ -49,6 +52,7 @@ class Manifest:
             url = urljoin(self.url, file.key or quote(file.path))
         except ValueError as error:
             raise PermanentError(f"{self.web.description} has an address that is none: {file.key[:100]!r}") from error
+        # A manifest can name files of other servers, which must not get the token.
         is_same_origin = _origin(url) == _origin(self.url)
         self.web.fetch(url, file, folder, self.headers if is_same_origin else None)
 
@@ -68,6 +72,7 @@ class Manifest:
 
 
 def _origin(url: str) -> tuple[str, str]:
+    """Return the scheme and the host of an address. Raise TransientError if it is none."""
     try:
         parts = urlsplit(url)
     except ValueError as error:

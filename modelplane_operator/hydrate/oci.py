@@ -1,4 +1,8 @@
-"""Fetch an artifact from an OCI registry: a manifest whose layers are files, with their names in annotations."""
+"""Fetch an artifact from an OCI registry: a manifest whose layers are files, with their names in annotations.
+
+`oci` parses the reference and returns the source. Blobs are addressed by their SHA-256, so the digest of a layer is
+also the checksum that `staging` verifies. Archives are rejected: the volume must have the files themselves.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,15 @@ INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MANIFESTS: Final = ", ".join(
     ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json", INDEX)
 )
+"""Media types that a registry may answer with; without them, some convert to an older format."""
 TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
+"""Annotations with the name of a layer's file: those of ORAS and of the CNCF's ModelPack."""
 UNPACK: Final = "io.deis.oras.content.unpack"  # ORAS's annotation for an archived folder
 DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
+"""Names of Docker Hub: in references, of its API, and in Docker's config file."""
 _REFERENCE: Final = re.compile(r"(?P<host>[^/]+)/(?P<name>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?")
 _CHALLENGE: Final = re.compile(r'\b(\w{1,40})="([^"]*)"')
+"""Parameter of a WWW-Authenticate header."""
 _LONGEST_CHALLENGE: Final = 4096  # maximum characters; a challenge contains an address and a name
 
 
@@ -40,6 +48,7 @@ class Registry:
     """A repository in a registry, with its authorization."""
 
     web: Web
+    """HTTP client with the description for messages."""
     base: str
     """Base URL: `https://HOST/v2/NAME`."""
     basic: str = field(default="", repr=False)
@@ -48,6 +57,7 @@ class Registry:
     """Value of the Authorization header; empty until one is needed."""
 
     def headers(self, accept: str = "*/*") -> Mapping[str, str]:
+        """Return the headers of a request, with the authorization if there is one."""
         return {"Accept": accept, **({"Authorization": self._authorization} if self._authorization else {})}
 
     def read(self, path: str, accept: str) -> bytes:
@@ -70,8 +80,10 @@ class Registry:
         values = dict(_CHALLENGE.findall(parameters[:_LONGEST_CHALLENGE]))
         realm = values.pop("realm", "")
         secure = self.base.startswith("https://")
+        # The password is sent to the realm, so a registry with TLS must not name one without.
         if scheme.lower() != "bearer" or not realm.startswith("https://" if secure else ("https://", "http://")):
             raise PermanentError(f"{self.web.description} is refused with 401; it was asked for {self.web.credentials}")
+        # Other parameters of the challenge, such as `error`, are not meant for the token server.
         query = {name: value for name, value in values.items() if name in {"service", "scope"}}
         try:
             url = str(self.web.client.build_request("GET", realm, params=query).url)
@@ -99,6 +111,7 @@ class Oci:
     """An artifact. Its tag is resolved once, so that all files are of one manifest."""
 
     registry: Registry
+    """Repository with the artifact."""
     reference: str
     """Tag or digest."""
     allow: tuple[str, ...] = ()
@@ -135,6 +148,7 @@ class Oci:
 
     @property
     def _label(self) -> str:
+        """Description of the artifact in messages."""
         return self.registry.web.description
 
     def _read_manifest(self, reference: str) -> tuple[dict[str, Any], str]:
@@ -157,6 +171,7 @@ class Oci:
             layer_annotations = cast(dict[str, Any], layer.get("annotations") or {})
             title = next((layer_annotations[name] for name in TITLES if layer_annotations.get(name)), "")
             media_type = str(layer.get("mediaType"))[:256]
+            # ModelPack's media types name the archive after the word "model", as in `model.weight.v1.tar`.
             is_packed = layer_annotations.get(UNPACK) == "true" or ".tar" in media_type.partition("model.")[2]
             digest = str(layer["digest"])
             if not title or is_packed or not digest.startswith("sha256:"):

@@ -21,8 +21,10 @@ from typing import Any, Final
 from modelplane_operator.hydrate.staging import Staging
 
 ANNOTATION: Final = "modelplane.ai/progress"
+"""Annotation of the Job that the operator reads."""
 EVERY: Final = 15.0  # seconds; each report is a write on the cluster, and may cause one on the hub
 TIMEOUT: Final = 5.0
+"""Seconds for one report, so that a slow API server does not delay the next ones."""
 LONGEST: Final = 1000  # maximum characters of a termination message; Kubernetes keeps 4096 of all containers
 
 
@@ -31,6 +33,7 @@ class Api:
     """The API server and the Job, as seen from the pod."""
 
     server: str
+    """URL of the API server."""
     account: Path
     """Folder with the service account's token and the CA certificate."""
     namespace: str
@@ -40,6 +43,8 @@ class Api:
         """Set the progress annotation of the Job. Raise OSError."""
         body = json.dumps({"metadata": {"annotations": {ANNOTATION: text}}}).encode()
         request = urllib.request.Request(  # noqa: S310 - the server is not a user's to choose
+            # A write to `status` changes the metadata, too, but never the spec: so this permission suffices for
+            # nothing else.
             f"{self.server}/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.job}/status",
             data=body,
             method="PATCH",
@@ -62,15 +67,18 @@ class Reporter:
     """A thread that reports the progress of a staging."""
 
     staging: Staging
+    """Source of the figures."""
     api: Api | None
     """API server and Job; None if the progress is only printed."""
     every: float = EVERY
     """Seconds between two reports."""
     _over: threading.Event = field(default_factory=threading.Event, init=False)
+    """Event that ends the thread."""
     _last: tuple[float, int] | None = field(default=None, init=False)
     """Time and bytes of the last report, for the rate."""
 
     def __enter__(self) -> Reporter:
+        """Start the thread. It ends with the process, so that no report can keep it running."""
         threading.Thread(target=self._run, daemon=True).start()
         return self
 
@@ -78,6 +86,7 @@ class Reporter:
         self._over.set()
 
     def _run(self) -> None:
+        """Report the progress until the hydration ends."""
         while not self._over.wait(self.every):
             self.tell(self.facts())
 

@@ -40,6 +40,7 @@ class S3:
     prefix: str = ""
     """Folder in the bucket; empty for the whole bucket."""
     region: str = "us-east-1"
+    """Region of the bucket, which requests are signed for."""
     endpoint: str = ""
     """URL of a compatible store; empty for AWS."""
     allow: tuple[str, ...] = ()
@@ -73,6 +74,7 @@ class S3:
 
     @property
     def _label(self) -> str:
+        """Description of the bucket and the prefix in messages."""
         return f"s3://{self.bucket}" + (f"/{self.prefix.strip('/')}" if self.prefix else "")
 
     @property
@@ -84,9 +86,11 @@ class S3:
             config = Config(
                 connect_timeout=10,
                 read_timeout=60,
+                # `Staging` retries, and continues the transfer.
                 retries={"mode": "standard", "total_max_attempts": 1},
                 max_pool_connections=HEADS,
                 response_checksum_validation="when_required",  # the complete file is verified later
+                # Compatible stores rarely have a DNS name for each bucket.
                 s3={"addressing_style": "path" if self.endpoint else "auto"},
                 **({} if self.credentials else {"signature_version": UNSIGNED}),
             )
@@ -108,6 +112,7 @@ class S3:
                     yield File(path, int(item["Size"]), "", item["Key"], item["ETag"])
 
     def _with_checksum(self, file: File) -> File:
+        """Return the file with the checksum of its version. A changed object is an error (`IfMatch`)."""
         head = self._client.head_object(Bucket=self.bucket, Key=file.key, ChecksumMode="ENABLED", IfMatch=file.version)
         return File(file.path, file.size, self._checksum(file, head), file.key, file.version)
 
@@ -126,6 +131,7 @@ class S3:
             return ""
         if "-" not in tag:
             return f"md5:{tag}" if len(tag) == 32 else ""
+        # The ETag of a multipart upload does not contain the size of the parts, which the first one has.
         first = self._client.head_object(Bucket=self.bucket, Key=file.key, PartNumber=1)
         size, part_count = int(first["ContentLength"]), int(tag.partition("-")[2])
         is_uniform = size and -(-file.size // size) == part_count

@@ -36,6 +36,7 @@ class TransientError(HydrationError):
     """An error that a retry may resolve."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        """Create the error; `retry_after` is the time in seconds that the server wants, or None."""
         super().__init__(message)
         self.retry_after = retry_after
 
@@ -47,6 +48,7 @@ class File:
     path: str
     """Path below the volume's root, with `/`."""
     size: int
+    """Size in bytes."""
     checksum: str = ""
     """Checksum of the content in the notation of `checksums`; empty if the source has none."""
     key: str = ""
@@ -62,9 +64,11 @@ class FileListing:
     revision: str
     """Immutable id of the content, even if a branch was requested."""
     files: tuple[File, ...]
+    """Files that match the patterns of the spec."""
 
     @property
     def size(self) -> int:
+        """Total size of the files in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -91,6 +95,7 @@ def select_files(
     files: Iterable[File], allow: Sequence[str], ignore: Sequence[str], description: str
 ) -> tuple[File, ...]:
     """Return the files that match the patterns. Raise PermanentError if there are none, or too many."""
+    # One more than allowed: the lists of a source are read page by page, and may never end.
     all_files = tuple(islice(files, MOST + 1))
     if len(all_files) > MOST:
         raise PermanentError(f"{description} has more than {MOST} files")

@@ -3,6 +3,9 @@
 An engine that mounts the volume meanwhile finds no model, and never part of one. After a crash, the next process
 continues. On a volume that was complete before, the existing files are verified by content, since they may have been
 changed.
+
+The hidden folder has a subfolder for each content, and the list of files of the last complete one. The operator
+stores the hash of this list, and passes it to later processes.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from modelplane_operator.hydrate.source import (
 
 HOME: Final = ".modelplane"  # the hidden folder in the volume
 MARKER: Final = "complete.json"
+"""Name of the list of files. Its presence says that the content was complete."""
 AT_ONCE: Final = 4  # parallel files: more do not fill a disk sooner, and each takes some 30 MB
 TRIES: Final = 4  # tries of one file in this process; then Kubernetes starts another pod
 LARGEST: Final = 1 << 62  # maximum bytes of a file
@@ -48,6 +52,7 @@ class Progress:
     """The progress of a staging, read by the reporter."""
 
     listing: FileListing | None = None
+    """Files of the content; None until the source has listed them."""
     files: int = 0
     """Number of files that are verified and staged or in place."""
     hashes: dict[str, str] = field(default_factory=dict[str, str])
@@ -63,6 +68,7 @@ class Progress:
     digest: str = ""
     """Hash of the list of all files, once the volume is complete."""
     lock: Lock = field(default_factory=Lock)
+    """Lock for the counts, which several threads change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,9 @@ class Staging:
     """A volume, and the content that it should have. `content` is the operator's name for it."""
 
     volume: Path
+    """Mount point of the volume."""
     content: str
+    """Name of the staging folder, different for each content of a ModelCache."""
     pause: Callable[[float], None] = time.sleep
     """Function that waits between tries."""
     done: Progress = field(default_factory=Progress)
@@ -83,10 +91,12 @@ class Staging:
 
     @property
     def home(self) -> Folder:
+        """Hidden folder for staged files and the list of files."""
         return self.places.below(HOME)
 
     @property
     def folder(self) -> Folder:
+        """Folder for staged files of this content."""
         return self.home.below(self.content)
 
     def read_list(self, digest: str) -> FileListing | None:
@@ -131,6 +141,7 @@ class Staging:
             # Raises PermanentError if another process with access to the volume has created a link.
             for folder, path in ((self.folder, file.path), (self.places, file.path), (self.home, MARKER)):
                 folder.size(path)
+        # The content has changed since, so that the verified files say nothing about the new one.
         if not verified or verified.revision != listing.revision:
             self.done.hashes, self.done.files, self.done.placed_bytes, self.done.is_verified = {}, 0, 0, False
         self.done.listing = listing
@@ -138,6 +149,7 @@ class Staging:
         pool = ThreadPoolExecutor(AT_ONCE)
         try:
             futures = [pool.submit(self._fetch_file, source, listing, file) for file in listing.files]
+            # The first error ends the process; files in transfer are continued by the next one.
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         finally:
@@ -175,6 +187,7 @@ class Staging:
             except TransientError as error:
                 if attempt == TRIES:
                     raise
+                # At most a minute, since a server may name any time.
                 self.pause(min(error.retry_after or 2.0**attempt, 60.0))
         self.done.files += 1
 
@@ -184,6 +197,7 @@ class Staging:
             return True
         if self.places.size(file.path) is None:
             return False
+        # Another content can be constructed for a CRC, so such a file is fetched again.
         if is_strong(file.checksum) and self._verify_in_place(file):
             return True
         with self.done.lock:
@@ -219,6 +233,7 @@ class Staging:
         with self.home.make(f"{MARKER}.new") as file:
             file.write(content)
             file.flush()
+            # The list must never be complete on disk before the files are.
             os.fsync(file.fileno())
         self.home.move(f"{MARKER}.new", self.home, MARKER)
         self.folder.drop()

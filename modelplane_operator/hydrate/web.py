@@ -1,7 +1,10 @@
 """Fetch files from web servers that users name: permitted addresses, errors, and resumed transfers.
 
-A hydrator's pod may reach what the tenant's engines on the cluster reach, but never its own node or a cloud's metadata.
-The cluster's NetworkPolicy enforces the same, in case a name changes in between.
+A hydrator's pod may reach what the tenant's engines on the cluster reach, but never its own node or a cloud's
+metadata. The cluster's NetworkPolicy enforces the same, in case a name changes in between.
+
+The sources create a Web for their requests; Hugging Face's library only shares the client and the functions for
+transfers. Content is not verified here.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from modelplane_operator.hydrate.source import AccessDeniedError, File, Hydratio
 LARGEST: Final = 16 << 20  # maximum bytes of a manifest or a list, which are read into memory
 PIECE: Final = 1 << 20  # maximum bytes per read; with the library's 64 KiB, a GB takes two more seconds of CPU
 TIMEOUT: Final = httpx.Timeout(60, connect=10)
+"""Seconds without a byte, and seconds to connect. The total is not limited."""
 # Status codes from 400 on that a retry may resolve: too early, too many requests, changed content.
 PASSING: Final = frozenset({408, 412, 425, 429})
 
@@ -53,6 +57,7 @@ def check_host(host: str) -> list[str]:
 
 
 def _unreachable_host(host: str) -> PermanentError:
+    """Return the error for a host. Its message does not reveal if the host exists inside of the network."""
     return PermanentError(f"host {host} leads nowhere that weights may come from")
 
 
@@ -94,6 +99,7 @@ def client(*, anywhere: bool = False) -> httpx.Client:
         transport._pool._network_backend = _OutsideBackend()  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue,reportPrivateUsage]
     return httpx.Client(
         transport=transport,
+        # Ranges, sizes and checksums refer to the content as it is stored.
         headers={"Accept-Encoding": "identity"},
         timeout=TIMEOUT,
         follow_redirects=True,
@@ -126,6 +132,7 @@ class Web:
     credentials: str = "without a token: name one in authSecret"
     """Description of the credentials in use, for messages."""
     client: httpx.Client = field(default_factory=client)
+    """HTTP client that rejects inside addresses."""
 
     @contextmanager
     def get(
@@ -157,6 +164,7 @@ class Web:
         if present == file.size:
             return
         with self.get(url, {**(headers or {}), **request_range(present)}) as response:
+            # A server may ignore the range and send everything.
             start = present if response.status_code == 206 else 0
             write(file, folder, start, response.iter_raw())
 
@@ -172,13 +180,16 @@ def resume_file(file: File, folder: Folder) -> int:
     if present > file.size:
         folder.remove(file.path)
         return 0
+    # An empty file needs no transfer, but has to exist to be verified.
     if file.size == 0:
         folder.make(file.path).close()
     return present
 
 
 def write(file: File, folder: Folder, start: int, chunks: Iterator[bytes]) -> None:
-    """Write the chunks to a file, from `start` on. Raise TransientError when they are too many or too few."""
+    """Write the chunks to a file, from `start` on. Raise TransientError if they are too few. After too many, the
+    write stops, and the verification rejects the file.
+    """
     with folder.open(file.path, os.O_RDWR) if start else folder.make(file.path) as content:
         content.truncate(start)
         content.seek(start)

@@ -1,4 +1,8 @@
-"""A cluster from the scheduler's point of view: its hardware, its taints, and whether it is usable now."""
+"""A cluster from the scheduler's point of view: its hardware, its taints, and whether it is usable now.
+
+`read` parses an InferenceCluster when the fleet observes it; decisions only use the ClusterView. Values that users or
+drivers wrote never raise here: they become zero, or errors of the selectors that read them.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +25,7 @@ class NodeDevice:
     """A type of device on every node of a pool."""
 
     name: str
+    """Name of the entry in the pool's InferenceClass."""
     count: int
     """Number of such devices on each node."""
     claimable: bool
@@ -73,9 +78,11 @@ class Pools:
     """The pools of a cluster in published order."""
 
     names: tuple[str, ...]
+    """Names of the pools."""
     nodes: tuple[int, ...]
     """Number of nodes of each pool."""
     profile: Profile
+    """Hardware of the pools."""
     fabrics: tuple[Largest | None, ...] = ()
     """Largest fabric of each pool, which limits the size of a gang; empty when no pool publishes any."""
 
@@ -86,11 +93,15 @@ class ClusterView:
 
     name: str
     labels: Mapping[str, str]
+    """Labels of the InferenceCluster, which deployments select by."""
     taints: tuple[Taint, ...]
+    """Taints in its spec."""
     pools: Pools
+    """Pools with published hardware."""
     gateway: str
     """Address of the gateway; empty if it has none."""
     phase: ClusterPhase
+    """State that decides if the cluster takes replicas now."""
     server_name: str = ""
     """Name that the gateway's certificate proves, for https; empty for http."""
     gateway_port: int | None = None
@@ -108,6 +119,7 @@ class ClusterView:
 
     @property
     def unreachable_since(self) -> datetime | None:
+        """Time since when the cluster has been unreachable; None if it is reachable."""
         return self.unhealthy_since if self.phase is ClusterPhase.UNREACHABLE else None
 
 
@@ -157,6 +169,7 @@ def _phase(
 
 def read_pools(pools: Iterable[GpuPool]) -> Pools:
     """Parse the published pools. The first of two pools with one name counts; missing or negative numbers become 0."""
+    # A dict keeps the last of two equal keys, hence both reversals.
     distinct = {pool.name: pool for pool in reversed(tuple(pools))}
     published = tuple(reversed(distinct.values()))
     fabrics = [pool.largest_fabric for pool in published]
@@ -171,6 +184,7 @@ def read_pools(pools: Iterable[GpuPool]) -> Pools:
 
 
 def _to_count(number: int | None) -> int:
+    """Return a published number; zero if it is missing or negative."""
     return max(number or 0, 0)
 
 
@@ -190,6 +204,7 @@ def read_device(device: PublishedDevice) -> NodeDevice:
 
 
 def _to_value(attribute: Attribute) -> Value:
+    """Return the value of an attribute, of which exactly one field is set."""
     if attribute.version is not None:
         return Version(attribute.version)
     if attribute.string is not None:

@@ -37,6 +37,7 @@ class Removal:
 
     replica: Replica
     reason: Leaving | Moving
+    """Reason of the deletion. A replica that moves has a new place already."""
 
 
 @dataclass(frozen=True, slots=True)

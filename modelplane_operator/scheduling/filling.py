@@ -23,7 +23,9 @@ class Filled:
     """New placements in the order in which they were found, and the reasons why there are no more."""
 
     placements: tuple[Placement, ...] = ()
+    """Places of new replicas."""
     refusals: tuple[Refusal, ...] = ()
+    """Reasons of the clusters, nearest misses first."""
 
 
 def fill(
@@ -36,11 +38,11 @@ def fill(
     staged: frozenset[str] = frozenset(),
     coming: frozenset[str] = frozenset(),
 ) -> Filled:
-    """Find places for up to `count` replicas.
+    """Find places for up to `number` replicas.
 
-    Clusters with the weights come first, then clusters that will get them, then all others; within each, clusters with
-    fewer of the deployment's replicas. The survey lists, in order, the clusters with neither weights nor replicas.
-    The others are evaluated separately, again after each placement.
+    Clusters with the weights come first, then clusters that will get them, then all others; within each, clusters
+    with fewer of the deployment's replicas. The survey lists, in order, the clusters with neither weights nor
+    replicas. The others are evaluated separately, again after each placement.
     """
     distances = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)
     infos = dict(stable.infos)
@@ -54,7 +56,9 @@ def fill(
         for name, result in answers.items()
         if isinstance(result, Fit)
     ]
+    # A heap, since each placement changes the order of one cluster only.
     heapify(queue)
+    # One more than needed: it is the example of a cluster with room for a further replica.
     survey = fleet.survey(requirement, limit=number + 1, apart=apart)
     candidates = deque(survey.candidates)
     placements: list[Placement] = []
@@ -76,6 +80,7 @@ def fill(
         if isinstance(result, Fit):
             heappush(queue, (distances.get(name, NEVER), loads[name], result.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(candidates))
+    # The survey's unused candidates could take a replica, so they are counted as spare.
     spare = [Refusal(unused, candidates[0].cluster.name, Spare())] if candidates else []
     chosen = {placement.cluster for placement in placements} if len(placements) == number else set[str]()
     others = (

@@ -76,6 +76,7 @@ class _View:
     """The result of every cluster for one requirement, at a revision of the fleet."""
 
     requirement: Requirement
+    """Requirement that the results are for."""
     revision: int = 0
     """Revision of the fleet up to which the view is current."""
     places: dict[str, _CachedResult] = field(default_factory=dict[str, _CachedResult])
@@ -140,6 +141,7 @@ class FleetModel:
     """
 
     def __init__(self) -> None:
+        """Create an empty fleet."""
         self._clusters: dict[str, ClusterInfo] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
         self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
@@ -203,6 +205,7 @@ class FleetModel:
 
     @property
     def size(self) -> int:
+        """Number of clusters."""
         return len(self._clusters)
 
     @property
@@ -214,6 +217,7 @@ class FleetModel:
         return self._devices
 
     def info(self, cluster: str) -> ClusterInfo | None:
+        """Return a cluster and its free nodes; None if it is not in the fleet."""
         return self._clusters.get(cluster)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
@@ -243,6 +247,7 @@ class FleetModel:
 
     def _refusal(self, requirement: Requirement, nearest: str, count: int) -> Refusal:
         """Return a refusal with the reason of its nearest cluster."""
+        # Views store no reasons, to save memory.
         result = answer(requirement, self._clusters[nearest])
         return Refusal(count, nearest, Spare() if isinstance(result, Fit) else result)
 
@@ -300,6 +305,7 @@ class FleetModel:
 
     def _charge(self, cluster: str, nodes: Mapping[str, int], sign: int) -> None:
         """Change the used nodes of a cluster, and its free nodes if the cluster is known."""
+        # Counters are kept for unknown clusters, too: a replica can be observed before its cluster.
         used = self._used[cluster]
         for pool, count in nodes.items():
             used[pool] += sign * count
@@ -331,4 +337,5 @@ class FleetModel:
 
 
 def _size_of(pools: Pools) -> int:
+    """Return the number of contents of a cluster's pools: its node shapes and its profile."""
     return len(pools.profile.offers) + 1

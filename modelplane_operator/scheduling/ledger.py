@@ -14,7 +14,9 @@ class ClusterInfo:
     """
 
     cluster: ClusterView
+    """Cluster with its pools."""
     free: tuple[int, ...]
+    """Number of free nodes of each pool."""
 
     @classmethod
     def of(cls, cluster: ClusterView, used: Mapping[str, int]) -> "ClusterInfo":

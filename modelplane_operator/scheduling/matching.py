@@ -22,21 +22,27 @@ class Match:
     """The claims of a pod on this node. A request met by an unclaimable device has no claim."""
 
     claims: tuple[Claim, ...]
+    """Claims for the pod's ResourceClaim, in the order of the requests."""
 
 
 class Option(NamedTuple):
     """A pool that can run an engine: its index in the cluster, the nodes it takes, and the members' claims."""
 
     pool: int
+    """Index of the pool in the cluster's published order."""
     nodes: int
+    """Number of nodes of all members that claim a device."""
     claims: tuple[tuple[Claim, ...], ...]
+    """Claims of each member, in the order of the engine."""
 
 
 class Hosts(NamedTuple):
     """The pools that can run each engine, in published order, and the indices of all such pools."""
 
     options: tuple[tuple[Option, ...], ...]
+    """Pools of each engine, in the order of the engines."""
     pools: tuple[int, ...]
+    """Indices of all pools in the options, each once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,9 @@ class Unmatched:
     engine: str
     role: str
     pool: int
+    """Index of the nearest pool."""
     miss: Miss
+    """Reason why that pool does not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,9 @@ class Unhosted:
 
     engine: str
     pool: int
+    """Index of the pool that matches most members."""
     role: str
+    """Role of the first member that this pool does not match."""
     miss: Miss | None
     """Miss of the member; None if it matches but would claim no device there, although it could elsewhere."""
 
@@ -78,15 +88,18 @@ CACHE_BYTES = 32 << 20
 
 
 def _size_of_match(member: MemberRequirement, _: NodeShape) -> int:
+    """Return the estimated bytes of a cached match, whose key has the texts of the selectors."""
     texts = sum(len(selector.text) for request in member.requests for selector in request.selectors)
     return 1_500 + texts
 
 
 def _size_on_node(engine: EngineRequirement, offer: NodeShape) -> int:
+    """Return the estimated bytes of an engine's cached results on one node shape."""
     return 500 + sum(_size_of_match(member, offer) for member in engine.members)
 
 
 def _size_of_hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> int:
+    """Return the estimated bytes of cached hosts, by the first node shape of the profile."""
     offer = next(iter(profile.offers), NodeShape(()))
     return 1_000 * (1 + len(profile.offers)) + sum(_size_on_node(engine, offer) for engine in engines)
 
@@ -153,10 +166,12 @@ class OnNodes(dict[NodeShape, _NodeMatch]):
     """
 
     def __init__(self, engine: EngineRequirement) -> None:
+        """Start without results for an engine."""
         super().__init__()
         self.engine = engine
 
     def __missing__(self, offer: NodeShape) -> _NodeMatch:
+        """Match the engine to a node shape, and store the result."""
         matched = self[offer] = _match_engine(self.engine, offer)
         return matched
 

@@ -1,4 +1,8 @@
-"""A replica from the scheduler's point of view, parsed from a ModelReplica, and the nodes that engines take."""
+"""A replica from the scheduler's point of view, parsed from a ModelReplica, and the nodes that engines take.
+
+The fleet calls `read` for each observed ModelReplica. Labels and annotations can be edited by users, so the index is
+checked against the name, and invalid values are ignored.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,6 +21,7 @@ from modelplane_operator.api.model_replica import ModelReady, ModelReplica, Plac
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 
 MOST_DIGITS: Final = 9
+"""Limit for the digits of an index, since longer labels were not written by the operator."""
 INDICES: Final = 2000  # the maximum on one cluster while all of them are replaced
 MOST_NODES: Final = 100_000  # no pool is larger; a higher number was not written by the operator
 
@@ -27,7 +32,9 @@ class ReplicaOwner:
 
     namespace: str
     name: str
+    """Name of the ModelDeployment."""
     uid: str
+    """Uid of the ModelDeployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,11 @@ class Replica:
     """A ModelReplica from the scheduler's point of view."""
 
     key: Key
+    """Key of the ModelReplica."""
     owner: ReplicaOwner
+    """Deployment that the replica belongs to."""
     cluster: str
+    """Name of its cluster, which never changes."""
     index: int
     """Number of the replica on its cluster."""
     engines: tuple[EnginePlacement, ...]
@@ -52,6 +62,7 @@ class Replica:
 
     @property
     def placement(self) -> Placement:
+        """Place of the replica in its present shape."""
         return Placement(self.cluster, self.index, self.engines)
 
     @property
@@ -147,6 +158,7 @@ def _index(replica: ModelReplica) -> int:
     owner = _owner(replica.metadata)
 
     def is_its_name(index: int) -> bool:
+        """True if the operator would give the replica this name for the index."""
         name = names.replica(owner.namespace, owner.name, replica.spec.cluster_name, index)
         return name == replica.metadata.name
 
@@ -156,6 +168,7 @@ def _index(replica: ModelReplica) -> int:
 
 
 def _member_placement(engine: PlacedEngine, member: PlacedMember) -> MemberPlacement:
+    """Return the placement of a member. A member without claims takes no nodes of its own."""
     claims = tuple(
         Claim(request.name, request.device_class_name, request.count, tuple(s.cel or "" for s in request.selectors))
         for request in member.device_requests

@@ -10,8 +10,11 @@ class InvalidSelector:
 
     engine: str
     role: str
+    """Role of the member with the selector."""
     request: str
+    """Name of the device request."""
     message: str
+    """Error of the compiler, with the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,9 @@ class LabelConflict:
 
     key: str
     deployment: str
+    """Value that the deployment requires."""
     cache: str
+    """Value that the ModelCache requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class CacheNotRead:
     """The cache that restricts the placement has not been read yet."""
 
     cache: str
+    """Name of the ModelCache."""
 
 
 @dataclass(frozen=True, slots=True)

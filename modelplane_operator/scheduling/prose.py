@@ -1,4 +1,8 @@
-"""Turn the scheduler's reasons into sentences. Equal decisions read the same, and no text grows with the fleet."""
+"""Turn the scheduler's reasons into sentences. Equal decisions read the same, and no text grows with the fleet.
+
+Conditions of ModelDeployments and the answers of `modelplane why` and `plan` have these sentences. Their order is the
+decision's, so that a status does not change while nothing happens.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -250,6 +254,7 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
 
 
 def _describe_nearest(refusal: Refusal) -> str:
+    """Return the reason of a refusal, after the name of its nearest cluster."""
     help_text = remedy(refusal.reason)
     return f"{refusal.nearest}: {reason(refusal.reason)}{f' ({help_text})' if help_text else ''}"
 

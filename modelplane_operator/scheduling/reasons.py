@@ -20,12 +20,17 @@ class Unlike:
     """No device meets the request's selectors; this one is nearest."""
 
     request: str
+    """Name of the device request."""
     device: str
+    """Name of the nearest device; empty if the pool has no devices."""
     reason: str
+    """Reason of its first selector that does not match."""
     distance: Distance
+    """Number of selectors that do not match, then the negative closeness of the first."""
 
     @property
     def rank(self) -> Distance:
+        """Distance of the miss. Another device is farther than more devices of this type."""
         return (2, *self.distance)
 
 
@@ -36,10 +41,13 @@ class TooFewDevices:
     request: str
     device: str
     needs: int
+    """Number of devices that the request needs."""
     has: int
+    """Number of such devices on each node."""
 
     @property
     def rank(self) -> Distance:
+        """Distance of the miss, by the number of missing devices."""
         return (1, self.needs - self.has)
 
 
@@ -48,6 +56,7 @@ class Contended:
     """The node can meet each of the requests, but not all of them together."""
 
     requests: tuple[str, ...]
+    """Names of all requests of the member."""
 
     @property
     def rank(self) -> Distance:
@@ -64,7 +73,9 @@ class Group(NamedTuple):
     """A group of reasons that are counted together, ordered from nearest misses to farthest."""
 
     order: int
+    """Position among the groups."""
     engine: str = ""
+    """Name of the engine that the reason is about; empty for a reason about the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +85,20 @@ class Full:
     engine: str
     pool: str
     needs: int
+    """Number of nodes that the engine needs."""
     free: int
+    """Number of free nodes; negative if the pool has shrunk."""
     nodes: int
+    """Number of nodes of the pool."""
 
     @property
     def group(self) -> Group:
+        """Group of the engine: each engine of a deployment has an obstacle of its own."""
         return Group(0, self.engine)
 
     @property
     def rank(self) -> Distance:
+        """Distance by the number of missing free nodes."""
         return (self.needs - max(self.free, 0),)
 
 
@@ -128,6 +144,7 @@ class NotReady:
     """The cluster is not Ready. `reason` is the reason of its condition."""
 
     reason: str
+    """Reason of the Ready condition."""
 
     group = Group(4)
     rank = ()
@@ -160,7 +177,9 @@ class TooSmall:
     engine: str
     pool: str
     needs: int
+    """Number of nodes of the entire engine."""
     nodes: int
+    """Number of nodes of the pool, free or not."""
 
     @property
     def group(self) -> Group:
@@ -178,9 +197,11 @@ class Scattered:
     engine: str
     pool: str
     needs: int
+    """Number of nodes of one gang."""
     fabric: str
     """Name of the fabric; empty when no usable node carries the fabric's label."""
     nodes: int
+    """Number of usable nodes on the fabric."""
 
     @property
     def group(self) -> Group:
@@ -201,6 +222,7 @@ class Split:
     engine: str
     pool: str
     role: str
+    """Role of the first member that the pool does not match."""
     miss: Miss | None
     """Miss of that member; None if the pool has only unclaimable devices for it."""
 
@@ -231,7 +253,9 @@ class NoMatch:
     engine: str
     role: str
     pool: str
+    """Name of the nearest pool."""
     miss: Miss
+    """Reason of that pool."""
 
     @property
     def group(self) -> Group:
@@ -247,6 +271,7 @@ class UnknownPools:
     """No known pool has the devices, and the hardware of these pools, each with its class, is unknown."""
 
     pools: tuple[tuple[str, str], ...]
+    """Names of the pools, each with the name of its InferenceClass."""
     others: Split | NothingToClaim | NoMatch
     """Reason why the known pools do not match."""
 
@@ -282,7 +307,9 @@ class LabelDiffers:
 
     key: str
     selected: str
+    """Value that is required."""
     actual: str | None
+    """Value on the cluster; None if it does not have the label."""
 
     group = Group(15)
     rank = ()
@@ -330,6 +357,7 @@ class Duplicate:
     """Another replica has the same cluster and index."""
 
     of: str
+    """Name of the replica that stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +365,7 @@ class ScaledDown:
     """The deployment wants fewer replicas."""
 
     replicas: int
+    """Number of replicas that it wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +373,7 @@ class Outdated:
     """The deployment has changed so that the replica cannot stay where it is."""
 
     reason: Refused
+    """Reason why the new shape does not fit on its cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +381,7 @@ class Lost:
     """Its cluster has been unreachable or not Ready for longer than the deployment's failover time."""
 
     since: datetime
+    """Time since when the cluster has been lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +390,7 @@ class Displaced:
 
     pool: str
     short: int
+    """Number of missing nodes."""
 
 
 Moving: TypeAlias = ClusterTerminating | Tainted | Outdated | Lost | Displaced

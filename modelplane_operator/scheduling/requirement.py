@@ -1,4 +1,8 @@
-"""The scheduler's view of a deployment: the number of replicas, and the requirements of each."""
+"""The scheduler's view of a deployment: the number of replicas, and the requirements of each.
+
+`placement_request` parses a ModelDeployment for `schedule`. It leaves out everything that does not influence the
+placement, so that deployments which only differ in images or arguments share cached results.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +38,7 @@ class DeviceRequirement:
     count: int
     """Number of devices for each pod."""
     selectors: tuple[Selector, ...]
+    """Compiled selectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,11 @@ class MemberRequirement(CachedHash):
     """A kind of pod of an engine, and the nodes that all its copies take if they claim devices."""
 
     role: str
+    """`Standalone`, `Leader` or `Worker`."""
     nodes: int
     """Number of nodes of all copies."""
     requests: tuple[DeviceRequirement, ...]
+    """Requests of each pod."""
 
     __hash__ = CachedHash.__hash__
 
@@ -54,6 +61,7 @@ class EngineRequirement(CachedHash):
 
     name: str
     members: tuple[MemberRequirement, ...]
+    """Members in the order of the spec."""
     gangs: int = 0
     """Number of gangs; 0 if the pods are independent."""
 
@@ -65,9 +73,11 @@ class Requirement(CachedHash):
     """The requirements of a replica. Deployments with equal requirements share all computed results."""
 
     engines: tuple[EngineRequirement, ...]
+    """Engines in the order of the spec."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels that the cluster must have."""
     tolerations: tuple[Toleration, ...] = ()
+    """Taints that do not keep the replicas off a cluster."""
 
     __hash__ = CachedHash.__hash__
 
@@ -87,8 +97,11 @@ class PlacementRequest:
     """A deployment from the scheduler's point of view."""
 
     owner: ReplicaOwner
+    """Deployment that owns the replicas."""
     replicas: int
+    """Number of desired replicas, at least 0."""
     requirement: Requirement
+    """Requirements of each replica."""
     problems: tuple[Problem, ...] = ()
     """Problems; while there are any, no new replica is placed."""
     failover: Failover | None = None
@@ -167,6 +180,7 @@ def _merge_labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mappi
 
 
 def _match_labels(selector: ClusterSelector | None) -> Mapping[str, str]:
+    """Return the labels of a selector; none without a selector."""
     return selector.match_labels if selector else {}
 
 

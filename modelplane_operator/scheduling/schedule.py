@@ -87,6 +87,7 @@ def schedule(request: PlacementRequest, fleet: FleetSnapshot, *, now: datetime) 
             request.requirement, places_needed, settled, namesakes, fleet, staged=request.staged, coming=request.coming
         )
 
+    # Missing replicas come first. Only further places are for replicas that have to move.
     moves = max(len(filled.placements) - missing, 0)
     moving, blocked = blocked[:moves], blocked[moves:]
     forced = [(replica, Forced(reason)) for replica, reason in blocked if _is_forced(reason, infos[replica.cluster])]
@@ -142,6 +143,7 @@ def to_move(
     outdated = {entry.replica.key: entry.reason for entry in stable.retained if entry.reason}
 
     def reason_of(replica: Replica) -> Moving | None:
+        """Return the reason to move a replica. A drain counts before a failure, and a failure before a new shape."""
         return _drain_reason(request, infos[replica.cluster]) or overdue.get(replica.key) or outdated.get(replica.key)
 
     movable = [(replica, reason) for replica in staying if (reason := reason_of(replica)) is not None]
@@ -198,6 +200,7 @@ def _is_forced(reason: Moving, info: ClusterInfo) -> bool:
 
 
 def _sort_placements(placements: Iterable[Placement]) -> tuple[Placement, ...]:
+    """Return the placements by cluster and index, so that equal decisions are equal values."""
     return tuple(sorted(placements, key=lambda placement: (placement.cluster, placement.index)))
 
 

@@ -29,6 +29,7 @@ class StableReplicas:
 
     @property
     def staying(self) -> tuple[Replica, ...]:
+        """All staying replicas, in their current shape or not."""
         return (*(replica for replica, _ in self.current), *(entry.replica for entry in self.retained))
 
     def without(self, removed: Container[Key]) -> "StableReplicas":

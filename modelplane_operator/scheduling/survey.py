@@ -1,4 +1,8 @@
-"""Evaluate whether a cluster takes a replica, and summarize the results of a whole fleet."""
+"""Evaluate whether a cluster takes a replica, and summarize the results of a whole fleet.
+
+`answer` evaluates one cluster by its labels, hardware, state and free nodes. The fleet caches the results per
+requirement; `filling` evaluates the clusters that change during a decision again.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,12 +41,14 @@ from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, find_
 from modelplane_operator.selectors.cel import Device
 
 KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
+"""Effects of taints that prevent new replicas. Only NO_EXECUTE moves existing ones."""
 
 
 class Fit(NamedTuple):
     """A replica fits: the chosen pool of each engine."""
 
     chosen: tuple[Option, ...]
+    """Pool of each engine, in the order of the engines."""
     usage: float
     """Fraction of the usable pools' nodes that is taken, from 0 to 1."""
 
@@ -50,6 +56,7 @@ class Fit(NamedTuple):
 
     @property
     def rank(self) -> Distance:
+        """Usage, so that the least used cluster comes first."""
         return (self.usage,)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 NO_SCHEDULE = "NoSchedule"
+"""Effect that keeps new replicas off a cluster."""
 NO_EXECUTE = "NoExecute"
+"""Effect that also moves existing replicas to other clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,7 @@ class Taint:
 
     key: str
     value: str
+    """Value of the taint; empty if it has none."""
     effect: str
     """`NoSchedule` or `NoExecute`."""
 
@@ -25,6 +28,7 @@ class Toleration:
     exists: bool
     """True if every value of the key is tolerated."""
     value: str
+    """Value of tolerated taints, unless every value is."""
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:

@@ -1,4 +1,9 @@
-"""Build the syntax tree bottom-up: a method for each rule of the grammar, and the macros."""
+"""Build the syntax tree bottom-up: a method for each rule of the grammar, and the macros.
+
+lark's parser calls a method of Builder as soon as it has reduced a rule, so the parts that a method gets are finished
+nodes or tokens. Macros are expanded here, as in the API server: they bind variables, which a call cannot. Types and
+overloads are checked later, by `compile`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,18 +29,22 @@ from modelplane_operator.selectors.tree import (
 from modelplane_operator.selectors.values import INT64_MAX, INT64_MIN
 
 MAX_DEPTH = 100  # the API server allows 250; no one writes 20, and each level takes stack
+"""Maximum nesting of a node. Later traversals recurse once per level."""
 
 
 _RESERVED = frozenset({"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
                        "package", "namespace", "return", "var", "void", "while"})  # fmt: skip
+"""Words that CEL keeps for later versions and does not accept as identifiers."""
 _Part: TypeAlias = Any  # tokens of lark, or nodes that were built before
 
 
 def _is_token(part: _Part, *texts: str) -> bool:
+    """True if the part is a token with one of these texts. Nodes are never equal to a text."""
     return isinstance(part, lark.Token) and part in texts
 
 
 def _span(parts: list[_Part]) -> tuple[int, int]:
+    """Return the first position of the parts, and the position after the last one."""
     first, last = parts[0], parts[-1]
     start: int | None = first.start_pos if isinstance(first, lark.Token) else first.start
     end: int | None = last.end_pos if isinstance(last, lark.Token) else last.end
@@ -57,6 +66,7 @@ class _Position(TypedDict):
     start: int
     end: int
     depth: int
+    """Nesting of the node, at most MAX_DEPTH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,9 @@ class _Entry:
     """An element of a list or an entry of a map."""
 
     optional: bool
+    """True for an element or entry after `?`, which is left out if its value is absent."""
     nodes: tuple[Expr, ...]
+    """Element of a list, or key and value of a map's entry."""
     start: int
     end: int
 
@@ -100,6 +112,7 @@ def _build_binary(_: object, parts: list[_Part]) -> Expr:
 
 
 def _build_half(_: object, parts: list[_Part]) -> _Half:
+    """Build the left half of a binary operation; the grammar has a rule of its own for it."""
     return _Half(parts[1], parts[0], *_span(parts))
 
 
@@ -109,6 +122,7 @@ def _build_logic(_: object, parts: list[_Part]) -> Expr:
         return parts[0]
     remaining, operator, right = parts
     conjunction = operator == "&&"
+    # A long chain, such as a generated list of names, would reach MAX_DEPTH as a nested tree.
     chained = isinstance(remaining, Logic) and remaining.conjunction is conjunction
     terms = (*remaining.terms, right) if chained else (remaining, right)
     depth = (
@@ -120,6 +134,7 @@ def _build_logic(_: object, parts: list[_Part]) -> Expr:
 
 
 def _first(_: object, parts: list[_Part]) -> _Part:
+    """Return the only part, for rules without a meaning of their own."""
     return parts[0]
 
 
@@ -169,6 +184,7 @@ class Builder(lark.Transformer[Any, Any]):
         at: int = name.start_pos
         depth = _depth_above(at, target, *args)
         position: _Position = {"at": at, "start": target.start, "end": parts[-1].end_pos, "depth": depth}
+        # A macro is recognized by its name and its number of arguments; `map(a)` is an ordinary call.
         expand = _MACROS.get((str(name), len(args)))
         expanded = expand(target, args, position) if expand is not None else None
         return expanded or Call(str(name), target, args, **position)
@@ -181,9 +197,11 @@ class Builder(lark.Transformer[Any, Any]):
                     depth=_depth_above(bracket.start_pos, operand, index))  # fmt: skip
 
     def member_object(self, parts: list[_Part]) -> Expr:
+        """Raise CompileError for a message literal, which the grammar has and a selector cannot use."""
         raise CompileError("message literals are not supported", parts[0].start, "a device has only plain values")
 
     def exprlist(self, parts: list[_Part]) -> _Args:
+        """Collect arguments, without the commas between them."""
         return _Args(tuple(part for part in parts if not isinstance(part, lark.Token)), *_span(parts))
 
     def ident(self, parts: list[_Part]) -> Expr:
@@ -223,6 +241,7 @@ class Builder(lark.Transformer[Any, Any]):
         return _Entry(_is_token(parts[0], "?"), (parts[-1],), *_span(parts))
 
     def entry(self, parts: list[_Part]) -> _Entry:
+        """Build an entry of a map. The colon is between its key and its value."""
         return _Entry(_is_token(parts[0], "?"), (parts[-3], parts[-1]), *_span(parts))
 
     def list_lit(self, parts: list[_Part]) -> Expr:
@@ -246,6 +265,7 @@ class Builder(lark.Transformer[Any, Any]):
         token: lark.Token = parts[0]
         start, end = _span(parts)
         value = LITERALS[token.type](token)
+        # -9223372036854775808 fits 64 bits, but its digits without the sign do not.
         kind = _Unsigned if type(value) is int or isinstance(value, float) else Literal
         return kind(value, at=start, start=start, end=end, depth=1)
 
@@ -266,6 +286,7 @@ def _finish_number(node: Expr) -> Expr:
 
 
 def _require_unreserved(name: lark.Token) -> None:
+    """Raise CompileError for a reserved word."""
     if name in _RESERVED:
         raise CompileError(f"{name} is a reserved word", name.start_pos or 0)
 
@@ -273,6 +294,7 @@ def _require_unreserved(name: lark.Token) -> None:
 # --- macros: method calls that bind a variable ---
 
 _Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Position], Expr | None]
+"""Expansion of a call, given its target, arguments and position; None if the call is no macro after all."""
 
 
 def _variable_name(node: Expr) -> str:
@@ -299,13 +321,17 @@ def _fold_macro(fold: Fold, variables: int = 1, *, filtered: bool = False, keep:
 
 
 def _expand_bind(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr | None:
+    """Expand `cel.bind`; return None for a method of this name on anything else."""
     if not (isinstance(target, Ident) and target.name == "cel"):
         return None
     return Bind(_variable_name(args[0]), args[1], args[2], **position)
 
 
 def _opt_map_macro(name: str) -> _Macro:
+    """Return the macro of optMap or optFlatMap, which binds the value of an optional."""
+
     def expand(target: Expr, args: tuple[Expr, ...], position: _Position) -> Expr:
+        """Expand the macro to a binding through the optional."""
         return Bind(_variable_name(args[0]), target, args[1], name, **position)
 
     return expand
@@ -333,3 +359,4 @@ _MACROS: dict[tuple[str, int], _Macro] = {
     ("optMap", 2): _opt_map_macro("optMap"),
     ("optFlatMap", 2): _opt_map_macro("optFlatMap"),
 }
+"""Macros by name and number of arguments."""

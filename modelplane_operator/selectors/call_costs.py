@@ -1,4 +1,9 @@
-"""Estimate the cost of each function beyond its operands, and the size of its result."""
+"""Estimate the cost of each function beyond its operands, and the size of its result.
+
+`cost` visits the tree and calls `call_estimate` for every overload that a call may have. The rules repeat those of
+the API server, including the ones that are too high or too low: a selector must be accepted here exactly if it is
+accepted there.
+"""
 
 import math
 from collections.abc import Callable
@@ -30,6 +35,7 @@ class Estimated:
 
     function: str
     operands: list[Estimate]
+    """Estimates of its operands, which already include their own costs."""
 
     def size(self, position: int) -> Size:
         """Return the maximum size of an operand."""
@@ -37,6 +43,7 @@ class Estimated:
 
 
 _Rule: TypeAlias = Callable[[Estimated, Overload], Estimate]
+"""Rule that returns the estimate of a call for one overload, without the costs of its operands."""
 
 
 def result_of(cost: int, size: Size | None = None, entries: Entries | None = None, path: Path = ()) -> Estimate:
@@ -51,7 +58,10 @@ def call_estimate(call: Estimated, overload: Overload) -> Estimate:
 
 
 def _traversal_rule(position: int, *, keeps_size: bool = False) -> _Rule:
+    """Return the rule of a function that reads one text; with `keeps_size` the result is as large as that text."""
+
     def rule(call: Estimated, _: Overload) -> Estimate:
+        """Estimate a pass over the text."""
         size = call.size(position)
         return result_of(size.cost(TRAVERSAL), size if keeps_size else None)
 
@@ -67,6 +77,7 @@ def _estimate_equality(call: Estimated, overload: Overload) -> Estimate:
 
 
 def _estimate_comparison(call: Estimated, overload: Overload) -> Estimate:
+    """Estimate an order or equality. Two texts are compared up to the end of the shorter one."""
     if not all(p.name in TEXTS or p.is_parameter for p in overload.parameters):
         return result_of(1)
     return result_of(Size(0, min(call.size(0).most, call.size(1).most)).cost(TRAVERSAL))
@@ -84,11 +95,13 @@ def _estimate_addition(call: Estimated, overload: Overload) -> Estimate:
 
 
 def _estimate_conditional(call: Estimated, _: Overload) -> Estimate:
+    """Estimate `? :`. Only one branch is evaluated, so `cost` adds the costs of the operands itself."""
     yes, no = call.operands[1:]
     return result_of(0, yes.bound | no.bound, yes.entries | no.entries if yes.entries and no.entries else None)
 
 
 def _estimate_index(call: Estimated, overload: Overload) -> Estimate:
+    """Estimate an index access. The result is a part of the device if the container is one."""
     container = call.operands[0]
     size = container.entries.value if container.entries else None
     plain = overload.parameters[0].name in ("list", "map")
@@ -99,6 +112,7 @@ def _match_rule(*, result: bool) -> _Rule:
     """Return the rule of regular expressions: text times pattern."""
 
     def rule(call: Estimated, overload: Overload) -> Estimate:
+        """Estimate a match. Functions with these names that are no methods have no rule in the API server."""
         if not overload.method:
             return result_of(1)
         text, pattern = call.size(0), call.size(1)
@@ -134,6 +148,7 @@ def _estimate_replace(call: Estimated, _: Overload) -> Estimate:
 
 
 def _min_size_after_replace(text: Size, old: Size, new: Size) -> int:
+    """Return the minimum size of replace()'s result."""
     if old.most == 0:
         return cap((text.least + 1) * new.least + text.least)
     if old.most <= new.least:
@@ -142,6 +157,7 @@ def _min_size_after_replace(text: Size, old: Size, new: Size) -> int:
 
 
 def _estimate_split(call: Estimated, _: Overload) -> Estimate:
+    """Estimate split(). A negative count wraps to an unsigned number, so that the result has no bound."""
     text = call.size(0)
     count = call.operands[2].number if len(call.operands) > 2 else None
     most = text.most if count is None else count % 2**64
@@ -165,6 +181,7 @@ def _conversion_rule(least: Callable[[int], int], most: Callable[[int], int], ki
     """Return the rule of a conversion between texts and bytes; `least` and `most` convert the bounds of the size."""
 
     def rule(call: Estimated, overload: Overload) -> Estimate:
+        """Estimate the conversion. Conversions from any other type cost 1."""
         if overload.parameters[0].name != kind:
             return result_of(1)
         size = call.size(0)
@@ -174,30 +191,36 @@ def _conversion_rule(least: Callable[[int], int], most: Callable[[int], int], ki
 
 
 def _estimate_copy(size: Size, per: float) -> Estimate:
+    """Estimate a function that creates a list of this size, with a cost for each element."""
     return result_of(cap(size.cost(per) + 1 + MAKE_LIST), size)
 
 
 def _literal_value(operand: Estimate, default: int) -> int:
+    """Return the value of a literal integer, zero for a negative one, and the default for a computed number."""
     return default if operand.number is None else max(operand.number, 0)
 
 
 def _estimate_slice(call: Estimated, _: Overload) -> Estimate:
+    """Estimate slice(). An end before the start wraps, too: the API server subtracts unsigned numbers."""
     start, end = _literal_value(call.operands[1], 0), _literal_value(call.operands[2], call.size(0).most)
     length = (end - start) % 2**64
     return _estimate_copy(Size(length, length), 1)
 
 
 def _estimate_range(call: Estimated, _: Overload) -> Estimate:
+    """Estimate lists.range(). A computed number has no bound."""
     count = _literal_value(call.operands[0], BOUNDLESS)
     return _estimate_copy(Size(count, count), 1)
 
 
 def _estimate_sort(call: Estimated, overload: Overload) -> Estimate:
+    """Estimate sort(): every element may be compared with every other."""
     texts = overload.parameters[0].parameters[0].name in TEXTS
     return _estimate_copy(call.size(0) * call.size(0), 2 + TRAVERSAL * texts)
 
 
 def _set_operation_rule(factor: float) -> _Rule:
+    """Return the rule of a comparison of every element with every element of the other list."""
     return lambda call, _: result_of(cap((call.size(0) * call.size(1)).cost(factor) + 1))
 
 

@@ -29,9 +29,11 @@ class Selector:
     """A checked selector, equal to others with the same text. Its program is kept in a limited cache."""
 
     text: str
+    """Text as the user wrote it."""
 
     @property
     def program(self) -> Program:
+        """Return the compiled program, compiling it again if the cache has dropped it."""
         return _check_or_raise(self.text).program
 
     @property
@@ -55,6 +57,7 @@ class Evaluation:
 
 
 _TOO_MUCH = "compare shorter things: a text or list that is computed, or a type, may be of any size"
+"""Hint for a selector that costs too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,19 @@ class _Checked:
 
     program: Program
     cost: int
+    """Maximum cost in the API server's units, at most LIMIT."""
 
 
 CACHE_BYTES = 64 << 20  # bytes of programs, and as many of results
 
 
 def _program_size(text: str) -> int:
+    """Return the estimated bytes of a cached program."""
     return 2_000 + 450 * len(text)  # measured: up to 440 bytes for each byte of the text
 
 
 def _verdict_size(selector: Selector, _: Device) -> int:
+    """Return the estimated bytes of a cached result, whose reason quotes parts of the text."""
     return 1_000 + len(selector.text)
 
 
@@ -89,6 +95,7 @@ def _check_or_raise(text: str) -> _Checked:
     """Return the checked selector. Raise SelectorError if it is invalid."""
     result = _check_cached(text)
     if isinstance(result, SelectorError):
+        # A new exception, since the cached one would collect the traceback of every caller.
         raise SelectorError(result.message, text, result.position, result.hint)
     return result
 
@@ -136,6 +143,7 @@ def evaluate(selector: Selector, device: Device) -> Evaluation:
         first_frame = Frame(device.fields, program.variables)
         if _holds(program, first_frame):
             return Evaluation(matched=True, steps=first_frame.spent)
+        # A budget of its own: a selector that used most of its steps must still get a reason.
         reason_frame = Frame(device.fields, program.variables)
         explanation = reason(selector.text, program, device, reason_frame)
         closeness = measure_closeness(program, device, reason_frame)

@@ -108,6 +108,7 @@ class _Compiler:
         return t.parameter(f"_{self.fresh}")
 
     def _substitute(self, type_: t.Type) -> t.Type:
+        """Return the type with the parameters that are bound so far."""
         return t.substitute(self.bindings, type_)
 
     def _assign(self, froms: Iterable[t.Type], tos: Iterable[t.Type]) -> bool:
@@ -128,6 +129,7 @@ class _Compiler:
         return t.most_general(earlier, type_)
 
     def _type_mismatch(self, node: Expr, first: t.Type, second: t.Type) -> CompileError:
+        """Return the error for an element of another type than those before it."""
         expected, actual = self.final(first), self.final(second)
         return CompileError(f"all elements must be of one type: expected {expected}, found {actual}", node.start)
 
@@ -145,12 +147,14 @@ class _Compiler:
                 raise self._type_mismatch(node, first, second)
 
     def _require_bool(self, node: Expr, typed: Typed, context: str) -> None:
+        """Raise CompileError unless the value can be a boolean."""
         if not self._assign([typed.type], [t.BOOL]):
             raise CompileError(f"{context} needs a condition, not a {self._substitute(typed.type)}", node.start)
 
     # --- leaves and selection ---
 
     def _compile_literal(self, node: Literal) -> Typed:
+        """Return the type and the constant of a literal."""
         value = node.value
         return Typed(t.LITERAL_TYPES[type(value)], ev.constant(value), constant=True, sure=True)
 
@@ -239,6 +243,7 @@ class _Compiler:
             if name in CONVERSIONS and all(map(is_plain, node.args)):
                 # The API server does these conversions at compile time, too.
                 raise CompileError(str(error), node.start) from None
+            # The error may be absorbed by && or ||, so it stays one of the evaluation.
             return typed
 
     def _find_namespaced(self, node: Call) -> str | None:
@@ -261,6 +266,7 @@ class _Compiler:
         for overload in overloads:
             if len(overload.parameters) != len(arguments):
                 continue
+            # The parameter A of one call has nothing to do with the A of another.
             names = {p for type_ in (*overload.parameters, overload.result) for p in t.parameters_of(type_)}
             renamed: t.Bindings = {name: self._new_parameter() for name in sorted(names, key=str)}
             if not self._assign(arguments, [t.substitute(renamed, p) for p in overload.parameters]):
@@ -269,6 +275,7 @@ class _Compiler:
             candidate_result = self._substitute(t.substitute(renamed, overload.result))
             if result is None:
                 result = candidate_result
+            # Overloads with different results: only the evaluation decides between them.
             elif not t.is_dynamic(result) and candidate_result != result:
                 result = t.DYN
         return result, tuple(candidates)
@@ -340,6 +347,7 @@ class _Compiler:
 
     def _check_within(self, variables: Mapping[str, Typed], *bodies: Expr) -> tuple[list[int], list[Typed]]:
         """Check bodies in which new variables are visible. Return the variables' slots and the checked bodies."""
+        # An inner variable hides an outer one of the same name only within the body.
         outer = dict(self.scope)
         slots = list(range(self.slots, self.slots + len(variables)))
         self.slots += len(variables)
@@ -381,6 +389,7 @@ class _Compiler:
         variables = dict(zip(node.variables, types, strict=True))
         bodies = [*filter(None, [node.filter]), node.body]
         slots, typed = self._check_within(variables, *bodies)
+        # Charged for each element, since most closures charge nothing.
         steps = 1 + sum(map(size_of, bodies))
         if node.filter is not None:
             self._require_bool(node.filter, typed[0], f"{node.fold.value}()")
@@ -423,4 +432,6 @@ def _fold_constant(typed: Typed, frame: Frame) -> Typed:
 
 
 _NAMESPACES = frozenset({"cel", "sets", "lists", "strings", "optional", "math", "format", "ip", "authorizer"})
+"""Prefixes of function names. An unknown function after one gets an error of its own."""
 _REGEX_FUNCTIONS = frozenset({"matches", "find", "findAll"})
+"""Functions whose first argument after the text is a regular expression."""

@@ -40,6 +40,7 @@ from modelplane_operator.selectors.tree import (
 )
 
 LIMIT = 1_000_000
+"""Maximum cost that the API server accepts for a selector."""
 
 
 def worst_cost(tree: Expr, program: Program) -> int:
@@ -52,6 +53,7 @@ class _Estimator:
     """A visitor that estimates all nodes of a tree."""
 
     program: Program
+    """Types and overloads of the tree's nodes."""
     scope: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
     """Estimates of the visible variables of macros."""
 
@@ -118,6 +120,7 @@ class _Estimator:
         own_cost = max(m.cost for m in estimates)
         sizes = [m.size for m in estimates if m.size is not None]
         result = estimates[-1]
+        # Only one of the branches is evaluated.
         if name == "_?_:_":
             condition, yes, no = operands
             return replace(result, cost=cap(condition.cost + max(yes.cost, no.cost)), type=type_)
@@ -140,6 +143,7 @@ class _Estimator:
         entries = Entries(Size(1, 1), Size(0, 0) | body.bound) if node.fold is Fold.LIST else None
         creates_container = node.fold not in (Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE)
         size = count if creates_container else Size(1, 1)
+        # The macro first maps to the keys, and then sorts by them.
         if node.fold is Fold.SORT_BY:
             per = 2 + TRAVERSAL * (body.type.name in TEXTS or t.is_dynamic(body.type))
             size = count * count

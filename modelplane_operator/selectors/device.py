@@ -15,6 +15,7 @@ class Version(str):
 
 
 Attribute: TypeAlias = str | Version | bool | int | None
+"""Value of an attribute; None if the driver has published none of the types that selectors can use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Device:
     ) -> "Device":
         """Create a device; never raise (see `malformed`)."""
         attributes, capacity = attributes or {}, capacity or {}
+        # The order of publication does not matter, so both maps are sorted.
         content = (
             driver,
             allow_multiple_allocations,
@@ -59,10 +61,12 @@ class Device:
         return cls(content, hash(content), fields)
 
     def __hash__(self) -> int:
+        """Return the stored hash. Devices are keys of the cache of results, and hashing their content takes time."""
         return self.digest
 
     @property
     def driver(self) -> str:
+        """Name of the DRA driver, which is also the domain of names without one."""
         return self.content[0]
 
     @property

@@ -34,6 +34,7 @@ class Frame:
     __slots__ = ("device", "left", "variables")
 
     def __init__(self, device: Mapping[str, Any], variables: int) -> None:
+        """Start an evaluation with all steps and with empty slots for so many variables."""
         self.device = device
         self.variables: list[Any] = [None] * variables
         self.left = BUDGET
@@ -51,9 +52,12 @@ class Frame:
 
 
 Run: TypeAlias = Callable[[Frame], Any]
+"""Closure that computes the value of an expression. It raises EvaluationError if CEL has no result."""
 
 MISSING = object()
+"""Marker for a missing entry, since None is the value null."""
 _RUNTIME: dict[str, frozenset[type]] = {}
+"""Python types of the values of each static type, to select an overload by values."""
 for _type, _name in KINDS.items():
     _name = {"quantity": "Quantity", "version": "Semver"}.get(_name, _name)
     _RUNTIME[_name] = _RUNTIME.get(_name, frozenset()) | {_type}
@@ -85,6 +89,7 @@ def find(mapping: Mapping[Any, Any], key: Any) -> Any:
 
 
 def _can_be_key(value: Any) -> bool:
+    """True for a type that CEL allows as a key of a map."""
     return isinstance(value, bool | int | float | str)
 
 
@@ -126,6 +131,7 @@ def entry(path: tuple[str, str, str], missing: str) -> Run:
     section, domain, identifier = path
 
     def run(frame: Frame) -> Any:
+        """Read the entry. Raise EvaluationError if it is missing or malformed."""
         domain_entries = frame.device[section][domain]
         value = domain_entries.get(identifier, MISSING)
         if value is MISSING:
@@ -141,6 +147,7 @@ def field_of(operand: Run, key: str, missing: str) -> Run:
     """Return a closure that reads a field of a map. `missing` is the message if there is none."""
 
     def run(frame: Frame) -> Any:
+        """Read the field. Raise EvaluationError if the operand is no map or has no such field."""
         mapping = operand(frame)
         if not isinstance(mapping, Mapping):
             raise EvaluationError(f"{a_kind(mapping)} has no field {key}")
@@ -182,8 +189,10 @@ def constant(value: Any) -> Run:
 
 
 def index(container: Run, index: Run) -> Run:
+    """Return a closure of `container[index]`."""
+
     def run(frame: Frame) -> Any:
-        """Return a closure of `container[index]`."""
+        """Read an element or an entry. An optional container gives an optional entry."""
         value, key = container(frame), index(frame)
         if isinstance(value, tuple):
             return lists.element(cast("tuple[Any, ...]", value), _list_index(key))
@@ -205,8 +214,10 @@ def optional_index(container: Run, index: Run) -> Run:
 
 
 def membership(item: Run, container: Run) -> Run:
+    """Return a closure of `item in container`."""
+
     def run(frame: Frame) -> bool:
-        """Return a closure of `item in container`."""
+        """Compare the item with the elements of a list, or look it up among the keys of a map."""
         value, container_value = item(frame), container(frame)
         if isinstance(container_value, tuple):
             return lists.contains(frame.spend, value, cast("tuple[Any, ...]", container_value))
@@ -248,6 +259,7 @@ def evaluate_chain(terms: Iterable[Run], frame: Frame, *, decisive: bool) -> boo
 
 
 def conditional(condition: Run, yes: Run, no: Run) -> Run:
+    """Return a closure of `? :`, which evaluates one branch only."""
     return lambda frame: yes(frame) if truth(condition(frame)) else no(frame)
 
 
@@ -255,6 +267,7 @@ def equals(a: Run, b: Run) -> Run:
     """Return a closure of `==`, with a shortcut for texts."""
 
     def run(frame: Frame) -> bool:
+        """Compare both values. Two texts are compared without charging steps."""
         first, second = a(frame), b(frame)
         if type(first) is str and type(second) is str:
             return first == second
@@ -264,8 +277,10 @@ def equals(a: Run, b: Run) -> Run:
 
 
 def differs(a: Run, b: Run) -> Run:
+    """Return a closure of `!=`."""
+
     def run(frame: Frame) -> bool:
-        """Return a closure of `!=`."""
+        """Compare both values. Where `==` raises an error, the values differ."""
         first, second = a(frame), b(frame)
         try:
             return not equal(first, second, frame.spend)
@@ -281,6 +296,7 @@ def or_optional(optional: Run, other: Run) -> Run:
     """Return a closure of the optional if it is present, otherwise of the other one."""
 
     def run(frame: Frame) -> Optional:
+        """Return the first optional that is present. The other one is computed only if necessary."""
         value = as_optional(optional(frame))
         return value if value.present else as_optional(other(frame))
 
@@ -291,6 +307,7 @@ def or_value(optional: Run, other: Run) -> Run:
     """Return a closure of the optional's value if it is present, otherwise of the other value."""
 
     def run(frame: Frame) -> Any:
+        """Return the value, or compute the other one."""
         value = as_optional(optional(frame))
         return value.value if value.present else other(frame)
 
@@ -323,9 +340,11 @@ def dispatch(name: str, overloads: tuple[Overload, ...], args: list[Run], *, cer
                 return lambda frame: implementation(first(frame), second(frame))
             case _:
                 return lambda frame: implementation(*[arg(frame) for arg in args])
+    # The selection depends on the types alone, so it is cached for later devices.
     by_types: dict[tuple[type, ...], Overload] = {}
 
     def call(frame: Frame) -> Any:
+        """Select the overload by the types of the values, and call it."""
         values = [arg(frame) for arg in args]
         types = tuple(map(type, values))
         chosen = by_types.get(types)
@@ -369,6 +388,7 @@ def map_of(entries: list[tuple[Run, Run, bool]]) -> Run:
     """Return a closure of a map. Entries with optional values are left out when absent."""
 
     def run(frame: Frame) -> dict[Any, Any]:
+        """Compute the entries. The last of several entries with one key counts."""
         result: dict[Any, Any] = {}
         for key, value, optional in entries:
             name = key(frame)

@@ -13,6 +13,7 @@ class _Pending:
     """The value of a cel.bind() variable before its first use."""
 
     run: Run
+    """Closure of the value."""
 
 
 def bind(slot: int, value: Run, body: Run) -> Run:
@@ -21,6 +22,7 @@ def bind(slot: int, value: Run, body: Run) -> Run:
     pending = _Pending(value)
 
     def run(frame: Frame) -> Any:
+        """Set the variable to its pending value, and evaluate the body."""
         frame.variables[slot] = pending
         return body(frame)
 
@@ -46,6 +48,7 @@ def through(slot: int, optional: Run, body: Run, *, flat: bool) -> Run:
     """
 
     def run(frame: Frame) -> Any:
+        """Evaluate the body if the optional has a value."""
         value = as_optional(optional(frame))
         if not value.present:
             return NOTHING
@@ -57,6 +60,7 @@ def through(slot: int, optional: Run, body: Run, *, flat: bool) -> Run:
 
 
 Each: TypeAlias = Callable[[Frame], Iterable[Any]]
+"""Closure that sets the variables for one element after another."""
 
 
 def each_of(slots: list[int], items: Run, condition: Run | None, steps: int) -> Each:
@@ -66,10 +70,13 @@ def each_of(slots: list[int], items: Run, condition: Run | None, steps: int) -> 
     two = len(slots) > 1
 
     def each(frame: Frame) -> Iterable[Any]:
+        """Yield the first variable of each element that meets the condition."""
         for first, second in _pairs(items(frame), two=two):
+            # Before the element is evaluated: nested macros multiply their elements.
             frame.spend(steps)
             frame.variables[slots[0]] = first
             if two:
+                # The value of a malformed entry is an error only if a macro binds it.
                 frame.variables[slots[1]] = read(second)
             if condition is None or truth(condition(frame)):
                 yield first

@@ -24,15 +24,18 @@ class Overload:
     """A signature of a function, with its implementation."""
 
     name: str
+    """Name of the function; operators have CEL's names, such as `_+_`."""
     method: bool
     """True for a method, whose first parameter is the receiver."""
     parameters: tuple[t.Type, ...]
     result: t.Type
     implementation: Implementation
+    """Function that computes the result from the arguments. It raises EvaluationError if there is none."""
     spends: bool
     """True if the implementation takes `spend` as the first argument."""
 
     def __str__(self) -> str:
+        """Return the call as a user would write it, for hints."""
         arguments = [str(p) for p in self.parameters]
         if self.method:
             return f"{arguments[0]}.{self.name}({', '.join(arguments[1:])})"
@@ -40,11 +43,16 @@ class Overload:
 
 
 _COMPARISONS = {"<": lambda o: o < 0, "<=": lambda o: o <= 0, ">": lambda o: o > 0, ">=": lambda o: o >= 0}
+"""Operators, each with the test of the order (-1, 0 or 1) that it accepts."""
 _ORDERED_PAIRS = ["bool, bool", "int, int", "int, double", "int, uint", "uint, uint", "uint, double", "uint, int",
                   "double, double", "double, int", "double, uint", "string, string", "bytes, bytes"]  # fmt: skip
+"""Types that can be compared by order. CEL also compares numbers of different types."""
 _DOUBLE = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity)|(?i:nan)"
+"""Texts that Go's ParseFloat accepts in decimal notation."""
 _SUMMABLE = [("int", op.int_of_64_bits, int), ("uint", op.uint_of_64_bits, UInt), ("double", float, float)]
+"""Types of numbers, each with the check of the sum and the Python type."""
 _COMPARABLE = ["int", "uint", "double", "bool", "string", "bytes"]
+"""Types of elements that can be sorted."""
 
 _ROWS: list[tuple[str, Implementation]] = [
     # Standard operators; `&&`, `||` and selection are not calls.
@@ -218,8 +226,10 @@ UNSUPPORTED: dict[str, str] = {
     "format": "format() is not supported in selectors; join strings with +",
     "type": "comparing types costs more than the API server allows",
 }  # fmt: skip
+"""Hints by function of the API server's library that selectors do not support."""
 
 _TYPE = re.compile(r"(?P<name>[A-Za-z]+)(?:\((?P<inside>.*)\))?")
+"""Type in a signature, with its parameters."""
 
 
 def _split_types(text: str) -> list[str]:
@@ -235,6 +245,7 @@ def _split_types(text: str) -> list[str]:
 
 
 def _parse_type(text: str) -> t.Type:
+    """Parse a type. A single letter is a type parameter."""
     match = _TYPE.fullmatch(text)
     assert match is not None, text  # noqa: S101  (a row of the table above is misspelt)
     if len(match["name"]) == 1:
@@ -243,6 +254,7 @@ def _parse_type(text: str) -> t.Type:
 
 
 _METHOD = re.compile(r"(bool|bytes|string|Quantity|Semver|(?:list|map|optional)\(.*?\)+)\.(@?\w+)\((.*)\)")
+"""Signature of a method: the type of the receiver, the name and the types of the other arguments."""
 
 
 def _parse_row(row: tuple[str, Implementation]) -> Overload:

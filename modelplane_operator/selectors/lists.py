@@ -31,6 +31,7 @@ def _is_same(a: Value, b: Value, charge: Charge) -> bool:
 
 
 def contains_all(charge: Charge, items: Items, others: Items) -> bool:
+    """True if each of the others has an equal element in the list."""
     return all(contains(charge, other, items) for other in others)
 
 
@@ -97,9 +98,11 @@ def sort_by(charge: Charge, items: Items, keys: Items) -> Items:
 
 
 _ORDERED = (bool, int, UInt, float, str, bytes)
+"""Python types of values that can be sorted and compared by min() and max()."""
 
 
 def _have_same_type(items: Items) -> bool:
+    """True if all elements have one type, also for an empty list. bool and int differ here."""
     types: set[type] = set(map(type, items))
     return len(types) <= 1
 
@@ -111,8 +114,10 @@ def is_sorted(charge: Charge, items: Items) -> bool:
 
 
 def extreme(name: str, pick: Callable[[Items], Any]) -> Implementation:
+    """Return an implementation of min() or max()."""
+
     def extreme(charge: Charge, items: Items) -> Any:
-        """Return an implementation of min() or max()."""
+        """Return the smallest or the largest element. Raise EvaluationError for an empty or mixed list."""
         charge(len(items))
         if not items:
             raise EvaluationError(f"{name}() of an empty list")
@@ -124,8 +129,10 @@ def extreme(name: str, pick: Callable[[Items], Any]) -> Implementation:
 
 
 def total_of(make: Callable[[Any], Any], kind: type) -> Implementation:
+    """Return an implementation of sum() for one type of numbers."""
+
     def total(charge: Charge, items: Items) -> Any:
-        """Return an implementation of sum() for one type of numbers."""
+        """Return the sum. Raise EvaluationError for mixed types or an overflow."""
         charge(len(items))
         if any(type(item) is not kind for item in items):
             raise EvaluationError("sum() needs numbers of one type")

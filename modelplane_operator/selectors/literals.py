@@ -10,12 +10,15 @@ from modelplane_operator.selectors.tree import CompileError
 from modelplane_operator.selectors.values import UINT64_MAX, UInt, Value
 
 ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
+"""Escapes that CEL allows in texts and bytes."""
 
 
 _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+"""Characters of the escapes that consist of one letter."""
 
 
 def _parse_integer(token: lark.Token) -> int:
+    """Parse an integer without a sign. `builder` checks its range together with the sign; 30 digits never fit."""
     digits = str(token)
     if len(digits) > 30:
         raise CompileError("the number has more than 64 bits", token.start_pos or 0)
@@ -23,6 +26,7 @@ def _parse_integer(token: lark.Token) -> int:
 
 
 def _parse_double(token: lark.Token) -> float:
+    """Parse a double. Raise CompileError if it is too large for one."""
     value = float(token)
     if math.isinf(value):
         raise CompileError("the number is too large", token.start_pos or 0)
@@ -30,6 +34,7 @@ def _parse_double(token: lark.Token) -> float:
 
 
 def _parse_unsigned(token: lark.Token) -> UInt:
+    """Parse an unsigned integer, without its suffix `u`. Raise CompileError beyond 64 bits."""
     value = _parse_integer(lark.Token(token.type, token[:-1], start_pos=token.start_pos))
     if value > UINT64_MAX:
         raise CompileError("the number has more than 64 bits", token.start_pos or 0)
@@ -82,6 +87,7 @@ def _parse_bytes(token: lark.Token) -> bytes:
 
 
 _BYTE = 0x10FF00
+"""First of 256 private characters, at the end of Unicode, that stand for bytes."""
 
 LITERALS: dict[str, Callable[[lark.Token], Value]] = {
     "INT_LIT": _parse_integer,

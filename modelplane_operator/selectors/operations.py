@@ -25,7 +25,9 @@ from modelplane_operator.selectors.values import (
 )
 
 Implementation: TypeAlias = Callable[..., Any]
+"""Function of a row in `functions`. It takes the arguments, and `charge` before them if the row begins with `!`."""
 Items: TypeAlias = tuple[Any, ...]
+"""Elements of a list."""
 
 # Maximum number of characters or elements of a computed string or list.
 MAX_SIZE = 65_536
@@ -62,6 +64,7 @@ def quotient(a: int, b: int) -> int:
 
 
 def remainder(a: int, b: int) -> int:
+    """Return the remainder, whose sign is that of the dividend, as in Go."""
     return a - b * quotient(a, b)
 
 
@@ -73,8 +76,10 @@ def float_quotient(a: float, b: float) -> float:
 
 
 def _truncation(minimum: float, maximum: float) -> Implementation:
+    """Return a conversion from double to integer that rejects values outside of the range."""
+
     def truncated(value: float) -> int:
-        """Return a conversion from double to integer that rejects values outside of the range."""
+        """Return the integer part. Raise EvaluationError for a value out of range."""
         if not minimum <= value <= maximum:  # NaN is outside of every range
             raise EvaluationError("the number overflows 64 bits")
         return int(value)
@@ -92,6 +97,7 @@ def parser_of(pattern: str, kind: str, convert: Callable[[str], Any]) -> Impleme
     form = re.compile(pattern, re.ASCII)
 
     def parse(text: str) -> Any:
+        """Parse a text. Raise EvaluationError if it does not match the pattern."""
         if form.fullmatch(text) is None:
             raise EvaluationError(f'"{text[:40]}" is not {kind}')
         return convert(text)
@@ -109,12 +115,14 @@ def double_from(text: str) -> float:
 
 TRUTHS = {**dict.fromkeys(["1", "t", "T", "true", "TRUE", "True"], True),
            **dict.fromkeys(["0", "f", "F", "false", "FALSE", "False"], False)}  # fmt: skip
+"""Texts that bool() accepts, those of Go's ParseBool."""
 
 
 def float_text(value: float) -> str:
     """Return a double as text, in Go's notation."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    # Go prints the fewest digits that still identify the double.
     shortest = next(text for p in range(18) if float(text := f"{value:.{p}e}") == value)
     digits, _, exponent = shortest.partition("e")
     power = int(exponent)
@@ -125,8 +133,10 @@ def float_text(value: float) -> str:
 
 
 def comparison(accept: Callable[[int], bool]) -> Implementation:
+    """Return the implementation of a comparison operator."""
+
     def compare(a: Any, b: Any) -> bool:
-        """Return a comparison operator. It raises EvaluationError for NaN."""
+        """Compare two values. Raise EvaluationError for NaN."""
         outcome = order(a, b)
         if outcome is None:
             raise EvaluationError("NaN cannot be ordered")
@@ -213,10 +223,13 @@ def case(shift: str) -> Implementation:
 
 QUOTED = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
                          "\\": r"\\", '"': r"\""})  # fmt: skip
+"""Escapes that strings.quote() writes."""
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""Characters that trim() removes: Unicode's white space according to Go."""
 
 
 def by_text(characters: int) -> int:
+    """Return the steps to charge for so many characters: Python copies a text much faster than it runs a closure."""
     return 1 + characters // 64
 
 
@@ -249,6 +262,7 @@ def as_integer(value: Quantity) -> int:
 
 
 def pieces(number: int) -> Quantity:
+    """Return an integer as a quantity, in the notation with exponents."""
     return Quantity(number, 0, quantity.Suffixes.EXPONENT)
 
 
@@ -290,10 +304,12 @@ def unwrap(items: Items) -> Items:
 
 
 def some(value: Any) -> Optional:
+    """Return a present optional."""
     return Optional(present=True, value=value)
 
 
 def itself(value: Any) -> Any:
+    """Return the argument, as conversions to the same type do."""
     return value
 
 

@@ -14,6 +14,7 @@ class Typed:
     """The result of checking an expression."""
 
     type: t.Type
+    """Static type; its parameters may be bound later."""
     run: Run
     """Closure that computes the value."""
     constant: bool = False
@@ -32,6 +33,7 @@ class Program:
     parts: dict[int, Typed]
     """Checked nodes by identity."""
     bindings: t.Bindings
+    """Types of the type parameters after the check."""
     variables: int
     """Number of slots for variables."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 NANO = -9
+"""Exponent of the finest unit; Kubernetes rounds anything finer, away from zero."""
 
 # No device has a larger capacity, and arithmetic would take memory in proportion to 10**exponent.
 MAX_EXPONENT = 100
@@ -21,7 +22,9 @@ _NUMBER_AND_SUFFIX = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?P<point>\.?)(?P<fraction>[0-9]*)(?P<suffix>[A-Za-z]*|[eE][+-]?[0-9]+)", re.ASCII
 )
 _BINARY_SHIFT = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+"""Powers of two by binary suffix."""
 _DECIMAL_EXPONENT = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+"""Powers of ten by decimal suffix."""
 
 # Digits of the narrow form: in decimal, and with a binary suffix (which costs about 3 digits per 10 bits).
 _NARROW_DIGITS = 18
@@ -32,8 +35,11 @@ class Suffixes(enum.Enum):
     """The family of suffixes with which a quantity was written and is printed."""
 
     BINARY = "binary"
+    """Powers of 1024: `Ki`, `Mi` and so on."""
     DECIMAL = "decimal"
+    """Powers of 1000: `m`, `k`, `M` and so on, or none."""
     EXPONENT = "exponent"
+    """Scientific notation: `2e3`."""
 
 
 class QuantityError(ValueError):
@@ -59,12 +65,14 @@ class Quantity:
         return (own_number > other_number) - (own_number < other_number)
 
     def __eq__(self, other: object) -> bool:
+        """True if both have the same value: `1Gi` equals `1024Mi`."""
         return isinstance(other, Quantity) and self.compare(other) == 0
 
     def __lt__(self, other: "Quantity") -> bool:
         return self.compare(other) < 0
 
     def __hash__(self) -> int:
+        """Return a hash of the value, which equal quantities share regardless of their exponents."""
         return hash(_without_trailing_zeros(self.number, self.exponent))
 
     def __add__(self, other: "Quantity") -> "Quantity":
@@ -153,6 +161,7 @@ def _parse_binary(integer: str, fraction: str, shift: int, digits: int, *, negat
 
 
 def _parse_exponent(text: str, quantity: str) -> int:
+    """Return the exponent of scientific notation. Raise QuantityError beyond the limit."""
     # The length is checked first, since converting a thousand digits takes time.
     exponent = int(text) if len(text.lstrip("+-0")) <= len(str(MAX_EXPONENT)) else MAX_EXPONENT + 1
     if abs(exponent) > MAX_EXPONENT:
@@ -182,6 +191,7 @@ def _align(first: Quantity, second: Quantity) -> tuple[int, int, int]:
 
 
 def _without_trailing_zeros(number: int, exponent: int) -> tuple[int, int]:
+    """Return the unique form of a value: the smallest number, with the largest exponent."""
     if not number:
         return 0, 0
     while number % 10 == 0:
@@ -199,4 +209,5 @@ def _format_binary(value: int) -> str:
 
 
 def _shorten(text: str, limit: int = 40) -> str:
+    """Return a text in quotes, cut to so many characters."""
     return f'"{text}"' if len(text) <= limit else f'"{text[:limit]}..."'

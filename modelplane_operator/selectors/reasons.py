@@ -1,4 +1,9 @@
-"""Explain why a device does not match: the first failing condition, the device's value and the required one."""
+"""Explain why a device does not match: the first failing condition, the device's value and the required one.
+
+`cel.evaluate` calls `reason` and `measure_closeness` after a miss. Both evaluate parts of the selector again, without
+side effects. The texts become part of conditions and of the answers of `modelplane why`; `scheduling` ranks devices
+by their closeness and shows the reason of the nearest one.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +26,14 @@ class _Question:
     """A selector and a device. All evaluations for the explanation share the steps of one evaluation."""
 
     text: str
+    """Text of the selector, from which parts are quoted."""
     program: Program
     device: Device
     frame: Frame
+    """State with the remaining steps."""
 
     def value(self, node: Expr) -> Value:
+        """Return the value of a part. Raise EvaluationError."""
         return self.program.evaluate(node, self.frame)
 
 
@@ -34,8 +42,11 @@ class _Comparison:
     """A condition that compares a value of the device with a required value."""
 
     actual: Expr
+    """Expression that reads the device."""
     sign: str
+    """Words or sign before the required value; empty for equality."""
     needed: Expr
+    """Expression of the required value."""
 
 
 def reason(text: str, program: Program, device: Device, frame: Frame) -> str:
@@ -115,8 +126,11 @@ def _find_failure(question: _Question, node: Expr) -> str | None:
 
 
 _SIGNS = {"_==_": "", "_!=_": "anything but ", "_<_": "< ", "_<=_": "<= ", "_>_": "> ", "_>=_": ">= "}
+"""Signs in messages, by operator."""
 _SWAPPED = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_"}
+"""Operators with exchanged operands, for conditions such as `80 <= x`."""
 _METHODS = {"isGreaterThan": "> ", "isLessThan": "< "}
+"""Signs in messages, by method of a quantity or version."""
 
 
 def _to_comparison(node: Expr) -> _Comparison | None:
@@ -143,6 +157,7 @@ def _to_comparison(node: Expr) -> _Comparison | None:
 
 
 def _bool_literal(node: Expr, *, value: bool) -> Literal:
+    """Return a literal at the position of another node, as the required value of a bare condition."""
     return Literal(value, at=node.at, start=node.start, end=node.end, depth=1)
 
 
@@ -158,12 +173,14 @@ def _format_needed(question: _Question, node: Expr) -> str:
 
 
 def _format_actual(question: _Question, node: Expr) -> str:
+    """Return the device's value: as its driver has published it if possible, otherwise computed."""
     path = path_of(node)
     written = question.device.format_entry(*path) if path is not None else None
     return written if written is not None else _format(question.value(node))
 
 
 def _format(value: Any) -> str:
+    """Return a value in the notation of selectors; the elements of a list without brackets."""
     return ", ".join(map(_format, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else format_value(value)
 
 
@@ -180,16 +197,19 @@ def _name_of(question: _Question, node: Expr) -> str:
 
 
 def _short_name(question: _Question, path: tuple[str, str, str]) -> str:
+    """Return the id, after its domain unless that is the driver's own."""
     _, domain, identifier = path
     return identifier if domain == question.device.driver else f"{domain}/{identifier}"
 
 
 def _quote(question: _Question, node: Expr) -> str:
+    """Return a part of the selector in backquotes, on one line."""
     written = " ".join(question.text[node.start : node.end].split())
     return f"`{_shorten(written, _WRITTEN)}`"
 
 
 def _shorten(text: str, limit: int) -> str:
+    """Return a text of at most so many characters."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 

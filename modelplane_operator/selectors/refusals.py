@@ -68,7 +68,9 @@ def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool)
 
 
 _OPERATORS = {"_[_]": "[]", "_[?_]": "[?]", "_?_:_": "? :", "@in": "in", "-_": "-", "!_": "!"}
+"""Operators as users write them, by name of the function."""
 _INSTEAD_OF = {"<": "isLessThan", ">": "isGreaterThan", "<=": "compareTo", ">=": "compareTo"}
+"""Methods of quantities and versions that users need in place of an operator."""
 
 
 def _operator_hint(operator: str, types: list[t.Type]) -> str:
@@ -85,6 +87,7 @@ def _operator_hint(operator: str, types: list[t.Type]) -> str:
         if operator in "+-":
             return f"write .{'add' if operator == '+' else 'sub'}(...)"
     if operator in ("==", "!=", "<", "<=", ">", ">="):
+        # `==` needs operands of one type, also for numbers; only `<` and the like accept an int and a double.
         numbers = {"int": "int", "double": "double", "uint": "uint"}
         if first.name in numbers and second.name in numbers:
             return f"write both numbers in the same way: as {first} or as {second}"

@@ -21,6 +21,7 @@ _SINGLE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*+\\C")
 # A short pattern can take long to match: `((a?){100}){100}` stands for ten thousand choices at each character.
 # So its text and its program are limited, and matching is charged by both text and program.
 REGEX_LENGTH = 512
+"""Maximum characters of a pattern."""
 _REGEX_BYTES = 64 << 10  # of the program, and as much for matching; 2,700 instructions at most
 _REGEX_STEP = 32  # number of characters times instructions that count as a step
 _REGEX_CHECKED = 16  # steps to check a character of a pattern
@@ -47,12 +48,14 @@ def regex(pattern: str) -> Any:
 def _spend_on_match(charge: Charge, text: str, pattern: str) -> Any:
     """Charge for compiling and matching, and return the compiled pattern."""
     charge(1 + _REGEX_CHECKED * len(pattern))
+    # Charged before the pattern is compiled, since a computed pattern may be new for each device.
     compiled = regex(pattern)
     charge(len(text) * compiled.programsize // _REGEX_STEP)
     return compiled
 
 
 def matches(charge: Charge, text: str, pattern: str) -> bool:
+    """True if the pattern matches a part of the text."""
     return _spend_on_match(charge, text, pattern).search(text) is not None
 
 

@@ -11,6 +11,7 @@ _UINT64_MAX = 2**64 - 1
 _NUMBER = r"(0|[1-9][0-9]*)"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
 _STRICT = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:\+{_IDENTIFIERS})?", re.ASCII)
+"""Grammar of semver.org, without the rule for leading zeros in the prerelease."""
 
 
 class SemverError(ValueError):
@@ -26,6 +27,7 @@ class Semver:
     minor: int
     patch: int
     prerelease: tuple[int | str, ...] = ()
+    """Identifiers after the hyphen; empty for a release. Numbers are compared as numbers."""
 
     def compare(self, other: "Semver") -> int:
         """Return -1, 0 or 1 when this is older than, the same as or newer than the other."""
@@ -73,6 +75,7 @@ def _normalize(text: str) -> str:
 
 
 def _strip_leading_zeros(part: str) -> str:
+    """Return a part of a version without leading zeros; one is left before anything but a digit."""
     if len(part) <= 1:
         return part
     stripped = part.lstrip("0")

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from modelplane_operator.selectors import types as t
 
 BOUNDLESS = 2**64 - 1
+"""Size or cost without a maximum."""
 MAKE_LIST, MAKE_MAP = 10, 30  # cost of creating one
 _SCALARS = frozenset({"bool", "int", "uint", "double"})
 TEXTS = frozenset({"string", "bytes"})
@@ -18,14 +19,18 @@ class Size:
 
     least: int
     most: int
+    """Maximum number; BOUNDLESS if there is none."""
 
     def __or__(self, other: "Size") -> "Size":
+        """Return a range for a value that is one of the two."""
         return Size(min(self.least, other.least), max(self.most, other.most))
 
     def __add__(self, other: "Size") -> "Size":
+        """Return the range of a concatenation."""
         return Size(cap(self.least + other.least), cap(self.most + other.most))
 
     def __mul__(self, other: "Size") -> "Size":
+        """Return the range of a number of pairs."""
         return Size(cap(self.least * other.least), cap(self.most * other.most))
 
     def cost(self, each: float) -> int:
@@ -34,10 +39,12 @@ class Size:
 
 
 UNKNOWN = Size(0, BOUNDLESS)
+"""Size of a value that nothing limits."""
 TRAVERSAL, REGEX = 0.1, 0.25  # cost per character of a text, and of a regular expression
 
 
 def cap(number: int) -> int:
+    """Return the number, or BOUNDLESS if it is larger. The API server computes with 64 bits, and saturates."""
     return min(number, BOUNDLESS)
 
 
@@ -46,13 +53,16 @@ class Entries:
     """The sizes of a container's keys and values."""
 
     key: Size
+    """Size of each key; for a list, that of an index."""
     value: Size
+    """Size of each value or element."""
 
     def __or__(self, other: "Entries") -> "Entries":
         return Entries(self.key | other.key, self.value | other.value)
 
 
 Path: TypeAlias = tuple[str, ...]
+"""Names of fields from `device` on, with EACH_KEY and EACH_VALUE for entries of maps."""
 EACH_KEY, EACH_VALUE = "@keys", "@values"
 
 
@@ -105,6 +115,7 @@ def declared_size(path: Path) -> Size | None:
 
 
 def _is_scalar(type_: t.Type) -> bool:
+    """True for values without a size, and optionals of them."""
     return type_.name in _SCALARS or (type_.name == "optional" and _is_scalar(type_.parameters[0]))
 
 

@@ -30,6 +30,7 @@ def parse(text: str) -> Expr:
         tree: Expr = _build_parser().parse(text)
         return tree
     except lark.exceptions.VisitError as error:
+        # lark wraps the errors that Builder raises.
         raise error.orig_exc from None
     except lark.UnexpectedToken as error:
         raise _explain_token(error, text) from None
@@ -63,7 +64,9 @@ element: ["?"] expr
 entry: ["?"] expr ":" expr
 """
 _TRIPLE_QUOTED = "|".join(rf"{q}(?:{ESCAPE}|[^\\])*?{q}|[rR]{q}(?s:.*?){q}" for q in ('"""', "'''"))
+"""Strings that may contain line breaks, with escapes or raw."""
 _ESCAPED_OR_RAW = "|".join(rf"{q}(?:{ESCAPE}|[^{q}\\\n\r])*{q}|[rR]{q}[^{q}\n\r]*{q}" for q in ('"', "'"))
+"""Strings on one line."""
 # Precedence of tokens that match at the same position, highest first.
 _PRIORITIES = [
     "MLSTRING_LIT",
@@ -109,9 +112,11 @@ def _explain_token(error: lark.UnexpectedToken, text: str) -> CompileError:
 
 _INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", "and": "write &&", "or": "write ||",
             "not": "write !", '"': "close the string", "'": "close the string"}  # fmt: skip
+"""Hints by unexpected character."""
 
 
 def _explain_character(text: str, at: int) -> CompileError:
+    """Return the error for a character at which no token begins."""
     character = text[at]
     subject = "a string that is never closed or has a wrong escape" if character in "\"'" else f"unexpected {character}"
     return CompileError(subject, at, _INSTEAD.get(character, ""))

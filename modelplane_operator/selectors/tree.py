@@ -1,4 +1,8 @@
-"""The syntax tree of a selector, and errors with a position."""
+"""The syntax tree of a selector, and errors with a position.
+
+`builder` creates the nodes, and `compile`, `cost` and `reasons` traverse them. Nodes are immutable and are identified
+by identity: results of a traversal are stored by `id(node)`, since a hash of a node would visit all nodes below it.
+"""
 
 import enum
 from collections.abc import Iterator
@@ -36,18 +40,26 @@ class Node:
     """
 
     at: int
+    """Position that an error about the node reports."""
     start: int
+    """Position of the first character."""
     end: int
+    """Position after the last character."""
     depth: int
+    """Number of levels, including the node itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Literal(Node):
+    """Constant in the text."""
+
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Ident(Node):
+    """Identifier, such as `device` or a macro's variable."""
+
     name: str
 
 
@@ -56,9 +68,13 @@ class Select(Node):
     """Field access: `operand.field`, `operand.?field`, or `has(operand.field)` when only tested."""
 
     operand: "Expr"
+    """Expression before the dot."""
     field: str
+    """Name after the dot."""
     optional: bool = False
+    """True for `.?`: the result is an optional."""
     tested: bool = False
+    """True within `has()`: the result is a boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +82,15 @@ class Call(Node):
     """Call of a function, a method (with a target) or an operator (named `_+_`, as in CEL)."""
 
     function: str
+    """Name of the function, method or operator."""
     target: "Expr | None"
+    """Receiver of a method; None for functions and operators."""
     args: "tuple[Expr, ...]"
+    """Arguments without the target."""
 
     @property
     def operands(self) -> "tuple[Expr, ...]":
+        """Arguments, after the target if there is one."""
         return self.args if self.target is None else (self.target, *self.args)
 
 
@@ -79,6 +99,7 @@ class Logic(Node):
     """A chain of && or of ||, flat however long it is."""
 
     conjunction: bool
+    """True for &&, False for ||."""
     terms: "tuple[Expr, ...]"
 
 
@@ -88,6 +109,7 @@ class ListOf(Node):
 
     elements: "tuple[Expr, ...]"
     optional: tuple[bool, ...]
+    """True for each element after `?`, in the order of the elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +119,7 @@ class MapOf(Node):
     keys: "tuple[Expr, ...]"
     values: "tuple[Expr, ...]"
     optional: tuple[bool, ...]
+    """True for each entry after `?`, in the order of the keys."""
 
 
 class Fold(enum.Enum):
@@ -117,9 +140,13 @@ class Comprehension(Node):
 
     fold: Fold
     range: "Expr"
+    """List or map to iterate over."""
     variables: tuple[str, ...]
+    """Names of one or two variables."""
     filter: "Expr | None"
+    """Condition of the elements to include; None for all."""
     body: "Expr"
+    """Expression that is evaluated for each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +157,11 @@ class Bind(Node):
 
     variable: str
     value: "Expr"
+    """Value of the variable, or the optional with the value."""
     body: "Expr"
+    """Expression in which the variable is visible."""
     through: str | None = None
+    """Name of the macro over an optional; None for `cel.bind`."""
 
 
 Expr: TypeAlias = Literal | Ident | Select | Call | Logic | ListOf | MapOf | Comprehension | Bind
@@ -160,6 +190,7 @@ def iterate_children(node: Expr) -> Iterator[Expr]:
 
 
 def size_of(node: Expr) -> int:
+    """Return the number of nodes of a tree."""
     return 1 + sum(map(size_of, iterate_children(node)))
 
 
@@ -180,3 +211,4 @@ def is_plain(node: Expr) -> bool:
 
 
 CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "uint"})
+"""Functions that convert a value to another type."""

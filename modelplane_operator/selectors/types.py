@@ -17,10 +17,14 @@ class Type:
     """A type by name, with parameters for list, map and optional."""
 
     name: str
+    """CEL's name of the type, or the name of a type parameter."""
     parameters: "tuple[Type, ...]" = ()
+    """Types of elements, keys and values; empty for others."""
     is_parameter: bool = False
+    """True for a type parameter, which the check binds to a type."""
 
     def __str__(self) -> str:
+        """Return the type as messages name it."""
         if self.is_parameter:
             return "anything"
         return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
@@ -31,6 +35,7 @@ BOOL, INT, UINT, DOUBLE = Type("bool"), Type("int"), Type("uint"), Type("double"
 STRING, BYTES, NULL = Type("string"), Type("bytes"), Type("null")
 QUANTITY, SEMVER, DEVICE = Type("Quantity"), Type("Semver"), Type("Device")
 _NULLABLE = frozenset({"Quantity", "Semver", "Device", "optional"})
+"""Types to which `null` is assignable."""
 
 
 def list_of(element: Type) -> Type:
@@ -55,8 +60,10 @@ DEVICE_FIELDS: Mapping[str, Type] = {
     "attributes": map_of(STRING, map_of(STRING, ANY)),
     "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
 }
+"""Fields of the variable `device`."""
 
 Bindings: TypeAlias = Mapping[Type, Type]
+"""Types bound to type parameters. A bound type can itself contain bound parameters."""
 
 
 def is_dynamic(type_: Type) -> bool:
@@ -71,6 +78,7 @@ def is_concrete(type_: Type) -> bool:
 
 def assignable(bindings: Bindings, froms: Iterable[Type], tos: Iterable[Type]) -> Bindings | None:
     """Return the bindings with which each of the first types is assignable to its partner; None if there are none."""
+    # A copy: an overload that does not fit must leave no bindings.
     attempt = dict(bindings)
     return attempt if all(_is_assignable(attempt, a, b) for a, b in zip(froms, tos, strict=True)) else None
 
@@ -183,5 +191,8 @@ LITERAL_TYPES: dict[type, Type] = {
     bytes: BYTES,
     type(None): NULL,
 }
+"""Static types by Python type of a literal."""
 TYPE_NAMES = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "dyn"})
+"""Names of types, which CEL also accepts as values."""
 KEYS = frozenset({"bool", "int", "uint", "double", "string"})
+"""Types that the keys of a map can have."""

@@ -27,9 +27,11 @@ class Optional:
 
     present: bool
     value: Any = None
+    """The value; None if it is absent, or if the value is null."""
 
 
 NOTHING = Optional(present=False)
+"""The absent optional."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,21 @@ class Malformed:
     """A value of a device that cannot be parsed. Only reading it is an error."""
 
     reason: str
+    """Message of the error that reading it raises."""
 
 
 class DomainMap(dict[str, dict[str, Any]]):
     """A device's attributes or capacity by domain. An unknown domain is empty."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
+        """Return an empty domain, as the API server does, so that only a missing id is an error."""
         return {}
 
 
 Value: TypeAlias = (
     bool | int | UInt | float | str | bytes | tuple[Any, ...] | Mapping[Any, Any] | Quantity | Semver | Optional | None
 )
+"""Values that an expression can have."""
 
 KINDS: dict[type, str] = {
     bool: "bool",
@@ -65,8 +70,11 @@ KINDS: dict[type, str] = {
     Semver: "version",
     Optional: "optional",
 }
+"""Names of types in messages, by Python type."""
 _NUMBERS = frozenset({int, UInt, float})
+"""Types that are compared by value with each other."""
 _INCOMPARABLE = frozenset({Quantity, Semver})
+"""Types for which `==` with another type is an error instead of False."""
 MAX_SHOWN = 32  # maximum characters of a text in a message
 
 Charge: TypeAlias = Callable[[int], None]  # charges steps to the current evaluation; raises OutOfBudget
@@ -113,16 +121,19 @@ def equal(first: Value, second: Value, charge: "Charge") -> bool:
 
 
 def _equal_lists(first: tuple[Any, ...], second: tuple[Any, ...], charge: "Charge") -> bool:
+    """True if the lists have equal elements in the same order."""
     return len(first) == len(second) and all(_equal_elements(a, b, charge) for a, b in zip(first, second, strict=True))
 
 
 def _equal_maps(first: Mapping[Any, Any], second: Mapping[Any, Any], charge: "Charge") -> bool:
+    """True if the maps have the same keys with equal values."""
     if len(first) != len(second):
         return False
     return all(key in second and _equal_elements(value, second[key], charge) for key, value in first.items())
 
 
 def _equal_optionals(first: Optional, second: Optional, charge: "Charge") -> bool:
+    """True if both are absent, or both have equal values."""
     return first.present is second.present and (not first.present or equal(first.value, second.value, charge))
 
 

@@ -32,6 +32,7 @@ def page(
     own = "" if may_see_all else namespace or target.namespace
 
     async def serve() -> None:
+        """Serve the page until the command is interrupted."""
         live, token = Live(target, own, lambda: hub(kubeconfig, context)), secrets.token_urlsafe(32)
         runner = web.AppRunner(Server(live, token).application(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
@@ -40,6 +41,7 @@ def page(
             await site.start()
             _, chosen = runner.addresses[0][:2]
             out = console()
+            # Browsers never send the fragment, so the token reaches neither logs nor a Referer header.
             out.print(f"http://{LOOPBACK}:{chosen}/#token={token}", soft_wrap=True)
             if own:
                 out.print(f"You may not read the whole fleet: it is of namespace {own}.")

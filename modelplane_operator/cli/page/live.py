@@ -1,4 +1,9 @@
-"""Follow the fleet for the page: the hub's watches, converted to rows as far as the user may read them."""
+"""Follow the fleet for the page: the hub's watches, converted to rows as far as the user may read them.
+
+`Live` keeps one connection with informers for the five kinds that the rows depend on, or four if the user only reads
+a namespace. The page's server waits for its rows and sends the differences (`changes`); rows are computed by the
+functions that the commands use, too.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +56,7 @@ class Live:
     """The live state behind the page; `run` keeps it up to date. `renewed` returns the hub with new credentials."""
 
     target: HubTarget
+    """Hub at the start. Renewed credentials only reach the connection."""
     namespace: str
     """Namespace to show; empty for the whole fleet."""
     renewed: Callable[[], HubTarget]
@@ -58,6 +64,7 @@ class Live:
     rows: Rows = field(default_factory=dict[str, dict[str, Any]], init=False)
     """Current rows. They are replaced, never changed."""
     connection: Connection = field(init=False)
+    """Connection with an informer of each kind."""
     _parsed: dict[Kind, _Parsed] = field(default_factory=dict[Kind, _Parsed], init=False)
     """Parsed objects by kind, with the manifests that they were parsed from."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -84,6 +91,7 @@ class Live:
 
     @property
     def kinds(self) -> Sequence[Kind]:
+        """Kinds to watch. InferenceClusters belong to no namespace, so a user of one namespace may not list them."""
         return OWN if self.namespace else (InferenceCluster, *OWN)
 
     async def run(self) -> None:
@@ -120,6 +128,7 @@ class Live:
         for manifest in objects.get(kind, ()):
             key = key_of(manifest)
             cached = old.get(key)
+            # Informers replace a changed object, so identity is enough.
             if cached is None or cached[0] is not manifest:
                 try:
                     cached = (manifest, kind.parse(manifest))
@@ -135,10 +144,12 @@ class Live:
             await self._changed.wait()
             self._changed.clear()
             started, state = time.monotonic(), self._connection_state()
+            # To parse a large fleet and to compute its rows takes long enough to delay the watches.
             rows = await asyncio.to_thread(self._rows, self.cached_objects())
             async with self._rows_changed:
                 self.rows = {"page": {"state": state}, **rows}
                 self._rows_changed.notify_all()
+            # Events come in bursts, and each refresh computes the rows of the entire fleet.
             await asyncio.sleep(max(SHORTEST, (SHARE - 1) * (time.monotonic() - started)))
 
     def _rows(self, manifests: Mapping[Kind, Sequence[Manifest]]) -> Rows:

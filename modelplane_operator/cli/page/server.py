@@ -3,6 +3,9 @@
 Any web page can send requests to a loopback port, and any user of the machine can connect to it. So rows require a
 token, which is in the fragment of the printed address. Only loopback host names are accepted, so that no foreign DNS
 name leads here.
+
+The rows come from `Live`. Details are computed for a request, from the objects that `Live` has cached, or by the
+operator for users of one namespace.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ FILES: Final = {
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
+"""Static files by path, each with its name in the folder `static` and its media type."""
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -41,7 +45,9 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+"""Headers of every response: nothing is stored, framed, or loaded from another origin."""
 HEARTBEAT: Final = 15.0
+"""Seconds without a change after which the stream sends a comment, by which a closed tab is detected."""
 STREAMS: Final = 16  # maximum streams, one for each tab
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -78,6 +84,7 @@ class Server:
                 response = await handler(request)
             except web.HTTPException as error:
                 response = _error_response(error.status, error.reason)
+        # The headers of a stream were sent when it was prepared.
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
@@ -90,16 +97,19 @@ class Server:
             return _error_response(421, "this is not the address that `modelplane page` has printed")
         if request.headers.get("Origin", own := f"http://{request.host}") != own:
             return _error_response(403, "another page asks")
+        # A link from elsewhere may open the page itself, which has no data.
         if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and request.path != "/":
             return _error_response(403, "another page asks")
         if request.path in FILES:
             return None
         authorization = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        # Compared in constant time, so that its duration does not reveal how much of a guess is right.
         if not hmac.compare_digest(authorization, f"Bearer {self._token}".encode()):
             return _error_response(401, "open the address that `modelplane page` has printed")
         return None
 
     async def _file(self, request: web.Request) -> web.Response:
+        """Return a static file. The paths are those of FILES, so that no other file can be requested."""
         name, kind = FILES[request.path]
         content = resources.files("modelplane_operator.cli.page").joinpath("static", name).read_text()
         return web.Response(text=content, content_type=kind, charset="utf-8")
@@ -147,6 +157,7 @@ class Server:
         return await asyncio.to_thread(self._explain, namespace, name, self._live.cached_objects())
 
     def _explain(self, namespace: str, name: str, manifests: Any) -> Any:
+        """Compute the explanation; None if the deployment does not exist."""
         fleet = self._live.snapshot(manifests)
         deployment = next((candidate for candidate in fleet.deployments if candidate.key == (namespace, name)), None)
         services = self._live.parse_kind(ModelService, manifests)
@@ -157,6 +168,7 @@ class Server:
         return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(manifests)))
 
     async def _hardware(self, _: Mapping[str, str]) -> Any:
+        """Return the list of devices, from the operator if the user only has a namespace."""
         if self._live.namespace:
             return await query_operator(self._live.connection.kube, self._live.namespace, ask="Hardware")
         manifests = self._live.cached_objects()
@@ -164,4 +176,5 @@ class Server:
 
 
 def _error_response(status: int, message: str) -> web.Response:
+    """Return a message as JSON, in the form that the page's script shows."""
     return web.Response(status=status, body=orjson.dumps(to_json({"error": message})), content_type="application/json")

@@ -1,6 +1,8 @@
 """Build the calls that create, update and delete resources on AWS, from a table with a row for each kind.
 
-The operator's IAM policy is generated from this table and from the one in `lists`.
+The operator's IAM policy is generated from this table and from the one in `lists`. `Aws` sends the requests; nothing
+here does I/O. A kind whose calls do not fit a row (rules, load balancers, node groups) has a case of its own in
+`creation` or `deletion`.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from modelplane_operator.clouds.eks.render import kinds as k
 from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Owner
 
 MANAGED_BY: Final = f"{labels.PREFIX}managed-by"
+"""Tag of all resources that the operator creates."""
 CLUSTER: Final = f"{labels.PREFIX}cluster"
+"""Tag with the name of the cluster, for people."""
 UID: Final = f"{labels.PREFIX}uid"
+"""Tag with the uid of the owner, by which resources are recognized."""
 RESOURCE: Final = f"{labels.PREFIX}resource"
 JSON: Final = frozenset({"AssumeRolePolicyDocument", "PolicyDocument"})
 """Parameters that are IAM documents and are sent as text."""
@@ -33,6 +38,7 @@ class Request:
     operation: str
     """Name of the operation in the SDK."""
     parameters: Parameters
+    """Parameters as the SDK takes them."""
 
 
 Tagging = Literal["", "specification", "list", "map"]
@@ -50,6 +56,7 @@ class Row:
     answer: tuple[str, ...] = ()
     """Path of the id in the response."""
     tagged: Tagging = ""
+    """Format of the tags; empty if the service takes none at creation."""
     tagged_as: str = ""
     """EC2's name of the kind in a tag specification."""
     token: str = ""
@@ -68,6 +75,7 @@ def tags(owner: Owner, desired: DesiredResource) -> dict[str, str]:
 
 
 def _ec2_row(create: str, delete: str, by: str, tagged_as: str, *answer: str, token: str = "", later: str = "") -> Row:
+    """Return the row of a kind of EC2. All of them take tags by a specification."""
     return Row(create, delete, answer, "specification", tagged_as, token, frozenset(later.split()), by)
 
 
@@ -159,6 +167,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def service_of(kind: str) -> str:
+    """Return the SDK's name of the service that a kind belongs to."""
     return kind.partition(".")[0]
 
 
@@ -225,11 +234,14 @@ def update(desired: DesiredResource, existing: ExistingResource, changed: Collec
 
 _ORDER = {"version": 1}  # labels and taints come first; a new version replaces the nodes, so it comes last
 Update = Callable[[DesiredResource, ExistingResource, Collection[str], str], Request]
+"""Function that returns the call for the desired and the existing resource, the changed parameters and a token."""
 
 
 def _update_vpc(name: str) -> Update:
+    """Return the function that updates a DNS attribute of a VPC."""
+
     def request(desired: DesiredResource, existing: ExistingResource, _: Collection[str], __: str) -> Request:
-        """Return the call that sets one DNS attribute of a VPC."""
+        """Return the call for one attribute. EC2 changes one of them per call."""
         parameters = {"VpcId": existing.id, name: {"Value": desired.parameters[name]}}
         return Request("ec2", "modify_vpc_attribute", parameters)
 
@@ -237,20 +249,24 @@ def _update_vpc(name: str) -> Update:
 
 
 def _update_subnet(desired: DesiredResource, existing: ExistingResource, _: Collection[str], __: str) -> Request:
+    """Return the call that assigns public addresses to new nodes of a subnet."""
     parameters = {"SubnetId": existing.id, "MapPublicIpOnLaunch": {"Value": desired.parameters["MapPublicIpOnLaunch"]}}
     return Request("ec2", "modify_subnet_attribute", parameters)
 
 
 def _replace_route(desired: DesiredResource, _: ExistingResource, __: Collection[str], ___: str) -> Request:
+    """Return the call that sends a route through another gateway."""
     return Request("ec2", "replace_route", {**desired.parameters})
 
 
 def _update_trust_policy(desired: DesiredResource, existing: ExistingResource, _: Collection[str], __: str) -> Request:
+    """Return the call that replaces the services that may assume a role."""
     document = json.dumps(desired.parameters["AssumeRolePolicyDocument"])
     return Request("iam", "update_assume_role_policy", {"RoleName": existing.id, "PolicyDocument": document})
 
 
 def _update_inline_policy(desired: DesiredResource, _: ExistingResource, __: Collection[str], ___: str) -> Request:
+    """Return the call that replaces a role's inline policy; IAM creates and updates by the same call."""
     parameters = {**desired.parameters, "PolicyDocument": json.dumps(desired.parameters["PolicyDocument"])}
     return Request("iam", "put_role_policy", parameters)
 
@@ -258,6 +274,7 @@ def _update_inline_policy(desired: DesiredResource, _: ExistingResource, __: Col
 def _update_cluster_version(
     desired: DesiredResource, existing: ExistingResource, _: Collection[str], token: str
 ) -> Request:
+    """Return the call that upgrades the control plane."""
     version = next_version(str(existing.live["version"]), str(desired.parameters["version"]))
     parameters = {"name": existing.id, "version": version, _REQUEST: token}
     return Request("eks", "update_cluster_version", parameters)
@@ -276,6 +293,7 @@ def next_version(live: str, desired: str) -> str:
 
 
 def _update_addon(desired: DesiredResource, _: ExistingResource, __: Collection[str], token: str) -> Request:
+    """Return the call that changes the configuration of an addon."""
     names = ("clusterName", "addonName", "configurationValues")
     parameters = {name: desired.parameters[name] for name in names}
     # PRESERVE keeps settings that were changed by hand on the addon's pods.
@@ -309,11 +327,13 @@ def _update_group_config(
 
 
 def _update_group_version(desired: DesiredResource, _: ExistingResource, __: Collection[str], token: str) -> Request:
+    """Return the call that upgrades a group, which replaces its nodes."""
     parameters = {**_group_id(desired), "version": desired.parameters["version"], _REQUEST: token}
     return Request("eks", "update_nodegroup_version", parameters)
 
 
 def _group_id(desired: DesiredResource) -> Parameters:
+    """Return the parameters that identify a node group."""
     return {name: desired.parameters[name] for name in ("clusterName", "nodegroupName")}
 
 

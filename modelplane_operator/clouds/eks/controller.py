@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from modelplane_operator.clouds.eks.cloud import Aws
 
 LIVELY = frozenset({kinds.CLUSTER, kinds.NODEGROUP, kinds.ADDON})
+"""Kinds that change without a call of the operator, and are polled more often."""
 ALL = frozenset(kinds.KINDS)
+"""All kinds, including those that workloads leave behind."""
 OWN = ALL - {*kinds.SWEPT}
+"""Kinds that the operator creates."""
 
 
 def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
@@ -47,6 +50,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
             principal = await account.principal(cloud.session)
             if (facts is None or unknown_types) and not terminating:
                 account_facts = await account.fetch_account_facts(cloud.session, unknown_types)
+                # The next plan stores these values in the status, so that no inventory is needed yet.
                 discovered = AwsFacts(
                     account_facts.zones, account_facts.principal, account_facts.cards, account_facts.offered
                 )

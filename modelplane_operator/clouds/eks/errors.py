@@ -120,16 +120,19 @@ _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
         "Unavailable",
     ),
 }
+"""Codes of AWS by the operator's error. Services use different codes for the same problem."""
 _BY_CODE = {code: kind for kind, codes in _CODES.items() for code in codes}
 _SIGNED_REQUEST = "The Canonical String"  # the signed request follows, with the session's token
 # A role, subnet or group created seconds ago is not known everywhere in AWS yet.
 _BUSY = ("not in ACTIVE", "not ACTIVE", "in progress")
+"""Phrases of messages, with a general code, about a resource in transition."""
 _NOT_PROPAGATED = (
     "cannot be assumed",
     "not authorized to perform: iam:PassRole",
     "does not exist or",
     "Invalid principal",
 )
+"""Phrases of messages, with a general code, about a resource that another service does not know yet."""
 
 
 def translate_error(error: Mapping[str, Any], request: str) -> ApiError:
@@ -150,6 +153,7 @@ def translate_error(error: Mapping[str, Any], request: str) -> ApiError:
         kind = ServerFault if status >= 500 else Invalid
     if kind is Conflict and "already exists" in message:
         kind = AlreadyExists
+    # EKS reports clusters with node groups by the same code as clusters in transition.
     if kind is Conflict and ("nodegroups" in message or "in use by" in message):
         kind = InUse
     return kind(f"{request}: {message or code} ({code})")

@@ -58,14 +58,17 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "service-quotas": ("get_aws_default_service_quota", "get_service_quota"),
     "sts": ("get_caller_identity",),
 }
+"""Operations that change nothing, by service."""
 _UPDATES: Final[Mapping[str, tuple[str, ...]]] = {
     "ec2": ("modify_subnet_attribute", "modify_vpc_attribute", "replace_route"),
     "eks": ("update_addon", "update_cluster_version", "update_nodegroup_config", "update_nodegroup_version"),
     "iam": ("update_assume_role_policy",),
 }
+"""Operations that update a resource, by service."""
 _BY_DIRECTION: Final = tuple(
     f"{verb}_security_group_{direction}" for verb in ("authorize", "revoke") for direction in ("egress", "ingress")
 )
+"""Operations on rules of security groups."""
 IMPLIED: Final = (
     "ec2:CreateTags",
     "ec2:RunInstances",
@@ -120,4 +123,5 @@ def policy() -> Mapping[str, Any]:
 
 
 def _statement(name: str, actions: Iterable[str]) -> Mapping[str, Any]:
+    """Return a statement that allows the actions on every resource: many of them support no restriction."""
     return {"Sid": name, "Effect": "Allow", "Action": sorted(actions), "Resource": "*"}

@@ -1,4 +1,8 @@
-"""Plan a cluster on EKS: store the account's properties first, then create the cluster, then keep it up to date."""
+"""Plan a cluster on EKS: store the account's properties first, then create the cluster, then keep it up to date.
+
+The controller of EKSClusters calls `plan` with the values that it has read from AWS. The desired resources are
+rendered by `render`, and the common parts of the status and of deletions are left to `clouds.cluster`.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +67,7 @@ def plan(observed: Observed) -> Plan:
     if (early_plan := without_the_cloud(EKS, observed)) is not None:
         return early_plan
     last = observed.cluster.status
+    # Before any list is used, since another account's lists are empty.
     if message := _account_mismatch(observed):
         return report_rejected(EKS, observed, CredentialsValid.ANOTHER_ACCOUNT, message)
     account, stored_facts = account_of(observed.cluster), last.facts if last else None
@@ -72,6 +77,7 @@ def plan(observed: Observed) -> Plan:
         facts = _merge_facts(observed, stored_facts)
         if facts is None:
             return Plan(requeue_after=REQUEUE_SOON)
+        # Stored before any resource depends on them, so that a later list of zones cannot move the subnets.
         if facts != stored_facts:
             return keep(EKS, observed, facts=facts)
         cards = {entry.instance_type: entry.efa for entry in facts.machines}

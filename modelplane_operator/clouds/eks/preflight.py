@@ -15,9 +15,11 @@ from modelplane_operator.clouds.resources import Offer, Quota, Reservation
 T = TypeVar("T")
 
 UNSUPPORTED: Final = "UNSUPPORTED"
+"""Status of versions that AWS no longer accepts for new clusters."""
 UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
 """Errors raised by a malformed response, which never blocks a cluster."""
 _RUNNING: Final = {"Name": "instance-state-name", "Values": ["pending", "running"]}
+"""Filter of the machines that count towards a quota."""
 
 
 async def fetch_offer(session: Session, machines: Collection[str], reservations: Collection[str]) -> Offer:

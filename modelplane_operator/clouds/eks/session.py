@@ -1,4 +1,8 @@
-"""Call AWS: boto3 in a thread pool of its own, with limits on parallel calls, deadlines, and no retries by the SDK."""
+"""Call AWS: boto3 in a thread pool of its own, with limits on parallel calls, deadlines, and no retries by the SDK.
+
+`Accounts` creates a Session for each account; `Aws` and the lists make their calls by it. Errors of the SDK become
+the operator's own here (`errors`). When and what to repeat is left to `decide`.
+"""
 
 from __future__ import annotations
 
@@ -108,14 +112,17 @@ class Session:
         queued_at = time.monotonic()
 
         def run() -> T:
+            """Run the function, unless it has waited for too long."""
             if time.monotonic() - queued_at > QUEUED:
                 raise TooMany(f"nothing was sent: no thread was free for {QUEUED:g} s")
             return work(*arguments)
 
+        # The limit per account comes first, so that an account that does not respond cannot occupy all threads.
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(_WORKERS, run)
 
     def _call(self, service: str, operation: str, parameters: dict[str, Any]) -> Mapping[str, Any]:
+        """Make a request, in a thread. Raise the operator's own errors."""
         try:
             return cast(Mapping[str, Any], getattr(self._client(service), operation)(**parameters))
         except Exception as error:
@@ -156,6 +163,9 @@ class Session:
         return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
     def _client(self, service: str) -> Any:
+        """Return the client of a service, created on first use. boto3's session is not thread-safe, so a lock
+        protects it.
+        """
         with self._lock:
             if service not in self._clients:
                 self._clients[service] = self._boto_session().client(
@@ -221,10 +231,12 @@ class _Role:
     """A credential provider for botocore."""
 
     credentials: Any
+    """Credentials that botocore refreshes by itself."""
     METHOD = "assume-role"
     CANONICAL_NAME = None
 
     def load(self) -> Any:
+        """Return the credentials, as botocore calls a provider."""
         return self.credentials
 
 
@@ -237,6 +249,7 @@ def _botocore_session() -> Any:
 
 @cache
 def _loader() -> Any:
+    """Return the loader of service descriptions, which caches what it has parsed."""
     return sdk("botocore.session").get_session().get_component("data_loader")
 
 

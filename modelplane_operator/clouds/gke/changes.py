@@ -1,6 +1,7 @@
 """Build the calls that create, update and delete resources on Google Cloud.
 
-The operator's role is generated from these calls and from the ones in `lists`.
+The operator's role is generated from these calls and from the ones in `lists`. `Gcp` sends the requests; nothing here
+does I/O. GKE is called by its SDK, since its requests are nested messages; the other services are called by HTTP.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from modelplane_operator.clouds.gke.render import numbers
 from modelplane_operator.clouds.resources import DesiredResource, ExistingResource, Owner
 
 CLUSTER: Final = "modelplane-cluster"
+"""Label with the name of the cluster, for people."""
 MANAGED_BY: Final = "modelplane-managed-by"
 RESOURCE: Final = "modelplane-resource"
 UID: Final = "modelplane-uid"
+"""Label with the uid of the owner, by which resources are recognized."""
 SCOPES: Final = tuple(
     f"https://www.googleapis.com/auth/{one}"
     for one in (
@@ -37,6 +40,7 @@ A node's token can do no more, even if its service account can. Google advises `
 pods authenticate by Workload Identity, and nodes need no more.
 """
 IMAGE: Final = "COS_CONTAINERD"
+"""Image of nodes: Container-Optimized OS, on which GKE installs the drivers."""
 OF_MASTER: Final = "-"
 """Version alias of the control plane's version. A newer patch of the same minor version would be rejected."""
 PEERINGS: Final = "/peerings/"
@@ -51,6 +55,7 @@ class Gke:
     operation: str
     """Name of the method in the SDK's client."""
     request: Mapping[str, Any]
+    """Fields of the request, as the SDK takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,11 @@ class Where:
 
     project: str
     region: str
+    """Region of the cluster and its subnet."""
 
     @property
     def parent(self) -> str:
+        """Path of the region for GKE."""
         return f"projects/{self.project}/locations/{self.region}"
 
     def cluster(self, name: str) -> str:

@@ -68,9 +68,11 @@ class Gcp:
     async def update(
         self, owner: Owner, desired: DesiredResource, existing: ExistingResource, changed: Collection[str]
     ) -> None:
+        """Make the call that updates one of the changed parameters."""
         await self._send(update(await self._location(), desired, existing, changed))
 
     async def delete(self, existing: ExistingResource) -> None:
+        """Make the call that deletes a resource."""
         await self._send(deletion(await self._location(), existing))
 
     async def endpoint(self, cluster: str) -> Endpoint:
@@ -100,6 +102,7 @@ class Gcp:
         return Where(await self.session.find_project(), self.session.region)
 
     async def _send(self, request: Request) -> None:
+        """Send a request by the client that its service has."""
         if isinstance(request, Gke):
             await self.session.gke(request.operation, **request.request)
         else:

@@ -42,6 +42,7 @@ _REASONS: Final[Mapping[str, type[ApiError]]] = {
     "alreadyExists": AlreadyExists,
     "RESOURCE_ALREADY_EXISTS": AlreadyExists,
 }
+"""Errors by Google's reason, the most exact information in a response."""
 _STATUSES: Final[Mapping[str, type[ApiError]]] = {
     "ABORTED": Conflict,
     "ALREADY_EXISTS": AlreadyExists,
@@ -60,6 +61,7 @@ _STATUSES: Final[Mapping[str, type[ApiError]]] = {
     "UNIMPLEMENTED": Invalid,
     "UNKNOWN": ServerFault,
 }
+"""Errors by the status of gRPC, for responses without a known reason."""
 _CODES: Final[Mapping[int, type[ApiError]]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -68,6 +70,7 @@ _CODES: Final[Mapping[int, type[ApiError]]] = {
     412: Conflict,
     429: TooMany,
 }
+"""Errors by the status of HTTP, for responses without a known reason."""
 _NO_CAPACITY = re.compile(r"insufficient [a-z ]*(quota|capacity)|stockout|does not have enough resources|quota '")
 """Matches messages about missing machines or quota, which GKE reports with several statuses."""
 
@@ -79,6 +82,7 @@ def translate_error(
     text = f"{request}: {message[:_MAX_MESSAGE] or status or code}"
     kind = next((_REASONS[reason] for reason in reasons if reason in _REASONS), None)
     lower = message.lower()
+    # A quota "per minute" limits calls and recovers by itself.
     if kind is None and _NO_CAPACITY.search(lower) and "per minute" not in lower:
         kind = Exhausted
     if kind is None and ("being used by" in lower or "in use by" in lower):

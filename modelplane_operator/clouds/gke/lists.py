@@ -2,6 +2,9 @@
 
 Clusters and node pools are recognized by labels, networks by their description. Leftovers of workloads are recognized
 by the cluster's network, which only this cluster uses, and by GKE's naming.
+
+`Gcp.observe` runs the lists of the requested kinds in parallel. A list raises ApiError instead of returning a part:
+`decide` must not take a missing item for a deleted one.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ FAILURE_SHOWN_FOR: Final = timedelta(seconds=150)
 """Time for which the failure of a creation is reported, a little longer than the planner keeps it for inspection."""
 
 Item = Mapping[str, Any]
+"""Resource in a response of Google."""
 
 
 class Session(Protocol):
@@ -145,7 +149,9 @@ _CLUSTER_STATES: Final[Mapping[str, State]] = {
     "ERROR": "Failed",
     "DEGRADED": "Ready",
 }
+"""States by GKE's status. A degraded cluster works."""
 _POOL_STATES: Final[Mapping[str, State]] = {**_CLUSTER_STATES, "RUNNING_WITH_ERROR": "Ready"}
+"""States of node pools, which have one status more than clusters."""
 
 
 async def clusters(context: ListContext) -> list[ExistingResource]:
@@ -256,6 +262,7 @@ def _to_leftover(kind: str, item: Item, message: str = "") -> ExistingResource:
 
 
 _GKE_NAME = re.compile("(gke|k8s|k8s1|k8s2)-")
+"""Beginning of the names that GKE and Kubernetes give to their resources."""
 
 
 async def _list_firewalls(context: ListContext) -> list[Item]:
@@ -269,6 +276,7 @@ async def _list_firewalls(context: ListContext) -> list[Item]:
 
 
 async def firewalls(context: ListContext) -> list[ExistingResource]:
+    """List firewalls that GKE has created for load balancers and nodes."""
     return [_to_leftover(k.FIREWALL, item) for item in await _list_firewalls(context)]
 
 

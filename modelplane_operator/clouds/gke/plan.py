@@ -93,6 +93,7 @@ def _quota_requirements(pool: GKEPool, cores: int) -> Iterator[QuotaRequirement]
     first_count = first_nodes(pool) * (len(pool.zones) or ZONES)
 
     def requirement(quota: str, amount: int) -> QuotaRequirement:
+        """Return the requirement of a quota, with this amount per node."""
         return QuotaRequirement(quota, amount * first_count, amount * max(pool.max_node_count, first_count))
 
     yield requirement(quotas.ADDRESSES, 1)

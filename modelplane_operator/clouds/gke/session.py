@@ -1,4 +1,8 @@
-"""Call Google: GKE by the async client of the SDK, other services by HTTP, with deadlines and without retries."""
+"""Call Google: GKE by the async client of the SDK, other services by HTTP, with deadlines and without retries.
+
+`Accounts` creates a Session for each account; `Gcp` and the lists make their calls by it. Errors become the
+operator's own here (`errors`). When and what to repeat is left to `decide`.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,7 @@ MIN_VALIDITY = 900.0  # seconds that a token should still be valid: the operator
 LAST = 60.0  # seconds that a token must still be valid
 RENEWAL_INTERVAL = 60.0  # seconds between attempts to get a token that is valid for longer
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+"""Scope of the operator's tokens. Its role limits what they permit."""
 SDK_MISSING = "the operator was installed without the SDK of Google Cloud: install modelplane-operator[gke]"
 HOSTS: Final[Mapping[str, str]] = {
     "container": "https://container.googleapis.com",
@@ -40,9 +45,13 @@ HOSTS: Final[Mapping[str, str]] = {
     "file": "https://file.googleapis.com/v1",
     "serviceusage": "https://serviceusage.googleapis.com/v1",
 }
+"""Base URLs of the services."""
 IMPERSONATED = "impersonated_service_account"
+"""Type of credentials that act as another service account."""
 _GOOGLE_URL = re.compile(r"https://[-a-z0-9.]+\.googleapis\.com/")
+"""Addresses of Google that may receive a token of another identity provider."""
 _TYPES = frozenset({"authorized_user", "external_account", IMPERSONATED, "service_account"})
+"""Types of credentials files that are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ class Credentials:
 
     @property
     def content(self) -> Mapping[str, Any]:
+        """Return the parsed file; empty for the pod's identity."""
         return json.loads(self.text) if self.text else {}
 
 
@@ -174,7 +184,13 @@ class Session:
                 async with (
                     self._free,
                     self._client_session().request(
-                        method, url, json=body, params=query, headers=headers, allow_redirects=False
+                        # A redirect could send the token to another host.
+                        method,
+                        url,
+                        json=body,
+                        params=query,
+                        headers=headers,
+                        allow_redirects=False,
                     ) as response,
                 ):
                     span.tell("http.response.status_code", response.status)
@@ -225,6 +241,7 @@ class Session:
             return self._container
 
     def _client_session(self) -> aiohttp.ClientSession:
+        """Return the HTTP client, created on first use within the event loop."""
         if self._http is None:
             self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(DEADLINE), trust_env=True)
         return self._http

@@ -74,14 +74,17 @@ def _get_secret_content(secret: Manifest) -> tuple[object, bool]:
 
 WayOf = Callable[[Manifest], Way | None]
 WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _get_cluster_connection, STACKS: _get_stack_connection}
+"""Functions that return the connection of an object, by the types that reference kubeconfigs."""
 
 
 def _get_secret_names(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
+    """Return the index key of an object: the Secret with its kubeconfig, if there is one."""
     way = way_of(manifest)
     return (way.secret.name,) if way and way.secret else ()
 
 
 INDEXES: Indexes = {kind: {"kubeconfig": partial(_get_secret_names, way_of)} for kind, way_of in WAYS.items()}
+"""Indexes by the name of the Secret, to find the objects that a changed Secret concerns."""
 
 
 @dataclass(slots=True)
@@ -94,6 +97,7 @@ class Connections:
 
     fleet: Fleet
     changed: Callable[[str], None]
+    """Function that is called with the name of a cluster whose connection or error has changed."""
     _informers: list[Informer] = field(default_factory=list[Informer], init=False)
     """Informers of the types that reference kubeconfigs."""
     _secrets: Informer | None = field(default=None, init=False)

@@ -1,4 +1,8 @@
-"""The controller of InferenceCluster: observes it on the hub and on the cluster, and maps changes to it."""
+"""The controller of InferenceCluster: observes it on the hub and on the cluster, and maps changes to it.
+
+The state of the cluster comes from informers of its connection (`on_cluster`), and only while these have synced: an
+object that is merely not listed yet must not be created a second time. Decisions are left to `plan`.
+"""
 
 from __future__ import annotations
 

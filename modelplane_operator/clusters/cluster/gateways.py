@@ -28,6 +28,7 @@ class Gateways:
     now: Callable[[], float]
     """The clock, in seconds."""
     lookup: Callable[..., Infos] = socket.getaddrinfo
+    """Function that resolves a name, which tests replace."""
     _probes: dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]] = field(
         default_factory=dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]], init=False
     )

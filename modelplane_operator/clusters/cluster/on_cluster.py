@@ -1,4 +1,8 @@
-"""Observe a workload cluster: its APIs and hardware, the operator's own objects, and remaining objects of models."""
+"""Observe a workload cluster: its APIs and hardware, the operator's own objects, and remaining objects of models.
+
+The controller of InferenceClusters calls `observe_state` for each cluster that answers. What cannot be observed,
+because of missing permissions or an API that is not served, is part of the result instead of an error.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +50,7 @@ APIS: Mapping[str, ResourceType] = {
 OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, HTTP_ROUTE)
 """Types of models' objects that must be deleted before a cluster is released."""
 MODELS = frozenset({"ModelReplica", "ModelCache"})
+"""Kinds of the hub whose objects on the cluster belong to models."""
 SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
 """Types that are swept for objects without an owner."""
 
@@ -53,6 +58,7 @@ OPTIONAL = (SECRET, *POLICIES)
 """Types that the operator creates if permitted. Older access manifests do not permit all of them."""
 
 VERSION_LASTS = timedelta(minutes=5)
+"""Time for which the version is cached, since an upgrade takes longer."""
 
 
 async def observe_state(  # noqa: PLR0917 - what was known, and what is seen

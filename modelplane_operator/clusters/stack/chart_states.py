@@ -27,7 +27,9 @@ from modelplane_operator.api.serving_stack import ComponentState
 
 REQUEUE_AFTER = 5.0  # while Helm runs: its work before the first record triggers no event
 INSTALLS = Backoff(first=20.0, longest=1800.0)
+"""Delays between failed installs."""
 UPGRADES = Backoff(first=600.0, longest=4 * 3600.0)  # each attempt restarts pods twice: upgrade and rollback
+"""Delays between failed upgrades."""
 
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
 # Helm uses the operator's clock, but writes its record some moments before its process ends.
@@ -39,7 +41,9 @@ class Workload:
     """A workload with pods that a release has created."""
 
     release: Key
+    """Release that has created the workload."""
     kind: str
+    """Kind of the workload, such as Deployment."""
     name: str
     desired: int
     """The number of desired pods."""
@@ -52,6 +56,7 @@ class Workload:
         return self.ready == 0 < self.desired
 
     def __str__(self) -> str:
+        """Return the number of ready pods as a phrase, for messages."""
         return f"{self.ready} of {count_of(self.desired, 'pod')} of {self.kind} {self.name} ready"
 
 
@@ -302,6 +307,7 @@ def _matches_spec(newest: Revision, release: Release, run: Run | None, observed:
 
 
 def _strip_v(version: str) -> str:
+    """Return a version without the leading `v`, which charts write or omit."""
     return version.removeprefix("v")
 
 

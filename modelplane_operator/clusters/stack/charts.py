@@ -1,4 +1,8 @@
-"""The charts of a serving stack, one entry each, with the values that the operator sets."""
+"""The charts of a serving stack, one entry each, with the values that the operator sets.
+
+`render` derives from STACK the charts of a cluster, and `chart_states` installs and upgrades them. The namespaces are
+labelled with the level of Pod Security that the pods need.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +58,12 @@ class StackChart:
     """A component of the stack that is a chart."""
 
     name: ComponentName
+    """Name of the component in `spec.stack`."""
     chart: str
+    """Name of the chart in its repository."""
     repository: str
     namespace: str
+    """Namespace of the release."""
     version: Callable[[Versions], str]
     """The chart's version, from the versions of a stack."""
     values: Callable[[ServingStackSpec], Manifest] = _build_no_values

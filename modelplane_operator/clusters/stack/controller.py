@@ -1,4 +1,8 @@
-"""The controller of ServingStack: observes its releases, gateway and node pools, and maps changes to it."""
+"""The controller of ServingStack: observes its releases, gateway and node pools, and maps changes to it.
+
+Releases are observed by the metadata of Helm's Secrets, which the operator watches on each cluster. The content of a
+record is only read for the revisions that a decision depends on (`read_charts`).
+"""
 
 from __future__ import annotations
 

@@ -88,6 +88,7 @@ class Observed:
     """A stack with its observed state, on the hub and on the cluster."""
 
     stack: ServingStack
+    """Stack as its spec and its last status describe it."""
     cluster: str
     """The name of the connection to its cluster."""
     state: ClusterState | None

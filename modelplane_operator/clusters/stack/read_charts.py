@@ -1,4 +1,8 @@
-"""Observe the Helm releases of one owner on one cluster."""
+"""Observe the Helm releases of one owner on one cluster.
+
+The controllers of ServingStacks and of InferenceGateways call `read_charts`. It returns what Helm has recorded and
+what this process is running; `chart_states` decides on the next step.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ _HELM_SELECTOR = "app.kubernetes.io/managed-by=Helm"  # Helm adds this label to 
 
 
 EVERYWHERE = ("",)
+"""Namespaces for a list of all namespaces."""
 
 
 async def read_charts(

@@ -1,4 +1,8 @@
-"""Render the software of a workload cluster: its charts, and the few objects besides them."""
+"""Render the software of a workload cluster: its charts, and the few objects besides them.
+
+`render_stack` creates the ServingStack of an InferenceCluster; `parts` and `render_gateway` turn a stack into charts
+and objects. A default chart is left out if another owner has installed its software.
+"""
 
 from __future__ import annotations
 

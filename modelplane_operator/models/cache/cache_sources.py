@@ -1,4 +1,8 @@
-"""Derive from each source of a ModelCache its content hash, the hydrator's arguments, and the required credentials."""
+"""Derive from each source of a ModelCache its content hash, the hydrator's arguments, and the required credentials.
+
+Another content hash leads to another volume, so the hash must change with a change that leads to other files, and
+with no other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Compute the conditions and figures of a ModelCache, and the message for replicas that wait for its weights."""
+"""Compute the conditions and figures of a ModelCache, and the message for replicas that wait for its weights.
+
+`plan` calls it with the rows of all clusters, which `cached_cluster` computes. Messages name a few clusters only, so
+that a status stays small with any fleet.
+"""
 
 from __future__ import annotations
 
@@ -109,6 +113,7 @@ def _describe_alterations(ready: Iterable[CachedCluster]) -> Sequence[str]:
 
 
 def _count_files(count: int | None, phrase: str) -> Sequence[str]:
+    """Return a number of files as a phrase."""
     return [f"{count_of(count, 'file')} {phrase}"] if count else []
 
 

@@ -61,6 +61,7 @@ class User:
     """A replica that starts from the cache."""
 
     name: str
+    """Name of the ModelReplica."""
     volume: str
     """Name of the claim that it mounts."""
 
@@ -99,7 +100,9 @@ class Observed:
     """A ModelCache and the clusters that it selects or has objects on."""
 
     cache: ModelCache
+    """Cache as its spec and its last status describe it."""
     clusters: tuple[ClusterState, ...]
+    """State of each cluster that concerns the cache."""
     namespace_uid: str
     """Uid of the namespace on the hub; "" until the informer has it."""
     hydrator: Hydrator
@@ -221,7 +224,9 @@ class _CacheOnCluster:
     """A cluster on which the cache has a claim or must get one."""
 
     observed: Observed
+    """Cache with its surroundings on the hub."""
     cluster: ClusterState
+    """State of the one cluster."""
 
     @property
     def claim(self) -> Manifest | None:

@@ -1,4 +1,8 @@
-"""The ModelCache controller: what a plan reads on the hub and the clusters, and which changes enqueue a cache."""
+"""The ModelCache controller: what a plan reads on the hub and the clusters, and which changes enqueue a cache.
+
+Clusters are read concurrently, and one that does not answer is part of the result: the others continue. Objects of
+clusters are cut to the fields that the plan reads, since a cluster may return anything.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +54,7 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
     """Return the controller for ModelCaches. `referenced` reads the Secrets with credentials."""
 
     async def observe(cache: ModelCache, clients: Clients) -> Observed:
+        """Return a cache with its Secret and the state of each cluster that concerns it."""
         namespace = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
         uid = namespace["metadata"]["uid"] if namespace else ""
         secret = await _read_secret(cache, referenced)

@@ -1,4 +1,8 @@
-"""Read the objects of a hydration: its progress, its result, and what went wrong."""
+"""Read the objects of a hydration: its progress, its result, and what went wrong.
+
+`cached_cluster` decides on the basis of these values. Everything here comes from a workload cluster, whose tenants
+can change it: numbers, texts and hashes are checked for their form and limited before they reach a status.
+"""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ def _plan_clusters(
     """Return the plan of each cluster. Any data of one cluster, even malformed, must not affect the others."""
 
     def plan_safely(cluster: ClusterState) -> ClusterPlan | None:
+        """Return the plan of a cluster; one that only reports the defect if its data raises an exception."""
         try:
             cluster_plan = plan_single(observed, cluster)
             return cluster_plan and apply_backoff(observed, cluster_plan)

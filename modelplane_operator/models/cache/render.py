@@ -1,4 +1,8 @@
-"""Render the objects of a ModelCache on a workload cluster: a volume and, during hydration, the Job that fills it."""
+"""Render the objects of a ModelCache on a workload cluster: a volume and, during hydration, the Job that fills it.
+
+The Job runs the hydrator (`modelplane_operator/hydrate`) with the arguments of `cache_sources`. Its pod gets no
+permissions but to report its progress, and credentials only as long as the Job exists.
+"""
 
 from __future__ import annotations
 

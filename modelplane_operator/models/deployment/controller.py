@@ -1,4 +1,8 @@
-"""The ModelDeployment controller: what a plan reads, and which changes enqueue a deployment."""
+"""The ModelDeployment controller: what a plan reads, and which changes enqueue a deployment.
+
+The scheduler's fleet is shared by all deployments and follows the watches by itself. A cluster that changes enqueues
+the deployments with replicas there, and those that wait for capacity.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +90,7 @@ def controller(
     """
 
     def decide(observed: Observed) -> Plan:
+        """Return the plan, and report the time that it took."""
         started_at = time.monotonic()
         result = plan(observed)
         for current in result.status.conditions if result.status else ():
@@ -94,6 +99,7 @@ def controller(
         return result
 
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
+        """Return a deployment with its replicas, endpoints, routes and cache, and the fleet."""
         hub, uid = clients.hub, deployment.metadata.uid or ""
         devices, selectors = fleet.model.devices, budget.texts(deployment.replica)
         if not budget.at_once(selectors, devices):

@@ -38,6 +38,7 @@ def _sample_unplaced(deployment: Manifest) -> Iterator[Sample]:
 
 
 def _count(counts: Section, name: str) -> int:
+    """Return a number; zero if it is missing or no number."""
     count = counts.get(name)
     return count if isinstance(count, int) else 0
 

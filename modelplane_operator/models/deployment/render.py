@@ -1,4 +1,7 @@
-"""Render the objects of a ModelDeployment: a ModelReplica per placement, a ModelEndpoint per serving replica."""
+"""Render the objects of a ModelDeployment: a ModelReplica per placement, a ModelEndpoint per serving replica.
+
+A ModelReplica has a copy of the template, so that a later change only reaches it by the rollout.
+"""
 
 from __future__ import annotations
 

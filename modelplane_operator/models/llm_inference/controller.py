@@ -1,4 +1,8 @@
-"""The LLMInference controller: what a plan reads at the current and former locations, and which changes enqueue it."""
+"""The LLMInference controller: what a plan reads at the current and former locations, and which changes enqueue it.
+
+Locations are clusters of the fleet, the hub itself, or clusters of tenants (`tenant_clusters`). Former locations are
+read until no object is left there.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +58,7 @@ def controller(
     """
 
     async def observe(inference: LLMInference, clients: Clients) -> Observed:
+        """Return an LLMInference with its target and the state of each location."""
         uid, namespaces = inference.metadata.uid or "", (inference.key.namespace,)
         terminating = inference.metadata.deletion_timestamp is not None
         target = None

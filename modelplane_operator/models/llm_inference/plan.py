@@ -74,7 +74,9 @@ class UnusableTarget:
     """A reason why the target location cannot be used."""
 
     reason: TargetResolved
+    """Reason for the condition TargetResolved."""
     message: str
+    """Message for that condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Observed:
     """An LLMInference, its target, and the states of its current and former locations."""
 
     inference: LLMInference
+    """LLMInference as its spec and its last status describe it."""
     target: Location | UnusableTarget | None
     """The target location, or why it is unusable; None with placement Fleet."""
     now: datetime
@@ -356,6 +359,7 @@ def _unknown_condition(observed: Observed, message: str) -> Condition:
 
 
 def _join(locations: Iterable[Location]) -> str:
+    """Return the locations as one text, for messages."""
     return ", ".join(map(str, locations))
 
 

@@ -95,6 +95,7 @@ class TenantClusters:
     """Parsed kubeconfigs, or the reasons why they are invalid, by their encoded text."""
 
     def __post_init__(self) -> None:
+        """Create the fleet of tenants' clusters, apart from the hub's own fleet."""
         self._store = Store(self.now)
         self._slots = asyncio.Semaphore(INITIAL_SYNCS)  # separate from the fleet's, which slow tenants must not delay
         self.process = ChannelProcess("the process for clusters of tenants", self._refusal, random.random)

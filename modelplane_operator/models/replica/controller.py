@@ -141,6 +141,7 @@ def controller(
     """
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
+        """Return a replica with the state of its cluster, and the objects on the hub that it needs there."""
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
         state, cluster = await _observe_cluster(name, clients, gateways)
         around = Context("", frozenset())

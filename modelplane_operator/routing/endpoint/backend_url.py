@@ -37,9 +37,11 @@ class Backend:
     """A host and port to connect to."""
 
     scheme: Scheme
+    """Scheme by which the gateway connects."""
     host: str
     """A lower-case name without the trailing dot, or an IP address in canonical form."""
     port: int
+    """Port of the URL, or the default of its scheme."""
 
     @property
     def address(self) -> Address | None:
@@ -57,6 +59,7 @@ class Backend:
         return self.host if self.address else f"{self.host}."
 
     def __str__(self) -> str:
+        """Return the URL without a path. An IPv6 address has brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
@@ -78,6 +81,7 @@ class InvalidUrl:
 
     fault: UrlFault
     message: str
+    """Fault and remedy, for the endpoint's condition."""
 
 
 @dataclass(frozen=True, slots=True)

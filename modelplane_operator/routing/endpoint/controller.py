@@ -1,4 +1,8 @@
-"""The controller of ModelEndpoint: observes it on the hub, and maps changes to it."""
+"""The controller of ModelEndpoint: observes it on the hub, and maps changes to it.
+
+Endpoints of users need the hub's networks, the addresses of their names and the result of a connection; endpoints of
+replicas need the gateway of their cluster. Both kinds have the same plan.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,9 @@ GATEWAYS = of(InferenceGateway)
 CLUSTERS = of(InferenceCluster)
 REPLICAS = of(ModelReplica)
 HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
+"""Key of the InferenceGateway through which models are served."""
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
+"""Types of objects that an endpoint has."""
 WATCHED = (Watched(SERVICE, bare=True), Watched(ENDPOINT_SLICE, bare=True))
 """Watches of metadata only: one annotation has the backend, another the content that was applied."""
 

@@ -21,7 +21,9 @@ class Header:
     """A header that is added to requests. Its value is never printed."""
 
     name: str
+    """Name of the header."""
     value: str = field(repr=False)
+    """Complete value, with the prefix."""
     secret: str | None = None
     """The Secret with the full value under the key that Envoy Gateway reads; None if there is no such one."""
 
@@ -31,10 +33,12 @@ class NoHeader:
     """The reason why there is no header; the message never holds the value."""
 
     message: str
+    """Problem with the Secret."""
     remedy: str = ""
     """The remedy, if the message does not say it."""
 
     def __str__(self) -> str:
+        """Return the message with the remedy."""
         return f"{self.message}{f': {self.remedy}' if self.remedy else ''}"
 
 

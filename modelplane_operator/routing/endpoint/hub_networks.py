@@ -22,6 +22,7 @@ from kubeloop.types import NODE, SERVICE_CIDR, ResourceType
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 LIFETIME = 600.0
+"""Seconds until the networks are listed again."""
 RETRY_AFTER = 5.0  # seconds until the next attempt after an error
 
 log = structlog.get_logger()
@@ -32,8 +33,11 @@ class Ranges:
     """The networks of a cluster."""
 
     services: tuple[Network, ...] = ()
+    """Ranges of Services' addresses."""
     pods: tuple[Network, ...] = ()
+    """Ranges of pods' addresses."""
     nodes: frozenset[Address] = frozenset()
+    """Addresses of nodes, also their external ones."""
 
 
 @dataclass(slots=True)

@@ -29,9 +29,11 @@ class Place(NamedTuple):
     """The backend of an endpoint, and the settings for it."""
 
     backend: Backend
+    """Host and port to connect to."""
     reach: Reach
     """The settings that name resolution is checked against."""
     namespace: str
+    """Namespace of the endpoint, by which concurrent lookups are limited."""
 
 
 PlaceChecks = Checks[Place, Reached]

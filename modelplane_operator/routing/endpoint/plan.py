@@ -95,7 +95,9 @@ class Observed:
     """An endpoint with its observed objects and surroundings."""
 
     endpoint: ModelEndpoint
+    """Endpoint as its spec and its last status describe it."""
     children: tuple[Manifest, ...]
+    """Objects on the hub that the operator applied for it."""
     plane: DataPlane
     """The data plane of the hub gateway."""
     reach: Reach

@@ -40,7 +40,9 @@ class Authority:
     """A certificate authority that has been created."""
 
     secret: Key
+    """Secret with the certificate and the key."""
     number: int
+    """Number in the Secret's name; a newer authority has a higher one."""
     made: datetime
     """The time of its creation, from an annotation."""
     certificate: str

@@ -1,4 +1,8 @@
-"""The controller of InferenceGateway: observes its Gateway and, with Helm, its software, and maps changes to it."""
+"""The controller of InferenceGateway: observes its Gateway and, with Helm, its software, and maps changes to it.
+
+Secrets with certificates are found by name as well as by owner: clusters trust the authorities of a deleted
+InferenceGateway for a while, and a new one of the same name continues with them.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,7 @@ from modelplane_operator.routing.service.api_keys import PATHS, has_unsigned, si
 
 CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY, *POLICIES)
 HOME = Key("", names.SYSTEM_NAMESPACE)
+"""Namespace of the Gateway."""
 
 _map_to_owner = owner_of_kind(InferenceGateway.definition.kind)
 

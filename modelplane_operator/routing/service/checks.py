@@ -43,6 +43,7 @@ class _CheckedObject(Generic[W, A]):
     revision: Hashable
     """The versions of objects that the check depends on."""
     checked: Checked[A]
+    """Results for this address and revision."""
     failures: int = 0
     """The number of failures in a row."""
 
@@ -62,6 +63,7 @@ class Checks(Generic[W, A]):
     is_steady: Callable[[W, A], bool] = lambda _, __: False
     """True if one failure is enough, as other objects have the same."""
     on_checked: OnChecked = ignore_count
+    """Function that counts the results, for metrics."""
     jitter: Callable[[], float] = random.random
     """The function that returns a random number from 0 to 1, for jitter."""
     _objects: dict[Key, _CheckedObject[W, A]] = field(default_factory=dict[Key, "_CheckedObject[W, A]"], init=False)

@@ -70,6 +70,7 @@ class Observed:
     """A service with its observed objects and surroundings."""
 
     service: ModelService
+    """Service as its spec and its last status describe it."""
     endpoints: tuple[ModelEndpoint, ...]
     """The endpoints in its namespace that match its selectors."""
     secrets: Mapping[str, Manifest]
@@ -77,6 +78,7 @@ class Observed:
     gateway: InferenceGateway | None
     """The InferenceGateway through which models are served."""
     children: tuple[Manifest, ...]
+    """Objects on the hub that the operator applied for it."""
     recheck: float
     """Seconds until the Secrets are read again."""
     now: datetime
@@ -106,6 +108,7 @@ class Unusable:
     """An endpoint that gets no requests, with the reason."""
 
     endpoint: Key
+    """Key of the ModelEndpoint."""
     lack: str
     """The reason, in words that follow a number of endpoints."""
     detail: str = ""

@@ -40,9 +40,11 @@ class ServiceAddress:
     address: str
     """The address of the gateway to connect to, whatever the DNS has for the host."""
     scheme: Literal["http", "https"]
+    """Scheme of the published address."""
     host: str
     """The host name in requests."""
     port: int
+    """Port of the gateway."""
     prefix: str
     """The path of the service."""
 
@@ -57,8 +59,10 @@ class _Unreached:
     """The first and last failed connection to a gateway."""
 
     first: float
+    """Time of the first failure since the last success."""
     last: float
     answer: GatewayAnswer
+    """Result of the last failure, which is returned without another try."""
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ class Target:
     """The address of an endpoint and the changes to its requests."""
 
     backend: Backend
+    """Host and port of the endpoint."""
     header: Header | None = None
     """Its credentials, if any."""
     path: str | None = None
@@ -55,7 +56,9 @@ class BackendGroup:
     """The backends of one rule. Number 0 is the service itself; the others are backends of another group."""
 
     number: int
+    """Number of the group within its route."""
     members: tuple[WeightedEndpoint | BackendGroup, ...]
+    """Endpoints, and groups with their own rule."""
 
     @property
     def weight(self) -> int:

@@ -30,6 +30,7 @@ class _SimpleList:
     """Keys of the parameters that can be compared."""
 
     async def __call__(self, context: ListContext) -> list[ExistingResource]:
+        """List the resources, without deleted ones."""
         return [
             resource
             for item in await context.list_tagged(self.operation, self.items)
@@ -46,7 +47,9 @@ class _SimpleList:
 
 
 _AVAILABLE: Mapping[str, State | None] = {"available": "Ready", "pending": "Creating"}
+"""States of VPCs and subnets."""
 _NAT: Mapping[str, State | None] = {**_AVAILABLE, "failed": "Failed", "deleting": "Deleting", "deleted": None}
+"""States of NAT gateways, which AWS lists for an hour after their deletion."""
 
 
 async def vpcs(context: ListContext) -> list[ExistingResource]:
@@ -101,6 +104,7 @@ async def tables(context: ListContext) -> list[ExistingResource]:
                 resources.append(ExistingResource(key, k.ROUTE, name, "Ready", table.owner, live=live))
         for entry in item.get("Associations", ()):
             state = entry.get("AssociationState", {}).get("State", "associated")
+            # The main association belongs to the VPC, and cannot be deleted.
             if entry.get("Main") or "SubnetId" not in entry or state == "disassociated":
                 continue
             subnet = subnets.get(entry["SubnetId"], "")

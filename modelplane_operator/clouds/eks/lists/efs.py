@@ -17,6 +17,7 @@ _LIFE: Mapping[str, State | None] = {
     "error": "Failed",
     "updating": "Updating",
 }
+"""States by AWS's `LifeCycleState`; None for a deleted resource that is still listed."""
 
 
 async def files(context: ListContext) -> list[ExistingResource]:

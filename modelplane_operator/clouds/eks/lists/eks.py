@@ -1,4 +1,8 @@
-"""List the cluster and everything within it, which AWS only lists while the cluster exists."""
+"""List the cluster and everything within it, which AWS only lists while the cluster exists.
+
+`LISTERS` has one list for all kinds within a cluster, since each of them needs the cluster's own description first.
+Only the requested kinds are listed (`ListContext.kinds`): each item takes a call.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ _STATES: Mapping[str, State] = {
     "UPDATE_FAILED": "Ready",
     "UPDATING": "Updating",
 }
+"""States by AWS's status. A failed update or deletion leaves a resource that works."""
 
 
 async def clusters(context: ListContext) -> list[ExistingResource]:
@@ -47,6 +52,7 @@ async def clusters(context: ListContext) -> list[ExistingResource]:
     cluster = to_resource(
         item, k.CLUSTER, context.name, state, key="cluster", outputs=present, live=live, message=health
     )
+    # Nothing is within a cluster that is being created, and the contents of another owner's do not matter.
     if cluster.owner != context.owner.uid or cluster.state == "Creating":
         return [cluster]
     needed = (part for kinds, part in _NESTED_LISTS if {*kinds} & {*context.kinds})
@@ -55,6 +61,7 @@ async def clusters(context: ListContext) -> list[ExistingResource]:
 
 
 def _health(item: Item) -> str:
+    """Return the problems that EKS reports about an item, as one message."""
     issues = item.get("health", {}).get("issues", ())
     return "; ".join(f"{issue.get('code')}: {issue.get('message')}" for issue in issues)
 
@@ -155,3 +162,4 @@ _NESTED_LISTS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.ACCESS_ENTRY, k.ACCESS_POLICY), _list_entries),
     ((k.POD_IDENTITY,), _list_identities),
 )
+"""Lists within a cluster, each with the kinds that it returns."""

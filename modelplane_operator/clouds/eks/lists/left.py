@@ -10,6 +10,7 @@ from modelplane_operator.clouds.resources import ExistingResource
 
 
 def _to_leftover(kind: str, name: str, message: str = "") -> ExistingResource:
+    """Return a resource of a workload. Its id is also its key, since it has no tag of the operator."""
     return ExistingResource(name, kind, name, "Ready", "", message=message, swept=True)
 
 
@@ -66,6 +67,7 @@ async def _list_in_vpc(context: ListContext, operation: str, items: str, **filte
 
 
 _DESCRIPTIONS = ("aws-K8S-", "Amazon EKS ", "ELB ")
+"""Beginnings of the descriptions of network interfaces that Kubernetes, EKS and load balancers create."""
 
 
 async def interfaces(context: ListContext) -> list[ExistingResource]:

@@ -12,6 +12,7 @@ from modelplane_operator.clouds.eks.changes import RESOURCE, UID
 from modelplane_operator.clouds.resources import ExistingResource, Owner, State
 
 Item = Mapping[str, Any]
+"""Resource in a response of AWS."""
 
 
 class Session(Protocol):
@@ -37,6 +38,7 @@ class ListContext:
         return names.on_cloud(self.owner.cluster, self.owner.uid)
 
     def name_on_cloud(self, *parts: str) -> str:
+        """Return the name of a resource of the cluster, as `render` derives it."""
         return names.on_cloud(self.owner.cluster, self.owner.uid, *parts)
 
     async def list_tagged(self, operation: str, items: str) -> list[Item]:
@@ -46,6 +48,7 @@ class ListContext:
         return [item for item in results if tags_of(item).get(UID) == self.owner.uid]
 
     async def all(self, service: str, operation: str, items: str, **parameters: Any) -> list[Any]:
+        """Return the items of all pages of a list, of any service."""
         return await self.session.list(service, operation, items, parameters)
 
     async def get(self, service: str, operation: str, **parameters: Any) -> Item | None:
@@ -57,6 +60,7 @@ class ListContext:
 
 
 Lister = Callable[[ListContext], Awaitable[list[ExistingResource]]]
+"""Function that lists one or several kinds. Raises ApiError."""
 
 
 def tags_of(item: Item) -> Mapping[str, str]:

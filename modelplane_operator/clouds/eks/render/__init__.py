@@ -18,7 +18,9 @@ from modelplane_operator.clouds.eks.render.storage import FILE_SYSTEM
 from modelplane_operator.clouds.resources import DesiredResource, Ref
 
 _NFS = 2049
+"""Port of EFS."""
 POLICIES: Final = "enableNetworkPolicy"
+"""Setting of the CNI that enforces NetworkPolicies."""
 _ADDONS_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
 """Addons whose pods need nodes; without nodes they would be degraded."""
 

@@ -20,16 +20,21 @@ from modelplane_operator.clouds.eks.render.plan import Blueprint
 from modelplane_operator.clouds.resources import DesiredResource, Ref
 
 SYSTEM = EKSPool(name="system", role="System", instance_type="m6i.xlarge", min_node_count=1, max_node_count=2)
+"""Default pool for the cluster's own pods, such as DNS."""
 GPU_LABEL = f"{labels.PREFIX}gpu"
+"""Label of nodes with the type of their accelerators."""
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}
+"""Taint that reserves nodes with accelerators for pods that tolerate it."""
 CNI = "addon-vpc-cni"
 CNI_IDENTITY = "pod-identity-cni"
+"""Key of the association that gives the CNI its role."""
 BEFORE_NODES = (CNI, "addon-kube-proxy", "addon-eks-pod-identity-agent")
 """Addons without which nodes never become ready."""
 ROOT_DISK = "/dev/xvda"
 METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 1}
 """Restricts the metadata service, and with it the node's identity, to processes in the node's own network namespace."""
 EFA_GROUP = "efa-security-group"
+"""Key of the security group of an EFA fabric."""
 
 
 def with_system(pools: Sequence[EKSPool]) -> Sequence[EKSPool]:
@@ -136,14 +141,17 @@ def _render_template(plan: Blueprint, pool: EKSPool) -> DesiredResource | None:
 
 
 def _template_key(pool: EKSPool, content: Mapping[str, Any]) -> str:
+    """Return the key of a launch template, which changes with the content."""
     return f"launch-template-{pool.name}-{_digest(content)}"
 
 
 def _template_name(plan: Blueprint, pool: EKSPool, content: Mapping[str, Any]) -> str:
+    """Return the name of a launch template on AWS."""
     return plan.name("lt", pool.name, _digest(content))
 
 
 def _digest(content: Mapping[str, Any]) -> str:
+    """Return a short hash of a template's content."""
     return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
 
 

@@ -1,4 +1,8 @@
-"""Inputs of a cluster on EKS: its spec, and the properties of its account and region, which are discovered once."""
+"""Inputs of a cluster on EKS: its spec, and the properties of its account and region, which are discovered once.
+
+`blueprint` checks the spec against these properties and derives the subnets. The other modules of this package render
+resources from the Blueprint.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +49,12 @@ class Facts:
 
     @property
     def partition(self) -> str:
+        """Partition of AWS, such as `aws-cn`, which is part of every ARN."""
         return self.principal.split(":")[1] if self.principal.startswith("arn:") else "aws"
 
     @property
     def account(self) -> str:
+        """Number of the account; empty while the principal is unknown."""
         return self.principal.split(":")[4] if self.principal.startswith("arn:") else ""
 
 
@@ -71,17 +77,22 @@ class Blueprint:
 
     cluster: EKSCluster
     facts: Facts
+    """Properties of the account and the region."""
     subnets: tuple[Subnets, ...]
+    """Subnets in the order of the zones."""
 
     @property
     def networking(self) -> EKSNetworking:
+        """Address ranges of the spec, or the defaults."""
         return self.cluster.spec.networking or EKSNetworking()
 
     def name(self, *parts: str) -> str:
+        """Return the name of a resource on AWS, or of the cluster itself without any part."""
         return names.on_cloud(self.cluster.metadata.name, self.cluster.metadata.uid or "", *parts)
 
     @property
     def pools(self) -> Sequence[EKSPool]:
+        """Declared pools, without the default one for the cluster's own pods."""
         return self.cluster.spec.node_pools
 
     @property
@@ -165,4 +176,5 @@ def _private_subnet(public: IPv4Network) -> IPv4Network:
 
 
 def _zones_of_pools(pools: Sequence[EKSPool]) -> tuple[str, ...]:
+    """Return the zones that pools name, each once and in their order."""
     return tuple(dict.fromkeys(zone for pool in pools for zone in pool.zones))

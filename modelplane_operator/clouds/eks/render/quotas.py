@@ -29,6 +29,7 @@ class Family:
     """Machine types that share a quota, which counts vCPUs. Machines of a Capacity Block count towards none."""
 
     quota: str
+    """AWS's code of the quota."""
     letters: tuple[str, ...]
     """Prefixes of the types' names, up to the generation."""
 

@@ -1,4 +1,8 @@
-"""Render a cluster on Google Kubernetes Engine as desired resources: services, network, control plane and pools."""
+"""Render a cluster on Google Kubernetes Engine as desired resources: services, network, control plane and pools.
+
+`plan` calls `resources` with the spec, and with the versions and zones that it has observed: GKE upgrades clusters by
+itself, so the desired version is never below the running one. The requests to Google are built by `changes`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,10 @@ SYSTEM: Final = GKEPool(
 CHANNEL: Final = "REGULAR"
 """Release channel of clusters."""
 DATAPATH: Final = "ADVANCED_DATAPATH"
+"""GKE's name of Dataplane V2."""
 ZONES: Final = 3  # number of zones over which GKE spreads a pool without zones
 GPU_LABEL: Final = f"{labels.PREFIX}gpu"
+"""Label of nodes with the type of their accelerators."""
 CLAIMED: Final = "cloud.google.com/gke-nvidia-gpu-dra-driver"
 """Label that tells GKE's autoscaler that claims use the pool's devices, so that a claim can add its first node."""
 

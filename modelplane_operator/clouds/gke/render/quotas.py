@@ -23,10 +23,13 @@ ACCELERATORS: Final[Mapping[str, str]] = {
 }
 """Quotas of accelerators. Newer types have a quota per family, which Compute Engine does not report."""
 _SHARED_CORES: Final = ("e2", "n1")
+"""Families whose cores count towards one quota; newer families have their own."""
 _ON_SSD: Final = ("a2", "e2", "g2", "n1")
+"""Families whose boot disks count towards the quota of SSD."""
 
 
 def _family(machine: str) -> str:
+    """Return the family of a machine type, the part before the first hyphen."""
     return machine.partition("-")[0]
 
 

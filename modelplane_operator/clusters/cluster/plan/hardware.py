@@ -1,4 +1,9 @@
-"""The nodes and devices observed on a cluster: how many nodes of each pool are usable, and what the others lack."""
+"""The nodes and devices observed on a cluster: how many nodes of each pool are usable, and what the others lack.
+
+Informers keep the reduced copies of `prune_node` and `prune_slice`, since thousands of nodes with their status would
+fill the memory. `in_service` calls `nodes_by_pool` to publish the counts. The cluster is not trusted: numbers and
+texts are limited.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,7 @@ from modelplane_operator.selectors import quantity
 
 _MESSAGE_LENGTH = 100  # characters kept of each message in a node's status
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of taints that keep pods without a toleration off a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,9 @@ class ObservedHardware:
     """The nodes of a cluster with a pool label and its ResourceSlices, as `prune_node` and `prune_slice` keep them."""
 
     nodes: tuple[Manifest, ...]
+    """Nodes with a pool label."""
     slices: tuple[Manifest, ...]
+    """ResourceSlices of all drivers."""
 
 
 @dataclass(frozen=True, slots=True)

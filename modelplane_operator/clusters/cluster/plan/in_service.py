@@ -1,4 +1,8 @@
-"""Plan a cluster that answers: finalizers, gateway, relay, conditions and observed hardware."""
+"""Plan a cluster that answers: finalizers, gateway, relay, conditions and observed hardware.
+
+`plan` calls `in_service` for clusters that are neither deleted nor unreachable. The gateway itself is planned by
+`serving`, and the switch to mutual TLS by `mutual_tls`.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +47,7 @@ from modelplane_operator.clusters.cluster.plan.status import (
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
 UNLISTED = "the nodes of the cluster have not been listed yet"
+"""Message while the nodes are unknown."""
 LEAST_LATENCY = 50
 """Milliseconds; smaller values are reported as this, since they vary with the load of the operator."""
 

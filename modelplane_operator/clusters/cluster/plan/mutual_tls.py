@@ -76,7 +76,9 @@ class Listeners:
     """The listeners and the certificate that the gateway of a cluster should have."""
 
     https: bool
+    """True if the gateway should have a listener for the hub's gateway alone."""
     http: bool
+    """True if the gateway should have a listener for anyone."""
     issue: Issue | None
     """The certificate to issue; None when it is current."""
     server_name: str | None
@@ -94,6 +96,7 @@ class Listeners:
 
 
 SHUT: Final = Listeners(https=False, http=False, issue=None, server_name=None)
+"""Listeners of a gateway that must not be created yet."""
 
 
 def choose_listeners(  # noqa: PLR0917 - what decides

@@ -1,4 +1,9 @@
-"""Node pools: the devices and node counts that a cluster publishes for its pools, from their InferenceClasses."""
+"""Node pools: the devices and node counts that a cluster publishes for its pools, from their InferenceClasses.
+
+The scheduler reads the published pools from the cluster's status. Devices come from the class, and the number of
+nodes from the observed nodes or the autoscaler's maximum. A class that is missing for a moment must not take the
+hardware from running models, so the last published devices stay.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,7 @@ _DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _KEY = re.compile(rf"({_DOMAIN}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
 _WRITE = "write at most 32 letters, digits and underscores, with a DNS name and a slash before them or nothing"
 DRIVER_LENGTH = 63
+"""Maximum length of a driver's name, as in Kubernetes."""
 CACHE_BYTES = 1 << 18  # bytes of JSON kept in the cache; a class has less than one KB
 
 

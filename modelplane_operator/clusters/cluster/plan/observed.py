@@ -1,4 +1,8 @@
-"""The observed state of an InferenceCluster: the input of its plan."""
+"""The observed state of an InferenceCluster: the input of its plan.
+
+The controller creates it in each reconcile. A field that could not be observed has a value of its own, such as None:
+the plan must not take it for an empty list.
+"""
 
 from __future__ import annotations
 
@@ -104,6 +108,7 @@ class Observed:
     """A cluster with its observed state, on the hub and on the cluster."""
 
     cluster: InferenceCluster
+    """Cluster as its spec and its last status describe it."""
     classes: Mapping[str, InferenceClass]
     """The existing InferenceClasses of its pools, by name."""
     replicas: tuple[Key, ...]

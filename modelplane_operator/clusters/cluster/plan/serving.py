@@ -1,4 +1,9 @@
-"""Plan the gateway of a cluster, through an own ServingStack or directly."""
+"""Plan the gateway of a cluster, through an own ServingStack or directly.
+
+`in_service` publishes the resulting address, after `reject_hub_address` has checked it. With a Helm, the operator
+creates a ServingStack that installs the gateway's software; without one, another owner installs it, and the operator
+only creates the Gateway.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +43,7 @@ class ClusterServing:
     address: str | None = None
     """The address of the gateway; None until it has one."""
     steps: tuple[Step, ...] = ()
+    """Steps that create or change the gateway."""
     requeue_after: float | None = None
     """Seconds until the next reconcile, for state without events."""
     server_name: str | None = None

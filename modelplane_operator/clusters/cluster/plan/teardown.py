@@ -1,4 +1,8 @@
-"""Plan the deletion of a cluster: its replicas first, then their objects, then the gateway and its dependencies."""
+"""Plan the deletion of a cluster: its replicas first, then their objects, then the gateway and its dependencies.
+
+Each reconcile takes the first step that is still necessary, and the status names the objects that it waits for. An
+unreachable cluster keeps its finalizer until it answers, or until a user abandons it.
+"""
 
 from __future__ import annotations
 

@@ -96,6 +96,7 @@ _EVICTIONS = (ClusterDeleted, ClusterTerminating, Tainted, Forced)
 
 
 def _add_replicas(request: PlacementRequest, extra: int) -> PlacementRequest:
+    """Return the request for so many more replicas."""
     return replace(request, replicas=request.replicas + extra)
 
 

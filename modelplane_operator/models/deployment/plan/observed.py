@@ -27,6 +27,7 @@ class Observed:
     """A deployment with its replicas, endpoints and routes, and a snapshot of the fleet."""
 
     deployment: ModelDeployment
+    """Deployment as its spec and its last status describe it."""
     cache: ModelCache | NoCache
     """The ModelCache that the deployment references, or the reason why there is none."""
     fleet: FleetSnapshot

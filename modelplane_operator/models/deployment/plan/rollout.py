@@ -31,6 +31,7 @@ class LiveReplica:
     """A replica that exists and is not being deleted."""
 
     key: Key
+    """Key of the ModelReplica, which is also that of its endpoint."""
     serving: bool
     """True if the replica answers requests."""
     draining_since: datetime | None = None

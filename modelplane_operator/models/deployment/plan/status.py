@@ -1,4 +1,8 @@
-"""Compute the status of a ModelDeployment: its conditions and replica counts."""
+"""Compute the status of a ModelDeployment: its conditions and replica counts.
+
+`status` reports the scheduler's decision for the requested replicas, not the rollout's target, which has surge
+replicas for a while. Each condition has one subject; Ready repeats the messages of those that are not true.
+"""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ class Observed:
     """A replica, its objects and pods on its cluster, and the state of that cluster."""
 
     replica: ModelReplica
+    """Replica as its spec and its last status describe it."""
     cluster: ClusterState
     """State of the connection to the replica's cluster."""
     around: Context

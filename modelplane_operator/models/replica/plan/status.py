@@ -1,4 +1,8 @@
-"""Compute the status of a ModelReplica whose cluster is reachable."""
+"""Compute the status of a ModelReplica whose cluster is reachable.
+
+ModelAccepted says if the objects are there, ModelReady if the model answers, and Ready has the most important reason
+of both. Symptoms of pods give the cause while a model does not answer.
+"""
 
 from __future__ import annotations
 
@@ -190,6 +194,7 @@ def _count_reserved_nodes(observed: Observed) -> tuple[HeldNodes, ...]:
 
 
 def _join(*clauses: str) -> str:
+    """Return the texts that are not empty, as one message."""
     return "; ".join(filter(None, clauses))
 
 

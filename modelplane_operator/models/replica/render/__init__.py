@@ -1,4 +1,8 @@
-"""Render the objects of a ModelReplica on its workload cluster."""
+"""Render the objects of a ModelReplica on its workload cluster.
+
+The plan of a replica calls `render_model_replica` with the facts in Context. A new version of the operator must not
+restart pods, so it renders replicas of an older pod revision as before.
+"""
 
 from __future__ import annotations
 

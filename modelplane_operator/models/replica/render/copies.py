@@ -31,6 +31,7 @@ class CopySource:
     use: Use
     """The kind of use. Pull secrets are copied with all keys and keep their type; others are limited to `keys`."""
     name: str
+    """Name of the Secret or ConfigMap on the hub."""
     keys: frozenset[str] = frozenset()
     """Keys that the engines read."""
     required: bool = True

@@ -1,4 +1,8 @@
-"""Derive the settings of an engine's serving pods from its role: alone, or one half of a prefill-decode split."""
+"""Derive the settings of an engine's serving pods from its role: alone, or one half of a prefill-decode split.
+
+`pods` renders containers from these settings. Engines of a split differ in the ports that they
+listen on, in the protocol for their KV cache, and in the sidecar of decode engines.
+"""
 
 from __future__ import annotations
 

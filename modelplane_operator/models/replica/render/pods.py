@@ -1,4 +1,8 @@
-"""Render the pods of an engine: the user's container, and what the placement and the operator add."""
+"""Render the pods of an engine: the user's container, and what the placement and the operator add.
+
+The user's fields have been limited to what the cluster allows (`allowed`) when the replica was written. Additions
+depend on the pod revision, since a changed pod template restarts a model.
+"""
 
 from __future__ import annotations
 

@@ -34,4 +34,6 @@ class CannotRender:
     """A reason for programs, and a message for users."""
 
     cause: Cause
+    """Kind of the problem."""
     message: str
+    """Problem and remedy, for the replica's condition."""

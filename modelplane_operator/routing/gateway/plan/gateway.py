@@ -1,4 +1,8 @@
-"""Plan the Gateway of the hub gateway, its GatewayClass, its certificates and its address."""
+"""Plan the Gateway of the hub gateway, its GatewayClass, its certificates and its address.
+
+`serve` plans the one InferenceGateway that serves models; others only get a status. The software that the Gateway
+needs is planned by `software`, and only if the operator has a Helm.
+"""
 
 from __future__ import annotations
 

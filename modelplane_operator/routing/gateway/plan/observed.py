@@ -17,7 +17,9 @@ class Observed:
     """An InferenceGateway with its observed objects and software."""
 
     gateway: InferenceGateway
+    """InferenceGateway as its spec and its last status describe it."""
     children: tuple[Manifest, ...]
+    """Objects on the hub that the operator applied for it, without Secrets."""
     namespace: bool
     """True if the namespace of its Gateway exists."""
     now: datetime

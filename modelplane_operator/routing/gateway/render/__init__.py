@@ -41,6 +41,7 @@ class HubGateway:
     """The settings of the hub gateway that the routes of a service depend on."""
 
     plane: DataPlane = traefik
+    """Data plane that renders routes and policies."""
     tls_only: bool = field(default=False)
     """True if clients are served by https only."""
     auth: Auth | None = None
