@@ -1,12 +1,12 @@
-"""How much of anything a user may write, and what a name looks like: every bound once, with its reason.
+"""Limits on what users may write, and patterns of names: each limit once, with its reason.
 
-All is bounded: each list, map, text and number of a `spec`. What is held to a bound is known to be small wherever it
-is read, and the API server can tell beforehand what our rules cost. The bounds are those of whatever takes the value in
-the end, where that has one (Kubernetes, the Gateway API, Linux), and otherwise far above what anybody has asked for.
-An API server takes an object of 1.5 MB in all.
+Each list, map, text and number of a `spec` has a limit. So its readers know that it is small, and the API server can
+estimate the cost of our rules. A limit is that of the program that uses the value in the end, where it has one
+(Kubernetes, the Gateway API, Linux). Otherwise it is far above any value in use. An API server takes an object of
+1.5 MB in all.
 
-An object that was stored before its bounds stays: an API server lets the rest of it change, and the operator reads it
-(`Resource.parse`), but does nothing new for it until it keeps to them (`Resource.parse_bounded`).
+An object may be older than a limit that it exceeds. The API server then still accepts changes of its other fields, and
+the operator reads it (`Resource.parse`), but does nothing new for it until it fits (`Resource.parse_bounded`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ __all__ = ["owner_uid"]
 
 PREFIX = "modelplane.ai/"
 
-# On replicas and their endpoints: what ModelServices select by, and what `kubectl get -l` asks for.
+# On replicas and their endpoints, for the selectors of ModelServices and of `kubectl get -l`.
 DEPLOYMENT = f"{PREFIX}deployment"
 CLUSTER = f"{PREFIX}cluster"
 REPLICA_INDEX = f"{PREFIX}replica-index"
@@ -24,9 +24,9 @@ GANG = "leaderworkerset.sigs.k8s.io/group-key"  # the pods of one gang, and of n
 POOL = f"{PREFIX}pool"
 
 RELEASE = f"{PREFIX}release"
-INTERRUPTED = f"{PREFIX}interrupted"  # the revision of a Helm release that ended without Helm's saying so
+INTERRUPTED = f"{PREFIX}interrupted"  # the revision of a Helm release whose end Helm did not record
 
-# On every child, whichever cluster it is on: whose it is. The uid decides what may be pruned.
+# On every child, on the hub and on workload clusters: its owner. The uid decides which children may be pruned.
 OWNER_KIND = f"{PREFIX}owner-kind"
 OWNER_NAMESPACE = f"{PREFIX}owner-namespace"
 OWNER_NAME = f"{PREFIX}owner-name"
@@ -35,23 +35,23 @@ OWNER_UID = f"{PREFIX}owner-uid"
 PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
 BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service leads, as scheme://host:port
 CERTIFICATE = f"{PREFIX}certificate"  # annotation: a hash of what the certificate in a Secret says, and who signed it
-UNSIGNED_UNTIL = f"{PREFIX}unsigned-until"  # annotation: how long the key service answers at paths of before
-MADE = f"{PREFIX}made"  # annotation: since when there is an authority
-RENEW_AFTER = f"{PREFIX}renew-after"  # annotation: when a certificate is made anew
+UNSIGNED_UNTIL = f"{PREFIX}unsigned-until"  # annotation: until when the key service accepts unsigned paths
+MADE = f"{PREFIX}made"  # annotation: when a certificate or an authority was created
+RENEW_AFTER = f"{PREFIX}renew-after"  # annotation: when a certificate is renewed
 ALSO_REGISTERED = f"{PREFIX}also-registered"  # annotation: uids of InferenceClusters that may have the cluster, too
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
-HELD_NODES = f"{PREFIX}held-nodes"  # annotation: nodes by pool that a replica has of an earlier shape, as JSON
+HELD_NODES = f"{PREFIX}held-nodes"  # annotation: JSON, nodes by pool that pods of an earlier shape may still use
 SKIP_PREFLIGHT = (
-    f"{PREFIX}skip-preflight"  # annotation of a cloud's cluster: "true" has it made whatever speaks against it
+    f"{PREFIX}skip-preflight"  # annotation of a cluster on a cloud: "true" creates its pools without preflight checks
 )
 FORCE_DRAIN = f"{PREFIX}force-drain"  # annotation of a cluster: "true" ends replicas that have no place elsewhere, too
-CONTENT = f"{PREFIX}content"  # annotation: what a volume of a ModelCache is for
-STAGED = f"{PREFIX}staged"  # annotation: the revision that such a volume holds all of
+CONTENT = f"{PREFIX}content"  # annotation: the content that a volume of a ModelCache is for
+STAGED = f"{PREFIX}staged"  # annotation: the revision whose files such a volume has completely
 PROGRESS = f"{PREFIX}progress"  # annotation: how far a hydration is, as JSON, written by itself
-ATTEMPT = f"{PREFIX}attempt"  # annotation: the how manieth hydration of a volume a Job is
+ATTEMPT = f"{PREFIX}attempt"  # annotation of a Job: the number of the attempt to hydrate the volume
 FINALIZER = f"{PREFIX}finalizer"
 
 # What the picker of a replica with split prefill and decode tells the engines apart by.

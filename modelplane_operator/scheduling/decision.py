@@ -82,7 +82,7 @@ class Decision:
 
     @property
     def missing(self) -> int:
-        """Return the number of desired replicas that are neither placed nor held."""
+        """Return the number of desired replicas that are neither placed nor retained."""
         return max(self.desired - len(self.placements) - len(self.retained), 0)
 
     @property

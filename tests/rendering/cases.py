@@ -54,12 +54,13 @@ CASES = sorted(GOLDEN.glob("*/*.in.yaml"))
 
 
 def render(case: Path) -> Sequence[Manifest]:
-    """What the renderer of the case's folder makes of the case."""
+    """Return the objects that the renderer of the case's folder makes from its documents."""
     documents = [document for document in yaml.safe_load_all(case.read_text()) if document]
     return RENDERERS[case.parent.name](documents)
 
 
 def _seen(documents: Sequence[Manifest]) -> Manifest:
+    """Return the document without a kind: the arguments that are not objects."""
     return next((document for document in documents if "kind" not in document), {})
 
 
@@ -104,7 +105,7 @@ def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 
 
 def _placement(given: Manifest) -> Placement:
-    """What the scheduler would say, as the case has it."""
+    """Return the scheduler's placement from an entry of the case's `placements`."""
 
     def member(one: Manifest) -> MemberPlacement:
         claims = (Claim(**{**claim, "selectors": tuple(claim["selectors"])}) for claim in one["claims"])

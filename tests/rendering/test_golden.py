@@ -1,6 +1,6 @@
-"""Every renderer, over files: all that it is given in `CASE.in.yaml`, all that it gives in `CASE.out.yaml`.
+"""Compare every renderer with files: `CASE.in.yaml` has its arguments, and `CASE.out.yaml` the objects that it returns.
 
-The name of a case is a sentence. A document without a kind is what was observed around the object.
+The name of a case is a sentence. A document without a kind has the arguments that are not objects (`cases.py`).
 """
 
 from __future__ import annotations

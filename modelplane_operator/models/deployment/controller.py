@@ -130,7 +130,7 @@ def controller(
         serial=True,  # each decision depends on the nodes that earlier ones have reserved
         watches={
             REPLICAS: _on_replica,
-            DEPLOYMENTS: begins(_needs_capacity),
+            DEPLOYMENTS: begins(_needs_capacity),  # capacity may have become free before the index had the deployment
             ENDPOINTS: owner_of_kind("ModelDeployment"),
             of(InferenceCluster): _on_cluster,
             of(ModelCache): _on_cache,

@@ -79,7 +79,7 @@ def moves(
     now: datetime,
     returning: frozenset[Key] = frozenset(),
 ) -> Moves:
-    """Return which of the disrupted replicas may drain or go now, and how many replicas may be created.
+    """Return which of the `disturbed` replicas may drain or go now, and how many replicas may be created.
 
     `forced` replicas do not wait for others to serve. `returning` replicas are changed in place because the fleet
     has no room for all requested ones. Nothing else will come to serve, so one of them drains once all live ones

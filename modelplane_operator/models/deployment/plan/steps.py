@@ -53,7 +53,7 @@ def _rewrite(
 ) -> Manifest | None:
     """Return the replica with the annotations, labels and spec to store now, or None if nothing differs.
 
-    The spec changes only once the rollout allows the replica to go.
+    Labels and `_OWN_ANNOTATIONS` change at once. The spec changes only once the rollout allows the replica to go.
     """
     if key in removed and key in rollout_plan.moves.go:
         return None
@@ -79,7 +79,7 @@ def _rewrite(
 
 
 _OWN_ANNOTATIONS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
-"""Annotations that the plan sets and removes."""
+"""Annotations that the plan sets and removes. All others on a replica stay as they are."""
 
 
 def _compute_reserved_nodes(live: Manifest, next_: Manifest) -> str:
