@@ -99,7 +99,7 @@ def _report_scheduled(observed: Observed, decision: Decision) -> Condition:
 
 
 def _report_replicas_ready(observed: Observed, rollout_plan: RolloutPlan, ready: int) -> Condition:
-    """Return the ReplicasReady condition, with the messages of up to TOLD replicas, failing ones first."""
+    """Return the ReplicasReady condition, with the messages of up to MAX_ITEMS replicas, failing ones first."""
     desired = rollout_plan.decision.desired
     figures = f"{ready} of {count_of(desired, 'replica')} ready"
     if ready >= desired:
