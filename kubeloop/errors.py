@@ -15,11 +15,11 @@
       │   └── InvalidName     no object can have such a name; nothing was sent
       ├── Conflict            409: the object has changed, or another precondition does not hold
       │   └── AlreadyExists   409: an object of this name exists
-      ├── Gone                410: the version is too old; list again
+      ├── Expired             410: the version is too old; list again
       ├── Invalid             400, 405, 413, 415, 422: the server will never accept this request
       ├── TooMany             429: try later; `retry_after` says when
       ├── InUse               a cloud: something else still needs the resource
-      ├── NotSettled          a cloud: a new resource is not known everywhere yet
+      ├── NotPropagated       a cloud: a new resource is not known everywhere yet
       ├── Exhausted           a cloud: a quota or the capacity for a machine type is used up
       └── ServerFault         5xx, and malformed responses
           └── Misbehaving     larger or other responses than an API server sends; the server is avoided for minutes

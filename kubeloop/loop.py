@@ -39,6 +39,7 @@ from kubeloop.reads import Reads
 from kubeloop.repeats import Repeats
 from kubeloop.resource import Resource, WrongKindError, of
 from kubeloop.status_pace import StatusPace
+from kubeloop.step_log import StepLog
 from kubeloop.strands import OF_A_CLUSTER, Actor, Executors, StepContext, deadline_at, outcome, summarize
 from kubeloop.types import HUB, ResourceType
 from kubeloop.verdict import Verdict
@@ -81,6 +82,8 @@ class Clients:
     """The executors of all types of steps."""
     repeats: Repeats = field(default_factory=Repeats)
     """Counts how often each defect was logged, since a broken object is retried again and again."""
+    step_log: StepLog = field(default_factory=StepLog)
+    """Logs what was written, with a limit for each cluster."""
     reads: Reads = field(default_factory=Reads)
     """Reads, with a short-lived cache, of data that no watch covers."""
     pace: StatusPace = field(default_factory=StatusPace)
@@ -292,7 +295,7 @@ async def _attempt(
         if beyond:
             return replace(plan, steps=()), (Failure(None, Defect(beyond)),)
         step_context = StepContext(controller.type, key, clients.cluster, may_write)
-        failed = await Actor(step_context, clients.executors, deadline).act(plan.steps)
+        failed = await Actor(step_context, clients.executors, deadline, clients.step_log).act(plan.steps)
         for failure in failed:
             if isinstance(failure.error.__cause__, Exception) and isinstance(failure.error, Defect):
                 _log_defect("reconcile failed", controller, key, clients, failure.error.__cause__)

@@ -9,25 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
-
-import structlog
 
 from kubeloop.errors import ClientError, Conflict, Defect, Unreachable
 from kubeloop.objects import Key, Manifest, key_of
 from kubeloop.plan import Apply, Create, Failure, Step, strands
 from kubeloop.queue import Failed
 from kubeloop.reading import Cluster, find
+from kubeloop.step_log import StepLog
 from kubeloop.types import HUB, ResourceType, type_of
 
 AT_ONCE = 8  # concurrent writes for one object on one cluster
 OF_A_CLUSTER = 120.0  # seconds for one reconcile that depends on a workload cluster, for all of its requests together
 READ_DEADLINE = 20.0  # seconds for the reads from one cluster in a reconcile that reads from several
 SLOW = f"The cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,7 @@ class Actor:
     executors: Executors
     end: float | None = None
     """The deadline of all strands, by the event loop's clock."""
+    log: StepLog = field(default_factory=StepLog)
 
     async def act(self, steps: Iterable[Step]) -> tuple[Failure, ...]:
         """Carry out the steps of a plan and return the failures. A row with a failure is the last that runs."""
@@ -201,8 +199,7 @@ class Actor:
 
         await executor.begin(step, replace(self.context, may_write=may_write))
         if wrote:
-            event = "step started" if step.only_begins else "step done"
-            log.info(event, step=str(step), kind=self.context.subject.kind, key=str(self.context.key))
+            self.log.record(step, self.context.subject, self.context.key)
 
 
 def _as_client_error(error: Exception) -> ClientError:

@@ -31,6 +31,14 @@ def seconds(text: str) -> float:
     return seconds
 
 
+def lease(text: str) -> float:
+    """Parse the duration of a lease. Its deadline and the interval of its renewals are fractions of it."""
+    duration = float(text)
+    if not 5 <= duration <= 3600:
+        raise ValueError("it must be from 5 to 3600")
+    return duration
+
+
 def factor(text: str) -> float:
     """Parse a factor from 0.1 to 100."""
     factor = float(text)
@@ -157,6 +165,7 @@ def endpoints(text: str) -> tuple[tuple[str, str], ...]:
 
 METAVARS: Mapping[Callable[[str], Any], str] = {
     seconds: "SECONDS",
+    lease: "SECONDS",
     factor: "FACTOR",
     size: "SIZE",
     address: "HOST:PORT",

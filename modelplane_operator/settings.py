@@ -59,7 +59,7 @@ class Settings:
     )
     lease_duration: float = _option(
         15.0,
-        values.seconds,
+        values.lease,
         "seconds without a renewal after which another operator becomes the leader; a leader stops writing after two "
         "thirds of them",
     )

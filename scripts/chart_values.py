@@ -150,6 +150,8 @@ def setting(read: Any) -> Schema:
         return {"enum": list(read.choices)}
     if read is setting_values.seconds:
         return {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
+    if read is setting_values.lease:
+        return {"type": ["number", "string"], "minimum": 5, "maximum": 3600, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
     if read is setting_values.factor:
         return {"type": ["number", "string"], "minimum": 0.1, "maximum": 100, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
     if read is setting_values.size:

@@ -158,6 +158,15 @@ def test_a_command_of_modelplane_is_there(page: Path, command: str) -> None:
     assert command in COMMANDS, page
 
 
+ALERTS = ROOT / "charts" / "modelplane-operator" / "files" / "alerts.yaml"
+
+
+def test_a_setting_that_an_alert_names_is_there() -> None:
+    named = re.findall(r"settings\.([\w-]+)", ALERTS.read_text())
+
+    assert {name.replace("-", "_") for name in named} <= {option.name for option in fields(Settings)}
+
+
 @pytest.mark.parametrize(("page", "value"), said(GUIDES, r"--set[= ]'?([a-zA-Z]+(?:[.][\w-]+)*)="))
 def test_a_value_of_the_chart_that_is_set_is_there(page: Path, value: str) -> None:
     first, *rest = value.split(".")

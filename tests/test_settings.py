@@ -72,6 +72,8 @@ def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
         ({"listen": "8080"}, {}, "--listen=8080: it must be HOST:PORT"),
         ({"listen": ":65536"}, {}, "--listen=:65536: it must be HOST:PORT"),
         ({}, {"MODELPLANE_RESYNC": "many"}, "MODELPLANE_RESYNC=many: could not convert"),
+        ({"lease_duration": "0.5"}, {}, "--lease-duration=0.5: it must be from 5 to 3600"),
+        ({"lease_duration": "1e5"}, {}, "--lease-duration=1e5: it must be from 5 to 3600"),
         ({"cluster_limits": "0"}, {}, "--cluster-limits=0: it must be from 0.1 to 100"),
         ({"cluster_limits": "nan"}, {}, "--cluster-limits=nan: it must be from 0.1 to 100"),
         ({"helm_memory": "5Xi"}, {}, "--helm-memory=5Xi: it must be a number of bytes"),

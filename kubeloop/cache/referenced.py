@@ -22,7 +22,7 @@ from kubeloop.objects import Key, Manifest
 from kubeloop.types import ResourceType
 
 MOST: Final = 64 * MIB  # of cached data
-LIFETIME: Final = ("apiVersion", "kind", "type")
+FIELDS: Final = ("apiVersion", "kind", "type")
 DATA: Final = ("data", "binaryData")
 
 RETRY_AFTER: Final = 5.0  # seconds between two reads of a missing object
@@ -196,4 +196,4 @@ def _select_data(existing: Manifest, entries: frozenset[str] | None) -> Manifest
         for field in DATA
         if existing.get(field)
     }
-    return {**{name: existing[name] for name in LIFETIME if name in existing}, "metadata": metadata, **data}
+    return {**{name: existing[name] for name in FIELDS if name in existing}, "metadata": metadata, **data}

@@ -199,7 +199,7 @@ class Kube:
     ) -> AsyncGenerator[Event]:
         """Yield the events after a version until the server ends the watch, after about `seconds`.
 
-        Raises Gone if the version is too old, and Unreachable if the connection breaks or is silent for too long.
+        Raises Expired if the version is too old, and Unreachable if the connection breaks or is silent for too long.
         """
         operation = f"watch {kind}"
         params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}

@@ -96,6 +96,14 @@ class Bucket:
         self._paid_until = max(self._paid_until, now - self.burst / self.rate) + cost / self.rate
         return max(now, self._paid_until)
 
+    def take_now(self, now: float, cost: float = 1.0) -> bool:
+        """Take tokens if they are available now. Otherwise take none, and return False."""
+        paid_until = max(self._paid_until, now - self.burst / self.rate) + cost / self.rate
+        if paid_until > now:
+            return False
+        self._paid_until = paid_until
+        return True
+
     def is_full(self, now: float) -> bool:
         """True if no token is missing."""
         return self._paid_until <= now - self.burst / self.rate

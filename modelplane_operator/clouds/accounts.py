@@ -41,9 +41,9 @@ class Accounts:
     _secrets: Informer | None = field(default=None, init=False)
     """Informer of Secrets; None until it is attached."""
     _clients: dict[Account, tuple[str | None, Cloud]] = field(
-        default_factory=dict[Account, tuple[str | None, Cloud]], init=False
+        default_factory=dict[Account, tuple[str | None, Cloud]], init=False, repr=False
     )
-    """Clients, each with the credentials that it was created with."""
+    """Clients, each with the text of the credentials that it was created with."""
     _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     """Tasks that close replaced clients, referenced so that they are not garbage collected."""
 

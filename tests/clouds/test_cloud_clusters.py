@@ -437,6 +437,19 @@ async def test_keys_that_were_replaced_leave_no_connection_open(monkeypatch: pyt
     assert closed == ["1"]
 
 
+def test_credentials_are_not_in_the_text_of_the_accounts() -> None:
+    accounts, account = Accounts({"EKS": aws.connect}), Account("EKS", "eu-west-1", "amazon")
+    secrets = Informer(SECRET, now=lambda: 0.0)
+    accounts.add_event_handlers(secrets)
+    metadata = {"name": "amazon", "namespace": "modelplane-system", "uid": "u", "resourceVersion": "1"}
+    text = b"[default]\naws_access_key_id=AKIA\naws_secret_access_key=hush\n"
+    data = {"credentials": base64.b64encode(text).decode()}
+    secrets.on_event(Event("ADDED", {"metadata": metadata, "data": data}))
+    accounts.cloud(account)
+
+    assert "hush" not in repr(accounts)
+
+
 def _brought(**existing: Any) -> Manifest:
     return {
         "metadata": {"name": "berlin", "uid": "its"},

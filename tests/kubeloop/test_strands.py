@@ -27,6 +27,7 @@ from kubeloop.plan import (
 )
 from kubeloop.queue import Failed
 from kubeloop.resource import of
+from kubeloop.step_log import BURST, RATE, StepLog
 from kubeloop.strands import SLOW, Actor, StepContext, outcome, summarize
 from kubeloop.types import CONFIG_MAP, HUB
 from modelplane_operator.api import ModelCache
@@ -199,3 +200,23 @@ async def test_each_write_is_a_line_of_the_log_and_what_needs_none_is_no_line() 
         ("step started", str(chart), "ModelCache", "team/a", "info"),
         ("step done", str(new), "ModelCache", "team/a", "info"),
     ]
+
+
+async def test_a_cluster_that_undoes_what_is_written_does_not_fill_the_log() -> None:
+    clock = [0.0]
+    steps = StepLog(lambda: clock[0])
+    context = StepContext(of(ModelCache), Key("team", "a"), lambda _: cast(Any, Unwatched()), lambda: None)
+    executors = dict.fromkeys((*get_args(KubeStep), *get_args(HelmStep)), Writing(KEEP))
+    again = [applied(str(number), "east") for number in range(1000)]
+
+    with capture_logs() as lines:
+        for _ in range(10):
+            assert await Actor(context, executors, log=steps).act(again) == ()
+        flood = len(lines)
+        assert await Actor(context, executors, log=steps).act((applied("other", "west"),)) == ()
+        clock[0] += 1.0
+        assert await Actor(context, executors, log=steps).act(again) == ()
+
+    assert flood == BURST
+    assert [line["step"] for line in lines[flood : flood + 1]] == [str(applied("other", "west"))]
+    assert [line.get("omitted") for line in lines[flood + 1 :]] == [10_000 - BURST, *[None] * (int(RATE) - 1)]

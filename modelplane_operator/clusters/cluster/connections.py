@@ -91,8 +91,7 @@ INDEXES: Indexes = {kind: {"kubeconfig": partial(_get_secret_names, way_of)} for
 class Connections:
     """The connections of clusters and the errors in their kubeconfigs.
 
-    `changed` is called with the cluster when its connection or the error in its kubeconfig has changed. `plain_http`:
-    True if kubeconfigs may lead to servers without TLS.
+    `changed` is called with the cluster when its connection or the error in its kubeconfig has changed.
     """
 
     fleet: Fleet
