@@ -137,10 +137,10 @@ async def test_a_leader_that_stops_gives_the_lease_back(kube: Kube, election: El
     async with election(kube, kube, times=Times(duration=60.0, deadline=30.0, retry=0.1)) as (first, second):
         began = clock()
         first.task.cancel()
-        await until(lambda: second.lease.held, "the second to lead")
+        await until(lambda: second.lease.is_held, "the second to lead")
 
         assert clock() - began < 30.0, "without waiting for the lease to end"
-        assert not first.lease.held
+        assert not first.lease.is_held
 
 
 @pytest.mark.fleet
@@ -151,12 +151,12 @@ async def test_a_leader_that_is_cut_off_stops_and_is_replaced(
         await until(lambda: first.led == ["began"], "the first to begin")
         await proxy.add(Rule(Match(resource="leases"), Drop()))
         both = False
-        while not second.lease.held:
-            both = both or (first.lease.held and second.lease.held)
+        while not second.lease.is_held:
+            both = both or (first.lease.is_held and second.lease.is_held)
             await asyncio.sleep(0.01)
 
         assert not both
-        assert not first.lease.held
+        assert not first.lease.is_held
         await until(lambda: first.led == ["began", "ended"], "the first to end")
         await until(lambda: second.led == ["began"], "the second to begin")
         assert (await kube.get(LEASE, second.lease.key))["spec"]["leaseTransitions"] == 1
