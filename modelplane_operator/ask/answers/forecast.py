@@ -13,8 +13,8 @@ from modelplane_operator.api.inference_cluster import Taint
 from modelplane_operator.ask.answers.documents import DeploymentOutcome, LeavingReplica
 from modelplane_operator.ask.answers.fixes import fixes
 from modelplane_operator.ask.answers.snapshot import Snapshot
-from modelplane_operator.models.deployment.plan.course import decide
 from modelplane_operator.models.deployment.plan.observed import Observed
+from modelplane_operator.models.deployment.plan.rollout_plan import decide
 from modelplane_operator.models.deployment.render import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import charges, read

@@ -17,7 +17,7 @@ from kubeloop.plan import Apply, Create, Delete, Replace
 from kubeloop.resource import of
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, labels
 from modelplane_operator.models.deployment.plan import FOLLOWING, plan
-from modelplane_operator.models.deployment.plan.rollout import PATIENCE, Budget, LiveReplica, Moves, moves
+from modelplane_operator.models.deployment.plan.moves import PATIENCE, Budget, LiveReplica, Moves, moves
 from tests.models.deployment.simulation import GRACE, Hub
 from tests.support import builders as b
 from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint

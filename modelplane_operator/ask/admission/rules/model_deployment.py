@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from kubeloop.verdict import Verdict
 from kubeloop.words import count_of, list_names, sentence
 from modelplane_operator.api.model_deployment import DeployedEngine, ModelDeployment
-from modelplane_operator.models.deployment.plan.course import RolloutPlan, decide
 from modelplane_operator.models.deployment.plan.observed import Observed
+from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan, decide
 from modelplane_operator.models.replica.render import misheard, unheard
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.decision import Decision

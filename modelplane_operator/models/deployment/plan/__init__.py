@@ -7,8 +7,8 @@ still leave clusters that are drained or deleted, because those belong to other 
 from __future__ import annotations
 
 from kubeloop.plan import Plan
-from modelplane_operator.models.deployment.plan.course import decide
 from modelplane_operator.models.deployment.plan.observed import FOLLOWING, Observed
+from modelplane_operator.models.deployment.plan.rollout_plan import decide
 from modelplane_operator.models.deployment.plan.status import status
 from modelplane_operator.models.deployment.plan.steps import steps
 

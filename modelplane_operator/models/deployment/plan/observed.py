@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady
-from modelplane_operator.models.deployment.plan.rollout import LiveReplica
+from modelplane_operator.models.deployment.plan.moves import LiveReplica
 from modelplane_operator.scheduling.requirement import NoCache
 from modelplane_operator.scheduling.survey import FleetSnapshot
 

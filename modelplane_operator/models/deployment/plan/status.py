@@ -26,8 +26,8 @@ from modelplane_operator.api.model_deployment import (
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_warning, not_ready
-from modelplane_operator.models.deployment.plan.course import RolloutPlan
 from modelplane_operator.models.deployment.plan.observed import Observed
+from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
 from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced
 from modelplane_operator.models.deployment.render import not_allowed, replica_key
 from modelplane_operator.scheduling.decision import Decision

@@ -10,8 +10,8 @@ from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_
 from kubeloop.plan import Apply, Create, Replace, Step, delete
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.models.deployment.plan.course import RolloutPlan
 from modelplane_operator.models.deployment.plan.observed import Observed
+from modelplane_operator.models.deployment.plan.rollout_plan import RolloutPlan
 from modelplane_operator.models.deployment.render import render_endpoint
 from modelplane_operator.scheduling.placement import charges, read, reserved_nodes
 from modelplane_operator.scheduling.reasons import ScaledDown

@@ -9,8 +9,8 @@ from kubeloop.objects import Key, Manifest
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import Rollout
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
+from modelplane_operator.models.deployment.plan.moves import Budget, Moves, moves
 from modelplane_operator.models.deployment.plan.observed import Observed
-from modelplane_operator.models.deployment.plan.rollout import Budget, Moves, moves
 from modelplane_operator.models.deployment.render import render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.reasons import ClusterDeleted, ClusterTerminating, Forced, Tainted
