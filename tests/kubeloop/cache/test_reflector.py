@@ -340,7 +340,7 @@ async def test_a_watch_that_falls_by_what_it_is_told_is_known_to_fail(
         def fails(_: Event) -> None:
             raise KeyError("whatever")
 
-        monkeypatch.setattr(type(informer), "seen", lambda _, event: fails(event))
+        monkeypatch.setattr(type(informer), "on_event", lambda _, event: fails(event))
         for number in range(3):
             lists = watch.lists
             await kube.apply(config_map(f"news-{number}"))
