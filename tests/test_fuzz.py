@@ -178,7 +178,7 @@ class _Answer:
         said, self._left = self._left[:AT_ONCE], self._left[AT_ONCE:]
         return said
 
-    def cut(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class _Sending:
