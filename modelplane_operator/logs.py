@@ -19,9 +19,11 @@ LONGEST = 16 * 1024
 
 # Levels of noisy loggers. Kopf warns of each handler that a stop interrupts, asyncio and aiohttp log every selector and
 # request, hpack logs every header. botocore logs responses, including the keys of an assumed role, and OpenTelemetry
-# every batch that cannot be delivered.
+# every batch that cannot be delivered. Kopf logs each object that the webhook refuses as an error: the webhook does so
+# at info.
 QUIET = {
     "kopf": logging.ERROR,
+    "kopf.objects": logging.CRITICAL,
     "opentelemetry": logging.CRITICAL,
     **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "hpack", "urllib3"), logging.WARNING),
 }

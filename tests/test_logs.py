@@ -21,6 +21,7 @@ log.debug("detail")
 log.info("replica placed", cluster="eu", index=3)
 logging.getLogger("kopf.activities").warning("every stop says this")
 logging.getLogger("kopf.activities").error("kopf %s", "failed")
+logging.getLogger("kopf.objects").error("Handler 'inferenceclasses' failed permanently: a user's mistake")
 logging.getLogger("aiohttp.server").warning("odd request")
 logging.getLogger("botocore.parsers").debug("Response body: keys of an assumed role")
 try:

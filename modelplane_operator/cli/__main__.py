@@ -18,6 +18,7 @@ from modelplane_operator.cli.output import Exit, FailedError, No
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "why": ("answers", "why"),
     "plan": ("answers", "plan"),
+    "render": ("render", "render"),
     "url": ("models", "url"),
     "ask": ("models", "ask_model"),
     "tree": ("pods", "tree"),

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import kopf
+import pytest
+from structlog.testing import capture_logs
+
 from kubeloop.cache.informer import Informer
 from kubeloop.resource import of
 from kubeloop.verdict import Verdict
 from modelplane_operator.api import KINDS, ModelEndpoint, ModelService
 from modelplane_operator.ask.admission.reviews import PROPAGATION, WAITING, of_kinds
+from modelplane_operator.ask.admission.server import _create_handler
 from modelplane_operator.ask.admission.webhook import AT_ONCE, Webhook
 from modelplane_operator.routing.endpoint.backend_url import Reach
 from modelplane_operator.routing.service.controller import INDEXES
@@ -70,6 +75,18 @@ def test_services_that_wait_keep_no_other_object_from_its_review() -> None:
     assert refused.refusals, "it is reviewed while they wait"
     assert [len(one.warnings) for one in told] == [1] * AT_ONCE, "who does not wait is warned all the same"
     assert ends == [0.0] * (AT_ONCE - WAITING) + [PROPAGATION] * WAITING
+
+
+def test_a_refusal_is_logged_at_info_with_its_reason() -> None:
+    known = controllers()
+    review = _create_handler(webhook(known), known[of(ModelEndpoint)])
+
+    with capture_logs() as logs, pytest.raises(kopf.AdmissionError):
+        run(review(new=endpoint("inside", METADATA_INSIDE), old=None, dryrun=False, warnings=[]))
+
+    (line,) = logs
+    assert (line["event"], line["log_level"], line["object"]) == ("object refused", "info", "n/inside")
+    assert "169.254.169.254" in line["reasons"][0]
 
 
 def test_a_place_to_wait_in_is_free_again_after_a_wait_and_after_one_that_is_given_up() -> None:

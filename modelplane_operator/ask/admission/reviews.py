@@ -76,7 +76,9 @@ def of_kinds(
         uid, namespaces = new.metadata.uid or "", (new.key.namespace,)
         existing = next(list_children(clients.hub, (of(ModelDeployment),), uid, namespaces), None)
         old = ModelDeployment.parse(existing) if existing else None
-        proposed = ModelDeployment.parse({**existing, "spec": rendered["spec"]} if existing else rendered)
+        # It would get a uid of its own; no replica has the LLMInference's as that of its owner.
+        metadata = existing["metadata"] if existing else {**rendered["metadata"], "uid": uid}
+        proposed = ModelDeployment.parse({**(existing or rendered), "metadata": metadata, "spec": rendered["spec"]})
         return admission.llm_inference.judge(new, need, await of_deployment(proposed, old, clients))
 
     return {

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 
 import kopf
+import structlog
 from aiohttp import web
 from kopf._cogs.structs.references import Insights, Resource
 from kopf._cogs.structs.reviews import WebhookClientConfig, WebhookFn
@@ -15,6 +16,7 @@ from kopf._core.engines.admission import WebhookError
 from kopf._core.reactor.inventory import ResourceMemories
 
 from kubeloop.loop import Controller
+from kubeloop.objects import key_of
 from kubeloop.own_thread import run_in, serve_in_thread
 from modelplane_operator.ask.admission.webhook import PATIENCE, Webhook, is_question, is_webhook_path
 
@@ -24,6 +26,8 @@ CERTIFICATE_SECONDS: Final = 5.0
 """Seconds between checks for a new certificate."""
 UNPROCESSABLE: Final = 422
 """HTTP status of a rejected object."""
+
+log = structlog.get_logger()
 
 
 class Forgetful(ResourceMemories):
@@ -61,6 +65,13 @@ def _create_handler(webhook: Webhook, controller: Controller[Any, Any]) -> Calla
         verdict = await webhook.judge(controller, {**(new or {})}, {**old} if old else None)
         warnings.extend(verdict.messages(dry_run=dryrun))
         if verdict.refusals:
+            log.info(
+                "object refused",
+                kind=controller.type.kind,
+                object=str(key_of(new)),
+                dry_run=dryrun,
+                reasons=verdict.refusals,
+            )
             raise kopf.AdmissionError("; ".join(verdict.refusals), code=UNPROCESSABLE)
 
     return review

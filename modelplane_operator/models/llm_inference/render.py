@@ -24,6 +24,8 @@ TOKEN_SECRET: Final = "huggingface-token"  # noqa: S105 - the name of a Secret
 """Name of the Secret with a Hugging Face token in the target namespace."""
 TOKEN_KEY: Final = "token"  # noqa: S105
 """Key of that Secret."""
+FAILOVER_AFTER: Final = "5m"
+"""Time that a cluster of the fleet may be lost before the model is placed on another one."""
 _SPAWN: Final = {"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "spawn"}
 """Variable that vLLM needs for several GPUs."""
 
@@ -59,7 +61,7 @@ def render_in_fleet(inference: LLMInference, memory: int) -> Sequence[Manifest]:
                 "replicas": 1,
                 "template": {
                     "metadata": {"labels": {SELECTING: name}},
-                    "spec": {"engines": [{"name": "vllm", "members": [member]}]},
+                    "spec": {"failover": {"after": FAILOVER_AFTER}, "engines": [{"name": "vllm", "members": [member]}]},
                 },
             },
         },
