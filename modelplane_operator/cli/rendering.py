@@ -360,8 +360,8 @@ def plain(value: Any) -> Any:
     own = {markers().owner_kind, markers().owner_namespace, markers().owner_name, markers().owner_uid}
     entries: Manifest = {}
     for name, part in cast(Manifest, value).items():
-        if name == "labels":
-            remaining = {key: text for key, text in part.items() if key not in own}
+        if name == "labels" and isinstance(part, dict):
+            remaining = {key: text for key, text in cast(Manifest, part).items() if key not in own}
             entries |= {name: remaining} if remaining else {}
         elif name not in {"ownerReferences", "finalizers", "uid"}:
             entries[name] = plain(part)
