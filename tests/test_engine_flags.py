@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.pins import VLLM
-from tests.support.manifests import ROOT, Manifest
+from modelplane_operator.models.replica.render.part import unheard
+from tests.support.manifests import ROOT, Manifest, change, load
 from tests.support.pages import GUIDES, blocks
 
 MODELS = ROOT / "docs" / "models.md"
@@ -54,10 +56,29 @@ def test_an_engine_gets_flags_that_its_version_has(engine: str, tag: str, words:
     assert [value for flag, value in flags if flag in PARSERS and value not in known[flag]] == []
 
 
+FRAGMENTS = [
+    pytest.param(found, id=" ".join(found["containers"][0]["args"][:2]))
+    for text in blocks(MODELS)
+    for one in [yaml.safe_load(text)]
+    if "containers" in (found := one.get("template", {}).get("spec", one))
+]
+
+
+@pytest.mark.parametrize("fragment", FRAGMENTS)
+def test_a_fragment_is_the_pod_of_a_deployment_that_answers_on_its_port(fragment: Manifest) -> None:
+    first, *_ = load(ROOT / "examples" / "start" / "4-model.yaml")
+    manifest = change(first, "spec.template.spec.engines[0].members[0].template.spec", fragment)
+    deployment = ModelDeployment.parse(manifest)
+
+    assert deployment.to_manifest() == manifest
+    assert [unheard(engine) for engine in deployment.replica.engines] == [""]
+
+
 def test_the_checks_find_engines_in_pages_and_in_examples() -> None:
     assert {case.values[0] for case in CASES} == {"vllm", "sglang"}
     assert len([case for case in CASES if str(case.id).startswith("docs/models.md")]) > 6
     assert len(CASES) > 12
+    assert len(FRAGMENTS) == 8
 
 
 def test_the_page_names_the_versions_that_were_read() -> None:
