@@ -11,7 +11,9 @@ import yaml
 
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.pins import VLLM
+from modelplane_operator.models.replica.render.allowed import API_PATHS
 from modelplane_operator.models.replica.render.part import unheard
+from modelplane_operator.routing.service.api_routes import ROUTES
 from tests.support.manifests import ROOT, Manifest, change, load
 from tests.support.pages import GUIDES, blocks
 
@@ -108,3 +110,12 @@ def test_a_parser_in_the_table_is_one_of_its_engine() -> None:
     assert len(cells) > 5
     for (engine, kind), column in zip(columns, zip(*cells, strict=True), strict=True):
         assert {cell for cell in column if cell} <= set(ENGINES[engine][kind]), (engine, kind)
+
+
+def test_a_path_in_the_text_is_open_to_clients_unless_it_says_otherwise() -> None:
+    paths = set(re.findall(r"`(/[a-z]\w*(?:/\w+)*)`", section()))
+    open_paths = {path for path in paths if any(path == one or path.startswith(f"{one}/") for one in API_PATHS)}
+
+    assert {"/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings", "/v1/rerank"} <= open_paths
+    assert paths - open_paths == {"/load_lora_adapter"}
+    assert "/v1/messages" in ROUTES
