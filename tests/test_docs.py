@@ -118,8 +118,8 @@ FILES = [
     for folder in [*ROOT.glob(".github"), *map(ROOT.joinpath, FOLDERS.split("|"))]
     for file in folder.rglob("*.*")
 ] + [f"/{file.name}" for file in ROOT.glob("*.*")]
-OF_READERS = {"credentials.json"}
-"""Files that a page's reader has."""
+OF_READERS = {"credentials.json", "trust.json", "config.json", "adapter_config.json"}
+"""Files that a page's reader has, some of them beside a model's weights."""
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,8 @@ def test_a_command_asks_for_what_there_is(command: list[str]) -> None:
         assert {kind.partition(".")[0] for kind in kinds} <= KUBERNETES | NAMED
 
 
-OTHERS = {"pools", "providers"}
-"""Of a profile of the local fleet, which its tests read, and of the values of Traefik's chart."""
+OTHERS = {"pools", "providers", "model_list"}
+"""Of a profile of the local fleet, which its tests read, of the values of Traefik's chart, and of LiteLLM."""
 
 
 def fragments() -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """Versions of charts and images of others that are asked for by default: the one place where they are written.
 
-docs/serving-stack.md shows the table; tests/rendering/test_pins.py holds that no other module has such a version.
+docs/serving-stack.md shows the table, and one of what else runs together; tests/rendering/test_pins.py holds both, and
+that no other module has such a version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions of others' software are written in one place, which a page shows."""
+"""Versions of others' software are written in one place, which a page shows; so are those of what runs beside them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from modelplane_operator.api.pins import PINS, Pin
+import yaml
+
+from localfleet.hostgateway import ENVOY_VERSION
+from modelplane_operator.api.cluster_origin import EKS, GKE
+from modelplane_operator.api.pins import ENVOY_GATEWAY, GATEWAY_API, LMCACHE, PINS, VLLM, Pin
+from modelplane_operator.cli.joining import OLDEST
 from tests.support.golden import Golden
-from tests.support.manifests import ROOT
+from tests.support.manifests import ROOT, load
 
 PAGE = ROOT / "docs" / "serving-stack.md"
 VERSION = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
@@ -26,13 +31,88 @@ def row(pin: Pin) -> str:
     return f"| {pin.name} | {pin.version} | {pin.released or 'not known'} | {pin.newer} | {pin.support} |"
 
 
+DRIVERS = {"v0.32.0": "580"}
+"""The oldest driver of NVIDIA's for an image of vLLM, by its version: that of the image's CUDA."""
+
+
+def first_match(file: str, pattern: str) -> str:
+    """Return the group of a pattern in a file of the tree, which has to have it."""
+    found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
+    assert found, f"{file}: {pattern}"
+    return found[1]
+
+
+def built(tool: str, module: str) -> str:
+    """Return the version of a Go module that the local fleet is built from."""
+    return first_match(f"localfleet/tools/{tool}/go.mod", rf"^(?:require)?\s*{re.escape(module)} v(\S+)")
+
+
+def default_version(model: type[EKS | GKE]) -> str:
+    return str(model.model_fields["kubernetes_version"].default)
+
+
+def matrix() -> str:
+    """Return the table of what runs together: what is the least, what is used by default, what tests run."""
+    driver, kubernetes = DRIVERS[VLLM.version], built("kubernetes", "k8s.io/kubernetes")
+    helm, gateway_api = built("helm", "helm.sh/helm/v3"), built("traefik", "sigs.k8s.io/gateway-api")
+    sglang = yaml.safe_load((ROOT / "tests/data/engine_flags.yaml").read_text())["sglang"]["version"]
+    (gateway,) = load(ROOT / "examples/start/1-gateway.yaml")
+    hub = first_match("charts/modelplane-operator/Chart.yaml", r'^kubeVersion: ">=(\d+\.\d+)')
+    envoy = f"{built('envoy-gateway', 'github.com/envoyproxy/gateway')}, with Envoy {ENVOY_VERSION}"
+    traefik = built("traefik", "github.com/traefik/traefik/v3")
+    made = f"{default_version(EKS)} on EKS, {default_version(GKE)} on GKE"
+    others = sorted(
+        {
+            image
+            for file in (ROOT / "examples/recipes").glob("*.yaml")
+            for image in re.findall(r"image: (\S+:v?\d\S*)", file.read_text())
+            if not image.startswith(VLLM.name)
+        }
+    )
+    rows = [
+        ("Kubernetes of the hub", hub, "yours", kubernetes),
+        ("Kubernetes of a workload cluster", ".".join(map(str, OLDEST)), made, kubernetes),
+        ("Helm", "3.17 on your machine", f"{helm} in the operator's image", helm),
+        ("Gateway API on the hub", "", GATEWAY_API.version, gateway_api),
+        ("Traefik", "", f"chart {gateway['spec']['traefik']['version']} in the examples", traefik),
+        ("Envoy Gateway", "1.8, for pickers", ENVOY_GATEWAY.version, envoy),
+        (
+            "vLLM",
+            "0.14.1; older ones let requests run code",
+            f"{VLLM.version} in examples and LLMInferences",
+            "its flags",
+        ),
+        ("vLLM with LMCache", "", f"{LMCACHE.version} in VLLMRuntimes", "none"),
+        ("SGLang", "", f"{sglang} in [models.md](models.md#features-of-engines)", "its flags"),
+        *((f"`{image.rpartition(':')[0]}`", "", f"{image.rpartition(':')[2]} in a recipe", "none") for image in others),
+        ("NVIDIA's driver", f"{driver} for vLLM {VLLM.version}", "yours, or the cloud's", "none"),
+    ]
+    head = ["| Software | Oldest | By default | Run by tests |", "|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(cells)} |" for cells in rows)])
+
+
 def test_the_page_shows_every_version(golden: Golden) -> None:
     head = ["| Chart or image | Version | Released | Why no newer version | Supported until |", "|---|---|---|---|---|"]
-    table = "\n".join([*head, *map(row, PINS)])
-    text, between = PAGE.read_text(), re.compile("<!-- pins -->\n.*<!-- end of pins -->", re.DOTALL)
-    assert between.search(text)
+    text = PAGE.read_text()
+    for name, table in (("pins", "\n".join([*head, *map(row, PINS)])), ("matrix", matrix())):
+        between = re.compile(f"<!-- {name} -->\n.*<!-- end of {name} -->", re.DOTALL)
+        assert between.search(text)
+        text = between.sub(f"<!-- {name} -->\n{table}\n<!-- end of {name} -->", text)
 
-    golden.holds(PAGE, between.sub(f"<!-- pins -->\n{table}\n<!-- end of pins -->", text))
+    golden.holds(PAGE, text)
+
+
+def test_pages_ask_for_the_driver_and_the_versions_of_the_table() -> None:
+    hub = first_match("charts/modelplane-operator/Chart.yaml", r'^kubeVersion: ">=(\d+\.\d+)')
+    said = {
+        "docs/install.md": (f"Kubernetes {hub} or later", f"({DRIVERS[VLLM.version]} or later for", "Helm 3.17 or"),
+        "docs/clusters.md": (f"Kubernetes {'.'.join(map(str, OLDEST))} or later",),
+        "examples/README.md": (f"driver {DRIVERS[VLLM.version]} or later",),
+    }
+
+    assert [
+        (file, words) for file, all_of in said.items() for words in all_of if words not in (ROOT / file).read_text()
+    ] == []
 
 
 def literals(path: Path) -> Iterator[str]:
