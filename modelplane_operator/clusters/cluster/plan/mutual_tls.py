@@ -25,7 +25,15 @@ from modelplane_operator.clusters.cluster.cluster_gateway import (
     programmed_listeners,
 )
 from modelplane_operator.owned import Owner
-from modelplane_operator.routing.gateway.certificates import Trust, authorities, is_current, leaf, trust
+from modelplane_operator.routing.gateway.certificates import (
+    UNLABELLED,
+    Trust,
+    authorities,
+    describe_replaced,
+    is_current,
+    leaf,
+    trust,
+)
 from modelplane_operator.routing.gateway.render import data_plane
 
 LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik, which polls every two seconds, has loaded a new relay
@@ -83,15 +91,20 @@ class Listeners:
     """The certificate to issue; None when it is current."""
     server_name: str | None
     """The name that the gateway's certificate proves; None until it does."""
+    replaced: str = ""
+    """The message if it is issued because another client has changed or deleted the one that the gateway uses."""
 
     @property
     def shut(self) -> bool:
         """True if the gateway must not be created yet, because it could only answer anyone."""
         return not self.https and not self.http
 
-    def steps(self) -> Iterator[Issue]:
-        """Yield the certificate to issue, if any."""
-        if self.issue is not None:
+    def steps(self, *, reported: bool) -> Iterator[Issue]:
+        """Yield the certificate to issue, if any.
+
+        `reported`: True if the status already says that it was replaced. Else nobody would read that.
+        """
+        if self.issue is not None and (reported or not self.replaced):
             yield self.issue
 
 
@@ -108,16 +121,20 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     server_name: str | None,
     *,
     closed: bool,
+    rewritten: bool = False,
 ) -> Listeners:
     """Return the desired listeners of the gateway, given the objects on the cluster.
 
     `server_name`: the one in the last status; it remains proven while the Gateway is changing. `closed`: True if no
-    request can arrive by http any more.
+    request can arrive by http any more. `rewritten`: True if another client has changed the certificate's Secret, whose
+    content is not read.
     """
     existing = {(type_of(child), key_of(child)): child for child in children}
     live = existing.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
     certificate_secret = existing.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
     name = names.server_name(cluster)
+    fault = "" if live is None or not is_guarded(live) else _find_secret_fault(certificate_secret, rewritten=rewritten)
+    replaced = describe_replaced(names.GATEWAY_CERTIFICATE, fault, cluster) if fault else ""
     if not hub.is_decided or (hub.is_desired and hub.trust is None):
         https = certificate_secret is not None if live is None else is_guarded(live)
         proven = server_name == name or (certificate_secret is not None and live is not None and is_secured(live))
@@ -128,9 +145,13 @@ def choose_listeners(  # noqa: PLR0917 - what decides
             if certificate_secret and hub.trust
             else None
         )
-        expired = renewed is not None and not is_current(certificate_secret, renewed, now)
+        expired = renewed is not None and (rewritten or not is_current(certificate_secret, renewed, now))
         return Listeners(
-            https, http, issue=renewed if expired else None, server_name=name if https and proven else None
+            https,
+            http,
+            issue=renewed if expired else None,
+            server_name=name if https and proven else None,
+            replaced=replaced if expired else "",
         )
     if hub.trust is None or not (hub.is_desired or certificate_secret is not None):
         return Listeners(https=False, http=True, issue=None, server_name=None)
@@ -147,9 +168,17 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     return Listeners(
         https=True,
         http=http,
-        issue=None if is_current(certificate_secret, issue, now) else issue,
+        issue=None if is_current(certificate_secret, issue, now) and not rewritten else issue,
         server_name=name if proves and not opening else None,
+        replaced=replaced,
     )
+
+
+def _find_secret_fault(secret: Manifest | None, *, rewritten: bool) -> str:
+    """Return why the Secret of a gateway's certificate is not as the operator wrote it; empty if it is."""
+    if secret is None:
+        return UNLABELLED
+    return "another field manager owns its data" if rewritten else ""
 
 
 def waits(reason: str) -> str:
