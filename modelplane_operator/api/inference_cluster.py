@@ -146,6 +146,10 @@ class ObservedPool(Model):
     """Nodes that carry the pool's label."""
     usable: int
     """Nodes that are ready, accept pods, and have the devices of the pool's class."""
+    cordoned: int | None = None
+    """Nodes that are ready and cordoned (`kubectl cordon`), if there are any."""
+    not_ready: int | None = None
+    """Nodes that are not ready, if there are any."""
 
 
 class ObservedCluster(Model):
@@ -318,7 +322,7 @@ class GPUReady(ConditionType):
     NODES_MISSING = (
         "NodesMissing",
         "False",
-        "A pool has fewer nodes than its spec says; the message counts them.",
+        "A pool has fewer nodes that are ready and not cordoned than its spec says; the message counts them.",
         WARNING,
     )
     DEVICES_MISSING = (

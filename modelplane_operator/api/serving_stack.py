@@ -208,7 +208,7 @@ class Installed(ConditionType):
 
 
 class GatewayCertified(ConditionType):
-    """Whether the gateway has the certificate that the operator issued; nothing is said of a gateway without one."""
+    """State of the gateway's certificate; nothing is said of a gateway without one."""
 
     ISSUED = "CertificateIssued", "True", "The Secret of the certificate is as the operator wrote it."
     REPLACED = (

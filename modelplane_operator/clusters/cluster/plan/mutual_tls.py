@@ -70,7 +70,12 @@ def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now:
     supported = data_plane(gateway).PRESENTS_CERTIFICATE
     if reported is None:
         began = began or (supported and gateway.spec.mutual_tls != "Never")
-        return Hub(authority, is_decided=False, began=began, reason="the InferenceGateway has not been looked at yet")
+        return Hub(
+            authority,
+            is_decided=False,
+            began=began,
+            reason="the InferenceGateway is starting (waiting for: its first status)",
+        )
     ready_reason = next((item for item in MutualTLSReady if item.reason == reported.reason), MutualTLSReady.NOT_OFFERED)
     why = f"InferenceGateway {gateway.metadata.name} says {reported.reason}: {reported.message or ready_reason.meaning}"
     # A Traefik that the operator merely cannot read at the moment must not open gateways; only a spec change may.
@@ -102,7 +107,7 @@ class Listeners:
     def steps(self, *, reported: bool) -> Iterator[Issue]:
         """Yield the certificate to issue, if any.
 
-        `reported`: True if the status already says that it was replaced. Else nobody would read that.
+        `reported`: True if the status already says that it was replaced. Otherwise no status would ever say it.
         """
         if self.issue is not None and (reported or not self.replaced):
             yield self.issue
@@ -133,8 +138,10 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     live = existing.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
     certificate_secret = existing.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
     name = names.server_name(cluster)
-    fault = "" if live is None or not is_guarded(live) else _find_secret_fault(certificate_secret, rewritten=rewritten)
-    replaced = describe_replaced(names.GATEWAY_CERTIFICATE, fault, cluster) if fault else ""
+    replaced = ""
+    if live is not None and is_guarded(live) and (certificate_secret is None or rewritten):
+        fault = "another field manager owns its data" if certificate_secret else UNLABELLED
+        replaced = describe_replaced(names.GATEWAY_CERTIFICATE, fault, cluster)
     if not hub.is_decided or (hub.is_desired and hub.trust is None):
         https = certificate_secret is not None if live is None else is_guarded(live)
         proven = server_name == name or (certificate_secret is not None and live is not None and is_secured(live))
@@ -172,13 +179,6 @@ def choose_listeners(  # noqa: PLR0917 - what decides
         server_name=name if proves and not opening else None,
         replaced=replaced,
     )
-
-
-def _find_secret_fault(secret: Manifest | None, *, rewritten: bool) -> str:
-    """Return why the Secret of a gateway's certificate is not as the operator wrote it; empty if it is."""
-    if secret is None:
-        return UNLABELLED
-    return "another field manager owns its data" if rewritten else ""
 
 
 def waits(reason: str) -> str:
