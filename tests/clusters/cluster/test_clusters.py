@@ -122,7 +122,9 @@ def counts_what_exists(hub: Hub) -> None:
 def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
     resize(hub, "80Gx")
     hub.says(
-        "worker-1", "NodePoolsValid", "InvalidClass: What InferenceClass h100 says cannot be read: see Accepted there"
+        "worker-1",
+        "NodePoolsValid",
+        "InvalidClass: InferenceClass h100 has devices that cannot be read: see Accepted there",
     )
     hub.says("h100", "Accepted", 'InvalidDevice: Device gpu: capacity memory: "80Gx"', what="icl")
     assert status(hub)["gpuPools"][0]["devices"][0]["capacity"] == {"memory": {"value": "80Gi"}}

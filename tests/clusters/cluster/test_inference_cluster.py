@@ -152,7 +152,7 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
         "BackendReady": ("BackendHealthy", ""),
         "GatewaySecured": (
             "Open",
-            f"Prompts cross to {ADDRESS} unencrypted, and whoever reaches that asks the models there",
+            f"Prompts travel to {ADDRESS} unencrypted, and anyone who reaches that address can use its models",
         ),
         "NodePoolsValid": ("AllValid", ""),
         "GPUReady": ("AllPresent", ""),
@@ -169,7 +169,7 @@ def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
     assert refused.status is not None
     assert "gateway" not in refused.status.to_manifest(), "and not any longer"
     reason, message = said(refused)["BackendReady"]
-    assert (reason, "where the hub's own is" in message) == ("AddressInUse", True)
+    assert (reason, "which is the hub gateway's address" in message) == ("AddressInUse", True)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ BARE = state(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         (
             {"stack": stack()},
             ADDRESS,
-            f"BackendHealthy: ServingStack {STACK} is as it was: this operator runs no Helm",
+            f"BackendHealthy: ServingStack {STACK} is not changed, as this operator runs without Helm",
             "Available",
         ),
     ],
@@ -477,7 +477,7 @@ def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> Non
     decided = plan(seen(helm=True))
 
     assert decided.steps == plan(seen()).steps
-    words = "The gateway of cluster a is of before this operator ran Helm, which installs nothing there"
+    words = "The gateway of cluster a was created without Helm, so this operator installs nothing there"
     assert said(decided)["BackendReady"] == ("BackendHealthy", words)
 
 
@@ -559,7 +559,7 @@ WRONG = inference_class(capacity={"memory": {"value": "plenty"}})
 WAITING = "Gateway inference-gateway has no address yet: waiting for a load balancer"
 GONE = "InferenceClass h200 does not exist: make it, or correct className of the pool"
 NO_L4 = GONE.replace("h200", "l4")
-UNREADABLE = "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there"
+UNREADABLE = "InvalidClass: InferenceClass h200 has devices that cannot be read: see Accepted there"
 LOST = f"Unreachable: Cluster a has not answered since {EPOCH:%Y-%m-%dT%H:%M:%SZ}: ping: no answer in time"
 NO_CLOUD = "Clusters on AKS cannot be made yet; bring one with `source: Existing`"
 L4 = {"name": "edge", "className": "l4"}
@@ -591,7 +591,7 @@ L4 = {"name": "edge", "className": "l4"}
             {"classes": {"h200": WRONG}},
             [{**PUBLISHED, "nodes": 2}],
             {
-                "NodePoolsValid": "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there",
+                "NodePoolsValid": UNREADABLE,
                 "Ready": "Available",
             },
             id="a class that turns wrong leaves the devices, and the pool's own size counts",
@@ -601,7 +601,7 @@ L4 = {"name": "edge", "className": "l4"}
             {"classes": {"h200": WRONG}},
             [FRESH],
             {
-                "NodePoolsValid": "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there",
+                "NodePoolsValid": UNREADABLE,
                 "Ready": "Available",
             },
             id="of a class that was always wrong, what can be read counts",
@@ -728,9 +728,9 @@ L4 = {"name": "edge", "className": "l4"}
             {"state": state(apis=frozenset({"DRA"}))},
             [PUBLISHED],
             {
-                "BackendReady": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
+                "BackendReady": "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
-                "Ready": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
+                "Ready": "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
             },
             id="a cluster without Envoy Gateway",

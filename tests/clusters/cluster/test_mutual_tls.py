@@ -143,7 +143,7 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
 
 
 def test_without_a_hub_gateway_nobody_tells_what_is_wanted() -> None:
-    why = "there is no InferenceGateway named default, whose spec.mutualTLS says whom it answers"
+    why = "there is no InferenceGateway named default, whose spec.mutualTLS decides this: create it"
     lost = Hub(is_decided=False, began=True, reason=why)
     assert read_hub(None, (), NOW) == lost
     assert read_hub(None, [AUTHORITY], NOW) == replace(lost, trust=TRUST), "what clusters trust is renewed"
@@ -386,7 +386,7 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
     backend = next(one for one in decided.status.conditions if one.type == "BackendReady")
     assert (backend.status, backend.message) == (
         "False",
-        "The cluster's gateway is to answer the hub's gateway alone, and waits until it can: the certificate of the "
+        "The cluster's gateway is not created until it can answer the hub's gateway alone: the certificate of the "
         "hub gateway is being made",
     )
 

@@ -242,5 +242,5 @@ def _build_ready(  # noqa: PLR0917 - the parts of it
     if hardware.status == "False":
         problems.append(hardware.message or "")
     if observed.problem:
-        problems.append(f"pools are not as they are asked for: {observed.problem}")
+        problems.append(f"node pools differ from the spec: {observed.problem}")
     return (Ready.DEGRADED if problems else Ready.AVAILABLE).condition(observed.now, message="; ".join(problems))

@@ -64,7 +64,9 @@ def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now:
     if gateway is None or gateway.metadata.deletion_timestamp:
         # The InferenceGateway may be created later with mutual TLS; a gateway opened until then could be used by
         # anyone.
-        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
+        why = (
+            f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS decides this: create it"
+        )
         return Hub(authority, is_decided=False, began=True, reason=why)
     reported = next((item for item in gateway.conditions if item.type == MutualTLSReady.__name__), None)
     supported = data_plane(gateway).PRESENTS_CERTIFICATE
@@ -183,7 +185,7 @@ def choose_listeners(  # noqa: PLR0917 - what decides
 
 def waits(reason: str) -> str:
     """Return the message for a gateway that is not created yet (`Listeners.shut`)."""
-    return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {reason}"
+    return f"the cluster's gateway is not created until it can answer the hub's gateway alone: {reason}"
 
 
 def unlearnt(desired: Iterable[Manifest], remote: Iterable[Manifest], now: datetime) -> timedelta:

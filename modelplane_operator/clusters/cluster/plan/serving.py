@@ -64,8 +64,8 @@ def reject_hub_address(observed: Observed, serving: ClusterServing) -> ClusterSe
     if serving.address not in observed.hub_gateway:
         return serving
     message = (
-        f"the gateway of {observed.display_name} says that it is at {serving.address}, where the hub's own is: give it "
-        "an address of its own"
+        f"the gateway of {observed.display_name} reports {serving.address}, which is the hub gateway's address: give "
+        "it an address of its own"
     )
     rejected = BackendReady.ADDRESS_IN_USE.condition(observed.now, message=message)
     return replace(serving, ready=rejected, address=None, requeue_after=REQUEUE_AFTER)
@@ -104,7 +104,7 @@ def from_stack(observed: Observed) -> ClusterServing:
     if reason is BackendReady.BACKEND_HEALTHY:
         message = ""
     if not observed.helm:
-        message = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
+        message = f"ServingStack {stack.key} is not changed, as this operator runs without Helm"
     ready = reason.condition(observed.now, message=message)
     if gateway is None:
         return ClusterServing(ready, None, steps)
@@ -123,7 +123,7 @@ def from_stack(observed: Observed) -> ClusterServing:
 def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     """Return the serving of a cluster whose gateway the operator creates directly, with Envoy Gateway there."""
     if missing := _list_missing_software(state):
-        message = f"{observed.display_name} has no gateway yet, as it lacks {missing}: install that there"
+        message = f"{observed.display_name} has no gateway, as it lacks {missing}: install that there"
         return ClusterServing(
             BackendReady.NOT_INSTALLED.condition(observed.now, message=message),
             _get_gateway_address(state),
@@ -183,7 +183,7 @@ def _build_own_gateway_ready(
         return BackendReady.CERTIFICATE_REPLACED.condition(observed.now, message=doors.replaced)
     if address:
         message = (
-            f"the gateway of {observed.display_name} is of before this operator ran Helm, which installs nothing there"
+            f"the gateway of {observed.display_name} was created without Helm, so this operator installs nothing there"
         )
         message = message if observed.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(observed.now, message=message)
