@@ -141,6 +141,11 @@ def merge(previous: Iterable[Condition], new: Iterable[Condition]) -> tuple[Cond
     return tuple(merged[name] for name in sorted(merged, key=lambda name: (name == Ready.__name__, name)))
 
 
+def has_reason(conditions: Iterable[Condition], reason: ConditionType) -> bool:
+    """True if the condition of this type exists and has this reason."""
+    return any((condition.type, condition.reason) == (reason.type, reason.reason) for condition in conditions)
+
+
 def is_true(conditions: Iterable[Condition], kind: type[ConditionType]) -> bool:
     """True if this condition exists and is `True`."""
     return any(condition.type == kind.__name__ and condition.status == "True" for condition in conditions)

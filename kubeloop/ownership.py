@@ -72,11 +72,15 @@ def is_current(live: Manifest, owned: str, desired: Manifest) -> bool:
     """True if applying the marked manifest would not change the live object."""
     if not owned or annotations_of(live).get(names().applied) != desired["metadata"]["annotations"][names().applied]:
         return False
-    fields = orjson.loads(owned)
     metadata = {name: value for name, value in desired["metadata"].items() if name in _TRACKED_METADATA}
     content = {name: value for name, value in desired.items() if name not in _UNTRACKED} | {"metadata": metadata}
+    return owns(owned, content)
+
+
+def owns(owned: str, content: Manifest) -> bool:
+    """True if no other manager has changed or deleted one of these fields since we applied it."""
     try:
-        return _all_owned(content, fields)
+        return bool(owned) and _all_owned(content, orjson.loads(owned))
     except (AttributeError, TypeError, ValueError):  # malformed fields, from a server that is no API server
         return False
 

@@ -13,6 +13,7 @@ from kubeloop.client.errors import origin
 from kubeloop.client.kube import Kube
 from kubeloop.errors import ClientError, Defect
 from kubeloop.objects import Key, Manifest, key_of
+from kubeloop.ownership import owns
 from kubeloop.repeats import Repeats
 from kubeloop.tokens import Token
 from kubeloop.types import ResourceType
@@ -76,6 +77,13 @@ def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:
     """Return an object from the cache; None if it is not there or its type is not watched."""
     informer = cluster.find(kind)
     return informer.get(key) if informer else None
+
+
+def is_rewritten(cluster: Cluster, kind: ResourceType, key: Key, content: Manifest) -> bool:
+    """True if another client has changed one of these fields of a cached object since we applied it."""
+    informer = cluster.find(kind)
+    entry = informer.entry(key) if informer else None
+    return entry is not None and not owns(entry.owned, content)
 
 
 def list_children(

@@ -52,10 +52,11 @@ KUBE: Final[Executors] = dict.fromkeys(get_args(KubeStep), KubeExecutor())
 """The executor for all steps of API servers."""
 
 
-async def _apply(context: StepContext, cluster: Cluster, manifest: Manifest) -> None:
+async def _apply(context: StepContext, cluster: Cluster, manifest: Manifest, *, adopt: bool = False) -> None:
     """Apply a manifest to an object that is missing or owned by the same owner, unless it matches already.
 
-    Raises Foreign or Terminating if the existing object is not ours or is being deleted.
+    Raises Foreign or Terminating if the existing object is not ours or is being deleted. `adopt`: an object that has
+    no owner may be ours without its labels.
     """
     desired = add_content_hash(manifest)
     kind, key = type_of(manifest), key_of(manifest)
@@ -73,7 +74,7 @@ async def _apply(context: StepContext, cluster: Cluster, manifest: Manifest) -> 
         existing = await cluster.kube.find(kind, key)
         live = Entry(existing, 0, compute_owned_fields(existing)) if existing else None
     if live is not None:
-        _reject_foreign(live.manifest, owner_uid(manifest))
+        _reject_foreign(live.manifest, owner_uid(manifest), adopt=adopt)
         if is_current(live.manifest, live.owned, desired):
             if live.version == 0:
                 _remember(informer, live.manifest)
@@ -107,7 +108,8 @@ async def _issue(step: Issue, context: StepContext) -> None:
         "data": {**secret_data(step.certificate, authority)},
     }
     cluster = context.cluster(step.cluster)
-    await (_apply(context, cluster, manifest) if signer else _create(context, cluster, manifest))
+    # Whoever replaces a Secret by hand removes our labels. The name is the operator's, in a namespace of its own.
+    await (_apply(context, cluster, manifest, adopt=True) if signer else _create(context, cluster, manifest))
 
 
 async def _delete(context: StepContext, cluster: Cluster, step: Delete) -> None:
@@ -190,10 +192,13 @@ async def _set_finalizer(step: SetFinalizer, context: StepContext) -> None:
         _remember(informer, remaining)
 
 
-def _reject_foreign(live: Manifest, owner: str | None) -> None:
-    """Raise Foreign if the object has another owner, or Terminating if it is being deleted."""
+def _reject_foreign(live: Manifest, owner: str | None, *, adopt: bool = False) -> None:
+    """Raise Foreign if the object has another owner, or Terminating if it is being deleted.
+
+    `adopt`: an object without an owner is not foreign.
+    """
     live_owner = owner_uid(live)
-    if live_owner != owner:
+    if live_owner != owner and not (adopt and live_owner is None):
         described = "another owner's" if live_owner else "nobody's that we know"
         raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {described}; it is left alone")
     if is_terminating(live):

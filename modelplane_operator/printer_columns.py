@@ -75,14 +75,22 @@ def _cluster_cells(manifest: Manifest, status: Manifest) -> Mapping[str, Any]:
     """Return the pools, nodes and taints of a cluster."""
     pools, taints = entries(manifest, "spec", "nodePools"), entries(manifest, "spec", "taints")
     taint_list = ",".join(f"{taint['key']}:{taint['effect']}" for taint in taints)
-    return {"pools": len(pools), "nodes": _node_counts(status), "taints": taint_list[:MAX_CELL] or None}
+    return {"pools": len(pools), "nodes": _node_counts(manifest, status), "taints": taint_list[:MAX_CELL] or None}
 
 
-def _node_counts(status: Section) -> str | None:
-    """Return the usable nodes and all nodes; None before they were observed."""
+def _node_counts(manifest: Manifest, status: Section) -> str | None:
+    """Return the usable nodes and those that the pools should have; None before nodes were observed."""
     observed = section(status, "observed")
-    pools = entries(observed, "pools")
-    return f"{sum(pool['usable'] for pool in pools)}/{sum(pool['nodes'] for pool in pools)}" if observed else None
+    if not observed:
+        return None
+    pools = {pool["name"]: pool for pool in entries(observed, "pools")}
+    usable = desired = 0
+    for pool in entries(manifest, "spec", "nodePools"):
+        present = pools.get(pool["name"], {"nodes": 0, "usable": 0})
+        is_scaled = pool.get("maxNodeCount") is not None
+        count = max(pool.get("minNodeCount") or 0, present["nodes"]) if is_scaled else pool.get("nodeCount", 1)
+        usable, desired = usable + min(present["usable"], count), desired + count
+    return f"{usable}/{desired}"
 
 
 _CELLS: Mapping[str, Callable[[Manifest, Manifest], Mapping[str, Any]]] = {

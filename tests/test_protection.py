@@ -57,6 +57,17 @@ async def test_what_is_in_use_is_not_deleted(protected: Api, kind: str) -> None:
     assert (await protected.get(made))["metadata"].get("deletionTimestamp") is None
 
 
+async def test_whoever_uses_a_class_is_named(protected: Api) -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    used = using("InferenceClass", "named", 2)
+    used["status"]["conditions"] = [{**ready, "message": "Clusters have pools of the class: east, west"}]
+    made = await protected.create(used)
+
+    said = await refusal(protected, made)
+
+    assert "Clusters have pools of the class: east, west: change those first, or annotate it with" in said
+
+
 @pytest.mark.parametrize("kind", IN_USE)
 @pytest.mark.parametrize(("count", "metadata"), [(0, {}), (None, {}), (3, {"annotations": FORCED})])
 async def test_what_nobody_uses_goes_and_the_rest_by_force(

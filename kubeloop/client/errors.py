@@ -29,6 +29,7 @@ from kubeloop.errors import (
 )
 
 MESSAGE_LENGTH = 2000  # characters of a server's message, since a refusal may quote a large object
+MAX_CHECKS = 3  # named failing checks of a server that is not ready
 LONGEST_PAUSE = 60.0  # seconds, even if a server asks for a longer pause
 
 
@@ -47,6 +48,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 }
 # Server-side apply returns 500 for a field that the schema lacks; a retry cannot help.
 _UNKNOWN_FIELD = "field not declared in schema"
+_FAILING: Final = re.compile(r"^\[-\]([\w./-]{1,100}) failed", re.MULTILINE)
 _GENERIC_UNAUTHORIZED = frozenset({"Unauthorized", "status 401"})  # texts for any rejected credentials
 _NAME = r"[\w.:@/-]{1,253}"
 _QUOTES_NOTHING: Final = re.compile(
@@ -78,7 +80,10 @@ def _build_error(
     """Return the error for a status and body."""
     message = body.get("message")  # used only if it is a string, as anything else may be deeply nested
     text = (
-        (isinstance(message, str) and message) or payload[:200].decode(errors="replace").strip() or f"status {status}"
+        (isinstance(message, str) and message)
+        or _list_failing(status, payload)
+        or payload[:200].decode(errors="replace").strip()
+        or f"status {status}"
     )
     kind = _BY_STATUS.get(status, ServerFault)
     if kind is Conflict and body.get("reason") == "AlreadyExists":
@@ -93,6 +98,13 @@ def _build_error(
     error.retry_after = retry_after
     error.details = None if secret else body.get("details")
     return error
+
+
+def _list_failing(status: int, payload: bytes) -> str:
+    """Return the failing checks in the answer of /readyz, which lists all; empty for any other answer."""
+    failing = _FAILING.findall(payload.decode(errors="replace"))
+    more = f" and {len(failing) - MAX_CHECKS} more" if len(failing) > MAX_CHECKS else ""
+    return f"{status}; failing: {', '.join(failing[:MAX_CHECKS])}{more}" if failing else ""
 
 
 def _without_quotes(status: int, body: Mapping[str, Any], message: str) -> str:

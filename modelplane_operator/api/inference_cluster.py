@@ -146,6 +146,10 @@ class ObservedPool(Model):
     """Nodes that carry the pool's label."""
     usable: int
     """Nodes that are ready, accept pods, and have the devices of the pool's class."""
+    cordoned: int | None = None
+    """Nodes that are ready and cordoned (`kubectl cordon`), if there are any."""
+    not_ready: int | None = None
+    """Nodes that are not ready, if there are any."""
 
 
 class ObservedCluster(Model):
@@ -272,6 +276,12 @@ class BackendReady(ConditionType):
     INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's error.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
     ADDRESS_IN_USE = "AddressInUse", "False", "The gateway's address is that of the hub gateway.", WARNING
+    CERTIFICATE_REPLACED = (
+        "CertificateReplaced",
+        "False",
+        "Another client has changed the Secret of the gateway's certificate; the operator issues it again.",
+        WARNING,
+    )
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All software is installed and the gateway has an address."
     DEGRADED = "Degraded", "True", "A component that models can do without fails; the message names it.", WARNING
@@ -312,7 +322,7 @@ class GPUReady(ConditionType):
     NODES_MISSING = (
         "NodesMissing",
         "False",
-        "A pool has fewer nodes than its spec says; the message counts them.",
+        "A pool has fewer nodes that are ready and not cordoned than its spec says; the message counts them.",
         WARNING,
     )
     DEVICES_MISSING = (

@@ -183,6 +183,12 @@ class MutualTLSReady(ConditionType):
         "The hub gateway presents its certificate. GatewaySecured of each InferenceCluster shows the other side.",
     )
     PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet.", STEP
+    REPLACED = (
+        "CertificateReplaced",
+        "False",
+        "Another client has changed the Secret of the hub gateway's certificate; the operator issues it again.",
+        WARNING,
+    )
     NOT_OFFERED = (
         "NotOffered",
         "False",
@@ -194,7 +200,7 @@ class MutualTLSReady(ConditionType):
     @property
     def is_desired(self) -> bool:
         """Whether clusters are to have their gateways answer the hub's alone."""
-        return self in {MutualTLSReady.READY, MutualTLSReady.PREPARING}
+        return self in {MutualTLSReady.READY, MutualTLSReady.PREPARING, MutualTLSReady.REPLACED}
 
 
 class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):

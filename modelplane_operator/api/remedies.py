@@ -37,6 +37,10 @@ class Remedy(NamedTuple):
 _DRAIN = "scheduling.md#keeping-replicas-off-a-cluster-and-draining-it"
 _WAIT = "Wait: the operator continues by itself."
 _HELM = Remedy("Fix the cause that Helm's error in the message names; the operator tries again.", "serving-stack.md")
+_REPLACED = Remedy(
+    "Wait some seconds. If it comes back, stop what writes the Secret that the message names.",
+    "hub-gateway.md#between-the-hub-gateway-and-clusters",
+)
 _CACHE = "model-cache.md#troubleshooting"
 _MUTUAL_TLS = "hub-gateway.md#between-the-hub-gateway-and-clusters"
 _PICKER = "serving-stack.md#when-an-endpoint-picker-does-not-answer"
@@ -227,6 +231,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clusters.BackendReady.INSTALL_FAILED: _HELM,
     clusters.BackendReady.NOT_INSTALLED: Remedy("Install what the message names on that cluster.", "serving-stack.md"),
     clusters.BackendReady.ADDRESS_IN_USE: Remedy("Give the cluster's gateway an address of its own."),
+    clusters.BackendReady.CERTIFICATE_REPLACED: _REPLACED,
     clusters.BackendReady.UNREACHABLE: Remedy("See the condition ClusterReady."),
     clusters.BackendReady.DEGRADED: Remedy(
         "Correct what the message names; models run without it.", "clusters.md#degraded-clusters"
@@ -274,9 +279,11 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     gateways.TLSReady.CONFIGURING: Remedy("Wait; if it lasts, look at the conditions of the gateway's Gateway."),
     gateways.TLSReady.NOT_ASKED: Remedy("Set spec.tls.", "hub-gateway.md#https"),
     gateways.MutualTLSReady.PREPARING: Remedy(_WAIT),
+    gateways.MutualTLSReady.REPLACED: _REPLACED,
     gateways.MutualTLSReady.NOT_OFFERED: Remedy("Correct what the message names.", _MUTUAL_TLS),
     stacks.Installed.INSTALLING: Remedy("Wait: charts take minutes; status.components shows the state of each."),
     stacks.Installed.FAILED: _HELM,
+    stacks.GatewayCertified.REPLACED: _REPLACED,
     stacks.Installed.ROLLED_BACK: Remedy(
         "Fix the cause that Helm's error in the message names; the previous release is running.", "serving-stack.md"
     ),

@@ -207,6 +207,18 @@ class Installed(ConditionType):
     ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was rolled back; the message has Helm's error.", WARNING
 
 
+class GatewayCertified(ConditionType):
+    """State of the gateway's certificate; nothing is said of a gateway without one."""
+
+    ISSUED = "CertificateIssued", "True", "The Secret of the certificate is as the operator wrote it."
+    REPLACED = (
+        "CertificateReplaced",
+        "False",
+        "Another client has changed the Secret of the certificate; the operator issues it again.",
+        WARNING,
+    )
+
+
 class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):
     """The software that a workload cluster needs to serve models. The operator writes one for each cluster."""
 
@@ -216,5 +228,5 @@ class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):
         short="ss",
         scope="Namespaced",
         columns=(Column("GATEWAY", ".status.gateway.address"),),
-        conditions=(ServerVerified, Installed, Synced, Ready),
+        conditions=(ServerVerified, Installed, GatewayCertified, Synced, Ready),
     )

@@ -4,7 +4,7 @@
 drivers wrote never raise here: they become zero, or errors of the selectors that read them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kubeloop.condition_types import Condition
 from modelplane_operator.api import labels
-from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
+from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, ObservedPool, PublishedDevice
 from modelplane_operator.api.shared import Attribute
 from modelplane_operator.scheduling.cached_hash import CachedHash
 from modelplane_operator.scheduling.taints import Taint
@@ -73,6 +73,16 @@ class Largest(NamedTuple):
     """Number of usable nodes on the fabric."""
 
 
+class Usability(NamedTuple):
+    """The nodes of a pool, by whether pods can run there."""
+
+    nodes: int
+    """Number of nodes with the label of the pool."""
+    usable: int
+    cordoned: int
+    not_ready: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The pools of a cluster in published order."""
@@ -116,6 +126,12 @@ class ClusterView:
     """True if the cluster supports gangs: pods that start together (LeaderWorkerSet)."""
     drained_by_force: bool = False
     """True if a drain deletes replicas even if there is no other place for them."""
+    unusable: tuple[tuple[str, Usability], ...] = ()
+    """Pools with nodes that are not usable."""
+
+    def find_unusable(self, pool: int) -> Usability | None:
+        """Return the counts of the pool at this index; None if all its nodes are usable."""
+        return dict(self.unusable).get(self.pools.names[pool])
 
     @property
     def unreachable_since(self) -> datetime | None:
@@ -151,7 +167,15 @@ def read(
         unhealthy_since=unhealthy_since.get(phase),
         gangs=not apis or "LeaderWorkerSet" in apis,  # before it has reported its APIs, the replica will show it
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
+        unusable=tuple(_find_unusable(status.observed.pools if status and status.observed else ())),
     )
+
+
+def _find_unusable(pools: Iterable[ObservedPool]) -> Iterator[tuple[str, Usability]]:
+    """Yield the pools with nodes that are not usable."""
+    for pool in pools:
+        if pool.usable < pool.nodes:
+            yield pool.name, Usability(pool.nodes, pool.usable, pool.cordoned or 0, pool.not_ready or 0)
 
 
 def _phase(

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from kubeloop.words import count_of, list_names
 from modelplane_operator.api import labels
+from modelplane_operator.scheduling.cluster import Usability
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.problems import (
@@ -171,12 +172,18 @@ def describe_leaving(cause: Leaving | Moving) -> str:
 def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Return the reason why a cluster takes no replica."""
     match refusal:
-        case Full(engine, pool, needs, free, nodes):
-            return f"engine {engine} needs {count_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
-        case TooSmall(engine, pool, nodes=0):
-            return f"engine {engine} fits pool {pool}, which has no usable node"
-        case TooSmall(engine, pool, needs, nodes):
-            return f"engine {engine} needs {count_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
+        case Full(engine, pool, needs, free, nodes, unusable):
+            nodes_text = f", {describe_usable(unusable)}" if unusable else ""
+            return (
+                f"engine {engine} needs {count_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+                f"{nodes_text}"
+            )
+        case TooSmall(engine, pool, nodes=0, unusable=unusable):
+            nodes_text = f": {describe_usable(unusable)}" if unusable else ""
+            return f"engine {engine} fits pool {pool}, which has no usable node{nodes_text}"
+        case TooSmall(engine, pool, needs, nodes, unusable):
+            nodes_text = f", {describe_usable(unusable)}" if unusable else ""
+            return f"engine {engine} needs {count_of(needs, 'node')} of one pool, {pool} has {nodes} in all{nodes_text}"
         case Scattered(engine, pool, needs, fabric, nodes):
             largest = f"the largest has {nodes}" if fabric else "no usable node has the label of its topologyKey"
             return f"engine {engine} needs {count_of(needs, 'node')} on one fabric of pool {pool}, {largest}"
@@ -219,6 +226,8 @@ def reason(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
 def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Return what would help; empty where the reason itself says it."""
     match refusal:
+        case Full(unusable=Usability()):
+            return "uncordon or mend nodes of that pool, free some, or enlarge it"
         case Full():
             return "free nodes of that pool, or enlarge it"
         case NoGangs():
@@ -229,6 +238,8 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "its load balancer waits for one: see BackendReady of that InferenceCluster"
         case NotReady() | ClusterUnreachable() | NoPools() | UnknownPools():
             return "see the conditions of that InferenceCluster"
+        case TooSmall(unusable=Usability()):
+            return "uncordon or mend nodes: GPUReady of that InferenceCluster says which; or a larger pool"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
         case Scattered():
@@ -251,6 +262,17 @@ def remedy(refusal: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return ""
         case _:
             assert_never(refusal)
+
+
+def describe_usable(pool: Usability) -> str:
+    """Return how many nodes of a pool are usable, and what the others are."""
+    others = {
+        "cordoned": pool.cordoned,
+        "not ready": pool.not_ready,
+        "lacking devices": pool.nodes - pool.usable - pool.cordoned - pool.not_ready,
+    }
+    causes = ", ".join(f"{count} {cause}" for cause, count in others.items() if count > 0)
+    return f"{pool.usable} of {count_of(pool.nodes, 'node')} usable{f' ({causes})' if causes else ''}"
 
 
 def _describe_nearest(refusal: Refusal) -> str:

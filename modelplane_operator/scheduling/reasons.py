@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from modelplane_operator.scheduling.cluster import Usability
+
 # Reasons about a node ----------------------------------------------------------------------------------------------
 
 Distance: TypeAlias = tuple[float, ...]
@@ -90,6 +92,8 @@ class Full:
     """Number of free nodes; negative if the pool has shrunk."""
     nodes: int
     """Number of nodes of the pool."""
+    unusable: Usability | None = None
+    """Counts of the pool's nodes, if some are not usable."""
 
     @property
     def group(self) -> Group:
@@ -180,6 +184,8 @@ class TooSmall:
     """Number of nodes of the entire engine."""
     nodes: int
     """Number of nodes of the pool, free or not."""
+    unusable: Usability | None = None
+    """Counts of the pool's nodes, if some are not usable."""
 
     @property
     def group(self) -> Group:

@@ -189,10 +189,12 @@ def _shortage(engine: EngineRequirement, options: Sequence[Option], info: Cluste
     large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
     if not large:
         nearest = min(options, key=lambda option: option.nodes - pools.nodes[option.pool])
-        return TooSmall(engine.name, pools.names[nearest.pool], nearest.nodes, pools.nodes[nearest.pool])
+        unusable = info.cluster.find_unusable(nearest.pool)
+        return TooSmall(engine.name, pools.names[nearest.pool], nearest.nodes, pools.nodes[nearest.pool], unusable)
     nearest = min(large, key=lambda option: option.nodes - max(info.free[option.pool], 0))
     pool = nearest.pool
-    return Full(engine.name, pools.names[pool], nearest.nodes, info.free[pool], pools.nodes[pool])
+    unusable = info.cluster.find_unusable(pool)
+    return Full(engine.name, pools.names[pool], nearest.nodes, info.free[pool], pools.nodes[pool], unusable)
 
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:

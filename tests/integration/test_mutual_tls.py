@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from localfleet.fleet import HUB
 from modelplane_operator.api import labels, names
-from tests.integration.harness import SYSTEM, WORKERS, Load, Stage, condition, until
+from tests.integration.harness import SYSTEM, WORKERS, Load, Stage, condition, path_of, until
 from tests.integration.kinds import deployment, endpoint, service
 from tests.support.manifests import Manifest
 
@@ -139,6 +141,70 @@ async def test_gateways_answer_nobody_but_their_hubs_and_all_of_it_is_renewed_un
         await no_way_in_for_tenants(stage, neighbour, space, paths)
         await answered(load)
         await renewed_under(load, stage)
+
+
+async def test_a_certificate_that_somebody_replaces_is_told_and_issued_again(stage: Stage, space: str) -> None:
+    await everywhere(stage, space)
+    worker = WORKERS[0]
+    stranger = trustme.CA()
+    stolen = stranger.issue_cert("stranger.example.com")
+    data = {
+        "tls.crt": encoded(stolen.cert_chain_pems[0].bytes()),
+        "tls.key": encoded(stolen.private_key_pem.bytes()),
+        "ca.crt": encoded(stranger.cert_pem.bytes()),
+    }
+    try:
+        await mutual_tls(stage, "Always", "True")
+        before = await shown(stage)
+        for cluster, kind, name in ((HUB, "InferenceGateway", "default"), (worker, "InferenceCluster", worker)):
+            where = stage.hub if cluster == HUB else stage.workers[cluster]
+            # `kubectl edit`, of one field too; then `kubectl replace`, which takes our labels away.
+            await where.patch("Secret", names.GATEWAY_CERTIFICATE, SYSTEM, data=data)
+            await until(f"{kind} {name} to say it", lambda kind=kind, name=name: replacements(stage, kind, name))
+            issued = await mended(stage, cluster, before[cluster], stranger)
+            await where.patch("Secret", names.GATEWAY_CERTIFICATE, SYSTEM, data={"tls.key": data["tls.key"]})
+            issued = await mended(stage, cluster, issued, stranger)
+            found = await where.get("Secret", names.GATEWAY_CERTIFICATE, SYSTEM) or {}
+            metadata = {key: found["metadata"][key] for key in ("name", "namespace")}
+            bare = {**found, "metadata": metadata, "data": data}
+            await where.client.request("PUT", path_of("Secret", names.GATEWAY_CERTIFICATE, SYSTEM), bare)
+            await mended(stage, cluster, issued, stranger)
+            await stage.hub.ready(kind, name)
+        await stage.answered(space)
+    finally:
+        await mutual_tls(stage, "Never", "False")
+        await until("endpoints to lead by http again", lambda: led(stage, space, "http"))
+        await mutual_tls(stage, "Auto", "False")
+
+
+async def mended(stage: Stage, cluster: str, before: dict[str, str], stranger: trustme.CA) -> dict[str, str]:
+    """The certificate of a gateway once it is a new one of the operator's, with its key."""
+
+    async def look() -> dict[str, str] | None:
+        found = await pem(stage, cluster)
+        other = all(found.get(key) != before[key] for key in ("tls.crt", "tls.key"))
+        return found if other and found["ca.crt"] != stranger.cert_pem.bytes().decode() and paired(found) else None
+
+    return await until(f"another certificate on {cluster}", look)
+
+
+def paired(found: dict[str, str]) -> bool:
+    """Whether the key belongs to the certificate."""
+    certificate = x509.load_pem_x509_certificate(found["tls.crt"].encode())
+    return load_pem_private_key(found["tls.key"].encode(), None).public_key() == certificate.public_key()
+
+
+async def replacements(stage: Stage, kind: str, name: str) -> bool:
+    return any(
+        one["reason"] == "CertificateReplaced"
+        and (one["type"], one["involvedObject"]["kind"], one["involvedObject"]["name"]) == ("Warning", kind, name)
+        and "stop what writes that Secret" in one["message"]
+        for one in await stage.hub.list("Event")
+    )
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 async def no_way_in_for_tenants(stage: Stage, neighbour: str, space: str, paths: dict[str, str]) -> None:

@@ -30,7 +30,9 @@ def of(kind: str, spec: Manifest | None = None) -> Manifest:
 
 CLUSTER = of("InferenceCluster", {"nodePools": [{"name": "h100"}, {"name": "l4"}]})
 TAINTED = change(
-    CLUSTER, "spec.taints", [{"key": "repair", "effect": "NoExecute"}, {"key": "x", "effect": "NoSchedule"}]
+    of("InferenceCluster", {"nodePools": [{"name": "h100", "nodeCount": 10}, {"name": "l4", "nodeCount": 3}]}),
+    "spec.taints",
+    [{"key": "repair", "effect": "NoExecute"}, {"key": "x", "effect": "NoSchedule"}],
 )
 POOLS = [{"name": "h100", "nodes": 8, "usable": 7}, {"name": "l4", "nodes": 4, "usable": 4}]
 ONE = deployment(replicas=3).to_manifest()
@@ -48,9 +50,9 @@ PLACED = replica("a").to_manifest()
             {"observed": {"pools": POOLS}, "replicas": 4},
             {
                 "pools": 2,
-                "nodes": "11/12",
+                "nodes": "10/13",
                 "taints": "repair:NoExecute,x:NoSchedule",
-                "summary": "11 of 12 nodes usable, 4 replicas placed",
+                "summary": "10 of 13 nodes usable, 4 replicas placed",
             },
         ),
         (of("InferenceClass"), {"nodes": 8, "clusters": 2}, {"summary": "8 nodes on 2 clusters"}),
@@ -138,3 +140,20 @@ def test_every_kind_that_has_a_controller_is_summed_up() -> None:
 
     for kind in {one.definition.kind for one in KINDS} - without:
         assert "summary" in add_printer_columns(of(kind), {"conditions": []}), kind
+
+
+@pytest.mark.parametrize(
+    ("pool", "nodes", "usable", "cell"),
+    [
+        ({"nodeCount": 14}, 10, 10, "10/14"),
+        ({"nodeCount": 2}, 4, 4, "2/2"),
+        ({}, 1, 0, "0/1"),
+        ({"nodeCount": 1, "minNodeCount": 3, "maxNodeCount": 9}, 2, 2, "2/3"),
+        ({"nodeCount": 1, "maxNodeCount": 9}, 5, 4, "4/5"),
+        ({"nodeCount": 1, "maxNodeCount": 9}, 0, 0, "0/0"),
+    ],
+)
+def test_nodes_are_counted_against_those_that_are_asked_for(pool: Manifest, nodes: int, usable: int, cell: str) -> None:
+    manifest = of("InferenceCluster", {"nodePools": [{"name": "gpu", **pool}]})
+    observed = {"pools": [{"name": "gpu", "nodes": nodes, "usable": usable}]}
+    assert add_printer_columns(manifest, {"observed": observed, "conditions": conditions()})["nodes"] == cell

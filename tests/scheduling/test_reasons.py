@@ -14,6 +14,7 @@ from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment, ReplicasScheduled
 from modelplane_operator.models.deployment.plan.shortfall import explain_unplaced
 from modelplane_operator.scheduling import prose
+from modelplane_operator.scheduling.cluster import Usability
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.problems import (
@@ -156,6 +157,30 @@ CASES = [
         TooSmall("main", "default", needs=1, nodes=0),
         "engine main fits pool default, which has no usable node",
     ),
+    Case(
+        "too few free nodes, as others are cordoned",
+        b.deployment(b.pipeline(2)),
+        b.cluster("a", nodes=3, observed=[{"name": "default", "nodes": 10, "usable": 3, "cordoned": 7}]),
+        Full("main", "default", needs=2, free=1, nodes=3, unusable=Usability(10, 3, cordoned=7, not_ready=0)),
+        "engine main needs 2 nodes of pool default, 1 of 3 free, 3 of 10 nodes usable (7 cordoned)",
+    ),
+    Case(
+        "no node that can be used, and why",
+        b.deployment(),
+        b.cluster(
+            "a", nodes=0, observed=[{"name": "default", "nodes": 6, "usable": 0, "cordoned": 2, "notReady": 1}]
+        ),
+        TooSmall("main", "default", needs=1, nodes=0, unusable=Usability(6, 0, cordoned=2, not_ready=1)),
+        "engine main fits pool default, which has no usable node: 0 of 6 nodes usable (2 cordoned, 1 not ready, "
+        "3 lacking devices)",
+    ),
+    Case(
+        "a pool that is too small while nodes are cordoned",
+        b.deployment(b.pipeline(4)),
+        b.cluster("a", nodes=2, observed=[{"name": "default", "nodes": 4, "usable": 2, "cordoned": 2}]),
+        TooSmall("main", "default", needs=4, nodes=2, unusable=Usability(4, 2, cordoned=2, not_ready=0)),
+        "engine main needs 4 nodes of one pool, default has 2 in all, 2 of 4 nodes usable (2 cordoned)",
+    ),
     Case("silent on Ready", b.deployment(), b.cluster("a", ready=None), NotReady(""), "it is not Ready"),
     Case(
         "a taint",
@@ -253,7 +278,7 @@ def test_each_refusal_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_cluster_says_why_not(case: Case) -> None:
-    taken = [b.replica("a", of="other", stages=2)] if case.name == "too few free nodes" else []
+    taken = [b.replica("a", of="other", stages=2)] if case.name.startswith("too few free nodes") else []
     taken += [b.replica("a", of="other")] * (case.name == "a pool that has enough nodes is nearer")
     taken += [b.replica("a", of="other", stages=2)] if case.name == "a pool that is too small for ever" else []
     decision = decide(case.deployment, [case.cluster], *taken)

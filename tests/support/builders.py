@@ -102,12 +102,13 @@ def cluster(
     message: str = "",
     unknown: Sequence[tuple[str, str]] = (),
     apis: Sequence[str] = (),
+    observed: Sequence[Manifest] = (),
     **labelled: str,
 ) -> InferenceCluster:
     """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say.
 
     `message`: of its Ready condition; `unknown`: pools of which it publishes nothing, and their classes; `apis`: what
-    it is known to serve.
+    it is known to serve; `observed`: the nodes of its pools.
     """
     address = f"10.0.0.{ord(name[0]) - 96}" if address == "" else address
     reason = "Available" if ready else "Creating"
@@ -130,7 +131,7 @@ def cluster(
                 "gpuPools": list(pools or [pool(nodes=nodes)]),
                 "conditions": [] if ready is None else [{**condition, "lastTransitionTime": since.isoformat()}],
                 **({"gateway": {"address": address}} if address else {}),
-                **({"observed": {"apis": list(apis)}} if apis else {}),
+                **({"observed": {"apis": list(apis), "pools": list(observed)}} if apis or observed else {}),
             },
         }
     )

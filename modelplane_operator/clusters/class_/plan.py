@@ -46,11 +46,12 @@ def _build_status(observed: Observed, *, terminating: bool) -> InferenceClassSta
 
 
 def _build_ready(observed: Observed, accepted: Condition, *, terminating: bool) -> Condition:
-    """Return the Ready condition; while the class is being deleted, it names the clusters that block that."""
+    """Return the Ready condition, which names the clusters that keep the class from being deleted."""
+    users = f"clusters have pools of the class: {list_names(sorted(observed.users))}" if observed.users else ""
     if terminating:
-        message = f"clusters have pools of the class: {list_names(sorted(observed.users))}" if observed.users else ""
-        return Ready.DELETING.condition(observed.now, message=message)
+        remedy = ": take these pools out, or give them another class"
+        return Ready.DELETING.condition(observed.now, message=f"{users}{remedy}" if users else "")
     if accepted.status != "True":
         problem = f"what the class says of its devices cannot be read: {accepted.message}"
         return not_ready(InferenceClass.definition.kind, accepted, problem)
-    return Ready.AVAILABLE.condition(observed.now)
+    return Ready.AVAILABLE.condition(observed.now, message=users)

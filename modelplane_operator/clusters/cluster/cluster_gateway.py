@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 from kubeloop.conditions import condition
-from kubeloop.objects import Manifest, entries
+from kubeloop.objects import Key, Manifest, entries
 from kubeloop.ownership import owner_labels
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
@@ -72,6 +72,10 @@ def own_port(listeners: Sequence[Listener]) -> int | None:
 
 
 HTTPS_PORT: Final = 443
+CERTIFICATE: Final = Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)
+"""The Secret with the gateway's certificate."""
+ISSUED: Final[Manifest] = {"data": {"tls.crt": "", "tls.key": "", "ca.crt": ""}}
+"""The fields of that Secret that only the operator writes."""
 _HTTPS: Final[Manifest] = {
     "name": "mutual-tls",
     "port": HTTPS_PORT,

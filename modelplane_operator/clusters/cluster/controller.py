@@ -190,7 +190,7 @@ def controller(
             REPLICAS: _map_from_replica,
             ENDPOINTS: _map_from_endpoint,
             GATEWAYS: on_gateway(CLUSTERS),
-            SECRET: on_authority(CLUSTERS),
+            SECRET: _map_from_secret,
             **dict.fromkeys((STACKS, *CLOUDS, *ON_HUB), owner_of_kind("InferenceCluster")),
         },
         remote_watches={
@@ -249,6 +249,18 @@ def _observe_secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
         is_shared=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(sorted(key for key in secrets.keys_by("finalizer", value=True) if key.name not in used)),
     )
+
+
+def _map_from_secret(change: Change, hub: Cluster) -> Iterator[Key]:
+    """Yield the clusters that a change of an authority concerns, or that of a kubeconfig's existence or deletion.
+
+    A changed kubeconfig changes the connection, which has its own events.
+    """
+    yield from on_authority(CLUSTERS)(change, hub)
+    old, new = (manifest and is_terminating(manifest) for manifest in change)
+    clusters, key = hub.find(CLUSTERS), key_of(change.latest)
+    if old != new and clusters and key.namespace == names.SYSTEM_NAMESPACE:
+        yield from map(key_of, clusters.by("kubeconfig", key.name))
 
 
 def _map_from_class(change: Change, hub: Cluster) -> Iterable[Key]:

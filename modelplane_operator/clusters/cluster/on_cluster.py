@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from kubeloop.errors import ClientError, Forbidden
 from kubeloop.objects import Key, Manifest, is_terminating, key_of, labels_of
-from kubeloop.reading import Cluster, list_children
+from kubeloop.reading import Cluster, is_rewritten, list_children
 from kubeloop.reads import Reads
 from kubeloop.types import (
     CLIENT_TRAFFIC_POLICY,
@@ -32,6 +32,7 @@ from kubeloop.types import (
 )
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.names import PLATFORM_NAMESPACES
+from modelplane_operator.clusters.cluster.cluster_gateway import CERTIFICATE, ISSUED
 from modelplane_operator.clusters.cluster.plan import CHILDREN, ClusterState, Registered
 from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
 from modelplane_operator.clusters.cluster.registrations import find_same_cluster
@@ -84,6 +85,7 @@ async def observe_state(  # noqa: PLR0917 - what was known, and what is seen
         hardware=_observe_hardware(remote),
         children=owned,
         has_namespace=has_namespace,
+        rewritten=is_rewritten(remote, SECRET, CERTIFICATE, ISSUED),
         others=tuple(of_models(remote, hub)) if terminating else (),
         orphans=None if terminating else sweeps.of(remote, hub, now, same_identity),
         spared=tuple(  # with the last replica gone, those that could be deleted have been

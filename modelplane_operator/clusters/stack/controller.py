@@ -17,7 +17,7 @@ from kubeloop.helm import steps as releases
 from kubeloop.helm.driver import Helm
 from kubeloop.loop import Change, Clients, Controller, Indexes
 from kubeloop.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
-from kubeloop.reading import Cluster, find, list_applied
+from kubeloop.reading import Cluster, find, is_rewritten, list_applied
 from kubeloop.reads import A_MOMENT
 from kubeloop.resource import of
 from kubeloop.types import (
@@ -35,6 +35,7 @@ from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clusters.cluster import connections
+from modelplane_operator.clusters.cluster.cluster_gateway import CERTIFICATE, ISSUED
 from modelplane_operator.clusters.cluster.connections import Connections, cluster_of
 from modelplane_operator.clusters.cluster.fabrics import Fabrics
 from modelplane_operator.clusters.cluster.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
@@ -135,6 +136,7 @@ async def _observe_state(
     return ClusterState(
         charts=charts,
         children=children,
+        rewritten=is_rewritten(remote, SECRET, CERTIFICATE, ISSUED),
         taken=frozenset()
         if terminating
         else await _find_foreign_namespaces(stack, remote, clients, children, existing),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from kubeloop.condition_types import Condition, Ready
+from kubeloop.condition_types import Condition, Ready, has_reason
 from kubeloop.errors import ClientError
 from kubeloop.objects import Key, Manifest, is_terminating, key_of
 from kubeloop.plan import LET_GO, Apply, Plan, Step, delete, prune
@@ -20,6 +20,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.serving_stack import (
     ComponentStatus,
+    GatewayCertified,
     Installed,
     ServingStack,
     ServingStackStatus,
@@ -64,6 +65,8 @@ class ClusterState:
     """The Helm releases of the stack."""
     children: tuple[Manifest, ...] = ()
     """The objects that the operator applied there for this stack."""
+    rewritten: bool = False
+    """True if another client has changed the Secret with the certificate of its gateway."""
     taken: frozenset[str] = frozenset()
     """Namespaces of other owners in which charts are installed nevertheless."""
     definitions: tuple[Manifest, ...] = ()
@@ -159,8 +162,13 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     ready = (Ready.DEGRADED if minor_problems else Ready.AVAILABLE).condition(
         observed.now, message="; ".join(minor_problems)
     )
+    certified = (GatewayCertified.REPLACED if listeners.replaced else GatewayCertified.ISSUED).condition(
+        observed.now, message=listeners.replaced
+    )
     if fatal_problems:
         ready = not_ready(ServingStack.definition.kind, cause, "; ".join(problems))
+    elif listeners.replaced:
+        ready = not_ready(ServingStack.definition.kind, certified)
     address = _get_gateway_address(state)
     gateway = (
         StackGatewayStatus(address=address, server_name=listeners.server_name, http=listeners.http) if address else None
@@ -168,6 +176,7 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     status = ServingStackStatus(
         conditions=(
             installed,
+            *([certified] if listeners.https else ()),
             ready,
             *_build_verified(observed),
         ),
@@ -176,6 +185,7 @@ def _plan_in_service(observed: Observed, state: ClusterState) -> Plan:
     )
     waits = [chart_status.requeue_after for chart_status in statuses if chart_status.requeue_after is not None]
     waits += [UNREADY] if problems else []
+    waits += [REQUEUE_SOON] if listeners.replaced else []
     waits += [REQUEUE_AFTER] if removals else []
     steps = (*_build_steps(observed, state, statuses), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(waits, default=None))
@@ -193,7 +203,8 @@ def _build_steps(observed: Observed, state: ClusterState, statuses: Iterable[Cha
         if chart_status.step is not None:
             yield chart_status.step
     if all(chart_status.runs for chart_status in statuses if chart_status.part.name == ENVOY):
-        yield from desired_doors.steps()
+        reported = stack.status is not None and has_reason(stack.status.conditions, GatewayCertified.REPLACED)
+        yield from desired_doors.steps(reported=reported)
         for manifest in gateway:
             yield Apply(manifest, cluster)
         # Namespaces stay until the stack is removed: users may have objects in them.
@@ -208,7 +219,14 @@ def _choose_doors(observed: Observed, state: ClusterState) -> Listeners:
     ports = {listener.port for listener in stack.spec.gateway.listeners} if stack.spec.gateway else set[int]()
     hub = Hub() if HTTPS_PORT in ports else observed.hub
     desired = choose_listeners(
-        stack, observed.cluster, hub, state.children, observed.now, previous_name, closed=observed.closed
+        stack,
+        observed.cluster,
+        hub,
+        state.children,
+        observed.now,
+        previous_name,
+        closed=observed.closed,
+        rewritten=state.rewritten,
     )
     return replace(desired, http=desired.http or bool(ports))  # listeners in the spec are never removed
 

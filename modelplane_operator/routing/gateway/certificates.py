@@ -32,6 +32,8 @@ RENEWED: Final = timedelta(days=20)
 TRUSTED_FOR: Final = VALID
 SKEW: Final = timedelta(hours=1)  # the tolerated difference between two machines' clocks
 
+UNLABELLED: Final = "it is no longer there, or no longer has the operator's labels"
+"""Fault of a Secret that is not found any more."""
 _NUMBERED = re.compile(rf"{re.escape(names.GATEWAY_AUTHORITY)}-([0-9]{{1,9}})")
 
 
@@ -141,6 +143,15 @@ def is_current(secret: Manifest | None, desired: Issue, now: datetime) -> bool:
         live.get(labels.CERTIFICATE) == desired_annotations[labels.CERTIFICATE]
         and renew_at is not None
         and now < renew_at
+    )
+
+
+def describe_replaced(secret: str, fault: str, cluster: str = HUB) -> str:
+    """Return the message for a Secret that does not hold the certificate that the operator issued."""
+    where = "" if cluster == HUB else f" on cluster {cluster}"
+    return (
+        f"Secret {names.SYSTEM_NAMESPACE}/{secret}{where} was changed by another client ({fault}): the operator issues "
+        "the certificate again. If this repeats, stop what writes that Secret"
     )
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+from kubeloop.client.certificates import find_fault, is_authority
 from kubeloop.client.kube import Kube
+from kubeloop.condition_types import is_true
 from kubeloop.helm import steps as releases
 from kubeloop.helm.driver import Helm
 from kubeloop.loop import Change, Clients, Controller
-from kubeloop.objects import Key, Manifest, is_terminating, key_of, labels_of
+from kubeloop.objects import Key, Manifest, annotations_of, is_terminating, key_of, labels_of
 from kubeloop.reading import Cluster, find, list_applied, list_children
 from kubeloop.types import (
     ENVOY_PROXY,
@@ -29,10 +32,11 @@ from kubeloop.types import (
 )
 from kubeloop.wiring import owner_of_kind
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.names import PLATFORM_NAMESPACES
 from modelplane_operator.clusters.stack.read_charts import list_outdated_definitions, read_charts
+from modelplane_operator.routing.gateway.certificates import UNLABELLED, authorities, leaf, trust
 from modelplane_operator.routing.gateway.data_plane import EVERYTHING, Allowed
 from modelplane_operator.routing.gateway.plan import Observed, plan
 from modelplane_operator.routing.gateway.render import data_plane
@@ -70,7 +74,8 @@ def controller(
             tuple(list_applied(hub, CHILDREN, uid, PLATFORM_NAMESPACES)),
             namespace=find(hub, NAMESPACE, HOME) is not None,
             now=clients.now(),
-            secrets=tuple(certificates(gateway, hub)),
+            secrets=(secrets := tuple(certificates(gateway, hub))),
+            fault=_find_certificate_fault(gateway, secrets, clients.now()),
             key_paths=(key_paths := find(hub, SECRET, PATHS)),
             unsigned=has_unsigned(guards, signing_key(key_paths)),
         )
@@ -104,8 +109,24 @@ def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Man
             continue
         secret = find(hub, SECRET, key) or {}
         if labels_of(secret).get(labels.OWNER_KIND) == InferenceGateway.definition.kind:
-            by_key[key] = secret
+            # One that cannot sign counts as malformed, so that another one is created.
+            by_key[key] = secret if is_authority(secret) else {**secret, "data": {}}
     return by_key.values()
+
+
+def _find_certificate_fault(gateway: InferenceGateway, secrets: Iterable[Manifest], now: datetime) -> str:
+    """Return why the hub gateway's Secret does not hold the certificate that the operator issued; empty if it does."""
+    by_name = {key_of(secret).name: secret for secret in secrets}
+    secret, trusted = by_name.get(names.GATEWAY_CERTIFICATE), trust(authorities(by_name.values()), now)
+    if trusted is None:
+        return ""
+    if secret is None:
+        return UNLABELLED if is_true(gateway.conditions, MutualTLSReady) else ""
+    desired = leaf({}, names.HUB_NAME, "client", trusted, now)
+    issued_for = annotations_of(secret).get(labels.CERTIFICATE)
+    if issued_for and issued_for != desired.metadata["annotations"][labels.CERTIFICATE]:
+        return ""  # it is of other authorities, and issued again for these
+    return find_fault(secret, desired.certificate, by_name[trusted.signer.name], now)
 
 
 def _map_from_child(change: Change, hub: Cluster) -> Iterable[Key]:

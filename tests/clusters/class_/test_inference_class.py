@@ -26,6 +26,7 @@ def status(accepted: Any, ready: Any, *, clusters: int = 0, nodes: int = 0) -> I
 FINE = Accepted.AVAILABLE.condition(EPOCH)
 AVAILABLE = Ready.AVAILABLE.condition(EPOCH)
 STAYS = "Clusters have pools of the class: "
+REMEDY = ": take these pools out, or give them another class"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ STAYS = "Clusters have pools of the class: "
         pytest.param(
             inference_class(),
             {"a": 3, "b": 0},
-            Plan((KEEP,), status(FINE, AVAILABLE, clusters=2, nodes=3)),
+            Plan((KEEP,), status(FINE, Ready.AVAILABLE.condition(EPOCH, message=f"{STAYS}a, b"), clusters=2, nodes=3)),
             id="one in use is held, and counts its users and their nodes",
         ),
         pytest.param(
@@ -45,7 +46,7 @@ STAYS = "Clusters have pools of the class: "
                 (),
                 status(
                     FINE,
-                    Ready.DELETING.condition(EPOCH, message=f"{STAYS}a, b, c, d, e and 2 more"),
+                    Ready.DELETING.condition(EPOCH, message=f"{STAYS}a, b, c, d, e and 2 more{REMEDY}"),
                     clusters=7,
                     nodes=7,
                 ),

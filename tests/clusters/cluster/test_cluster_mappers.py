@@ -17,7 +17,7 @@ from kubeloop.client.resolver import Resolver
 from kubeloop.loop import Change
 from kubeloop.objects import Key
 from kubeloop.reading import Cluster
-from kubeloop.types import LIMIT_RANGE, NETWORK_POLICY, NODE, RESOURCE_SLICE, ResourceType
+from kubeloop.types import LIMIT_RANGE, NETWORK_POLICY, NODE, RESOURCE_SLICE, SECRET, ResourceType
 from modelplane_operator.api import labels
 from modelplane_operator.clusters.class_ import controller as inference_class
 from modelplane_operator.clusters.cluster import controller as inference_cluster
@@ -51,13 +51,17 @@ def cluster(name: str, *classes: str, nodes: int = 1) -> Manifest:
     pools = [{"name": each, "className": each} for each in classes]
     return {
         "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
-        "spec": {"cluster": {"source": "Existing"}, "nodePools": pools},
+        "spec": {"cluster": {"source": "Existing", "existing": {"secretRef": {"name": name}}}, "nodePools": pools},
         "status": {"gpuPools": [{"name": each, "nodes": nodes} for each in classes]},
     }
 
 
 def known(generation: int, uid: str = "u") -> Manifest:
     return {"metadata": {"name": "h100", "uid": uid, "generation": generation}}
+
+
+def kubeconfig(name: str, data: str = "", **metadata: str) -> Manifest:
+    return {"metadata": {"name": name, "namespace": "modelplane-system", **metadata}, "data": {"kubeconfig": data}}
 
 
 def replica(on: str, ready: str = "False") -> Manifest:
@@ -85,6 +89,11 @@ def woken(mappers: Any, kind: ResourceType, old: Manifest | None, new: Manifest 
         (REPLICAS, replica("a"), replica("a", "True"), []),
         (REPLICAS, replica("a"), replica("b"), ["a", "b"]),
         (REPLICAS, replica("a"), None, ["a"]),
+        (SECRET, None, kubeconfig("a"), ["a"]),
+        (SECRET, kubeconfig("a"), kubeconfig("a", deletionTimestamp="2026-01-01T00:00:00Z"), ["a"]),
+        (SECRET, kubeconfig("a"), kubeconfig("a", "another"), []),  # its connection tells
+        (SECRET, kubeconfig("a", namespace="x"), kubeconfig("a", namespace="x", deletionTimestamp="now"), []),
+        (SECRET, kubeconfig("x"), kubeconfig("x", deletionTimestamp="2026-01-01T00:00:00Z"), []),
     ],
 )
 def test_who_is_woken_on_the_hub(

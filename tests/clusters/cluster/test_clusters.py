@@ -67,7 +67,7 @@ def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, hub_names
         assert status(hub)["gateway"]["address"]
         assert nodes(hub) == [2]
         fleet.heal("worker-1")
-        hub.says("worker-1", "Ready", "Available")
+        hub.says("worker-1", "Ready", "Degraded: Secret modelplane-system/worker-1 is being deleted")
         goes(hub, hub_namespace)
 
 
@@ -107,12 +107,14 @@ def is_told_under_another_name(hub: Hub) -> None:
 def counts_what_exists(hub: Hub) -> None:
     node = hub.kubectl("get", "node", "-l", f"{labels.POOL}=h100", "-oname", on="worker-1").split()[0]
     hub.kubectl("cordon", node, on="worker-1")
-    hub.says("worker-1", "GPUReady", "DevicesMissing: Pool h100: 1 of 2 nodes usable, node")
+    hub.says("worker-1", "GPUReady", "NodesMissing: Pool h100: 1 of 2 nodes usable (1 cordoned): node")
     assert nodes(hub) == [1]
     hub.kubectl("uncordon", node, on="worker-1")
     hub.until(lambda: nodes(hub) == [2], "the node to count again")
     resize(hub, "81Gi")
-    hub.says("worker-1", "GPUReady", "DevicesMissing: Pool h100: 0 of 2 nodes usable, node worker-1-h100-0 has 0 of 8")
+    lacking = "Pool h100: 0 of 2 nodes usable (2 lacking devices): node worker-1-h100-0 has 0 of 8"
+    hub.says("worker-1", "GPUReady", f"DevicesMissing: {lacking}")
+    hub.says("worker-1", "Ready", f"Degraded: {lacking}")
     resize(hub, "80Gi")
     hub.says("worker-1", "GPUReady", "AllPresent")
 
@@ -120,7 +122,9 @@ def counts_what_exists(hub: Hub) -> None:
 def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
     resize(hub, "80Gx")
     hub.says(
-        "worker-1", "NodePoolsValid", "InvalidClass: What InferenceClass h100 says cannot be read: see Accepted there"
+        "worker-1",
+        "NodePoolsValid",
+        "InvalidClass: InferenceClass h100 has devices that cannot be read: see Accepted there",
     )
     hub.says("h100", "Accepted", 'InvalidDevice: Device gpu: capacity memory: "80Gx"', what="icl")
     assert status(hub)["gpuPools"][0]["devices"][0]["capacity"] == {"memory": {"value": "80Gi"}}
@@ -129,8 +133,14 @@ def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
     hub.says("worker-1", "NodePoolsValid", "AllValid")
     hub.kubectl("delete", "icl", "h100", "--wait=false")
     hub.kubectl("-n", SYSTEM, "delete", "secret", "worker-1", "--wait=false")
-    hub.says("h100", "Ready", "Deleting: Clusters have pools of the class: worker-1", what="icl")
+    hub.says(
+        "h100",
+        "Ready",
+        "Deleting: Clusters have pools of the class: worker-1: take these pools out, or give them another class",
+        what="icl",
+    )
     assert (hub.get("secret", "worker-1", SYSTEM) or {})["metadata"]["deletionTimestamp"]
+    hub.says("worker-1", "Ready", "Degraded: Secret modelplane-system/worker-1 is being deleted")
 
 
 def goes(hub: Hub, namespace: str) -> None:

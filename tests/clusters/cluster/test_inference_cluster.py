@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kubeloop.cache.informer import Informer
 from kubeloop.client.kube import Event
 from kubeloop.condition_types import merge
-from kubeloop.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from kubeloop.errors import Forbidden, KubeconfigError, Misbehaving, ServerFault, Unauthorized, Unreachable
 from kubeloop.objects import Key
 from kubeloop.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from kubeloop.resource import of
@@ -152,7 +152,7 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
         "BackendReady": ("BackendHealthy", ""),
         "GatewaySecured": (
             "Open",
-            f"Prompts cross to {ADDRESS} unencrypted, and whoever reaches that asks the models there",
+            f"Prompts travel to {ADDRESS} unencrypted, and anyone who reaches that address can use its models",
         ),
         "NodePoolsValid": ("AllValid", ""),
         "GPUReady": ("AllPresent", ""),
@@ -169,7 +169,7 @@ def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
     assert refused.status is not None
     assert "gateway" not in refused.status.to_manifest(), "and not any longer"
     reason, message = said(refused)["BackendReady"]
-    assert (reason, "where the hub's own is" in message) == ("AddressInUse", True)
+    assert (reason, "which is the hub gateway's address" in message) == ("AddressInUse", True)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ BARE = state(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         (
             {"stack": stack()},
             ADDRESS,
-            f"BackendHealthy: ServingStack {STACK} is as it was: this operator runs no Helm",
+            f"BackendHealthy: ServingStack {STACK} is not changed, as this operator runs without Helm",
             "Available",
         ),
     ],
@@ -477,7 +477,7 @@ def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> Non
     decided = plan(seen(helm=True))
 
     assert decided.steps == plan(seen()).steps
-    words = "The gateway of cluster a is of before this operator ran Helm, which installs nothing there"
+    words = "The gateway of cluster a was created without Helm, so this operator installs nothing there"
     assert said(decided)["BackendReady"] == ("BackendHealthy", words)
 
 
@@ -559,7 +559,7 @@ WRONG = inference_class(capacity={"memory": {"value": "plenty"}})
 WAITING = "Gateway inference-gateway has no address yet: waiting for a load balancer"
 GONE = "InferenceClass h200 does not exist: make it, or correct className of the pool"
 NO_L4 = GONE.replace("h200", "l4")
-UNREADABLE = "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there"
+UNREADABLE = "InvalidClass: InferenceClass h200 has devices that cannot be read: see Accepted there"
 LOST = f"Unreachable: Cluster a has not answered since {EPOCH:%Y-%m-%dT%H:%M:%SZ}: ping: no answer in time"
 NO_CLOUD = "Clusters on AKS cannot be made yet; bring one with `source: Existing`"
 L4 = {"name": "edge", "className": "l4"}
@@ -591,7 +591,7 @@ L4 = {"name": "edge", "className": "l4"}
             {"classes": {"h200": WRONG}},
             [{**PUBLISHED, "nodes": 2}],
             {
-                "NodePoolsValid": "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there",
+                "NodePoolsValid": UNREADABLE,
                 "Ready": "Available",
             },
             id="a class that turns wrong leaves the devices, and the pool's own size counts",
@@ -601,7 +601,7 @@ L4 = {"name": "edge", "className": "l4"}
             {"classes": {"h200": WRONG}},
             [FRESH],
             {
-                "NodePoolsValid": "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there",
+                "NodePoolsValid": UNREADABLE,
                 "Ready": "Available",
             },
             id="of a class that was always wrong, what can be read counts",
@@ -631,7 +631,7 @@ L4 = {"name": "edge", "className": "l4"}
             cluster(),
             {"state": state(made(), hardware=None)},
             [PUBLISHED],
-            {"Ready": "Creating: The nodes of the cluster have not been listed yet"},
+            {"Ready": "Creating: The cluster is starting (waiting for: the list of its nodes)"},
             id="nothing is placed before the nodes were counted",
         ),
         pytest.param(
@@ -657,6 +657,17 @@ L4 = {"name": "edge", "className": "l4"}
             id="a cluster that refuses our credentials is named by its address",
         ),
         pytest.param(
+            cluster(status=LAST),
+            {"state": None, "unreachable": ServerFault("GET /readyz: 500; failing: etcd"), "server": "https://a:6443"},
+            [PUBLISHED],
+            {
+                "ClusterReady": "Unreachable: The API server of cluster a answers but is not ready since "
+                "2026-01-01T00:00:00Z (GET /readyz: 500; failing: etcd) (https://a:6443): look at its control plane, "
+                "etcd first"
+            },
+            id="a cluster whose API server is not ready",
+        ),
+        pytest.param(
             cluster(),
             {"secrets": Secrets(own=Key("modelplane-system", "east"), terminating=True)},
             [PUBLISHED],
@@ -664,7 +675,9 @@ L4 = {"name": "edge", "className": "l4"}
                 "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
                 "while a cluster names it: put the kubeconfig into a Secret of another name, and name that in "
                 "spec.cluster.existing.secretRef",
-                "Ready": "Available",
+                "Ready": "Degraded: Secret modelplane-system/east is being deleted, and is kept only while a cluster "
+                "names it: put the kubeconfig into a Secret of another name, and name that in "
+                "spec.cluster.existing.secretRef",
             },
             id="a Secret that is being deleted while it is used",
         ),
@@ -696,7 +709,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": "ClusterRunning: Cluster a is reached as before, but Secret kubeconfig does not exist",
-                "Ready": "Available",
+                "Ready": "Degraded: Cluster a is reached as before, but Secret kubeconfig does not exist",
             },
             id="a kubeconfig that goes leaves the connection",
         ),
@@ -715,9 +728,9 @@ L4 = {"name": "edge", "className": "l4"}
             {"state": state(apis=frozenset({"DRA"}))},
             [PUBLISHED],
             {
-                "BackendReady": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
+                "BackendReady": "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
-                "Ready": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
+                "Ready": "NotInstalled: Cluster a has no gateway, as it lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
             },
             id="a cluster without Envoy Gateway",
@@ -813,15 +826,23 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a", ready="Unknown"), node("b", unschedulable=True), node("c")),
             1,
             (3, 1),
-            "DevicesMissing: Pool gpu: 1 of 3 nodes usable, node a is not ready",
+            "NodesMissing: Pool gpu: 1 of 3 nodes usable (1 cordoned, 1 not ready): node a is not ready",
             id="nodes that take no pods do not count",
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 2}),
+            hardware(node("a"), node("b"), node("c", unschedulable=True)),
+            2,
+            (3, 2),
+            "AllPresent",
+            id="a cordoned node of more than are declared is not missed",
         ),
         pytest.param(
             cluster({**POOL, "nodeCount": 2}),
             hardware(node("a"), node("b"), slices=[slice_of("a", "141Gi")]),
             1,
             (2, 1),
-            f"DevicesMissing: Pool gpu: 1 of 2 nodes usable, node b has 0 of 1 gpu ({GPU})",
+            f"DevicesMissing: Pool gpu: 1 of 2 nodes usable (1 lacking devices): node b has 0 of 1 gpu ({GPU})",
             id="a node whose driver has published nothing does not count",
         ),
         pytest.param(
@@ -829,7 +850,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), node("b"), slices=[slice_of("a", "200Gi"), HALF]),
             1,
             (2, 1),
-            f"DevicesMissing: Pool gpu: 1 of 2 nodes usable, "
+            f"DevicesMissing: Pool gpu: 1 of 2 nodes usable (1 lacking devices): "
             f"node b has 0 of 1 gpu ({GPU}) with memory 141Gi, the others have less",
             id="a device that is smaller than declared does not count, a larger one does",
         ),
@@ -838,7 +859,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), slices=[slice_of("a", "141Gi"), slice_of("a", generation=2)]),
             0,
             (1, 0),
-            f"DevicesMissing: Pool gpu: 0 of 1 node usable, node a has 0 of 1 gpu ({GPU})",
+            f"DevicesMissing: Pool gpu: 0 of 1 node usable (1 lacking devices): node a has 0 of 1 gpu ({GPU})",
             id="what an older generation of a pool says counts no more",
         ),
         pytest.param(
@@ -846,7 +867,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), slices=[slice_of("a", "141Gi", taints=[{"key": "broken", "effect": "NoSchedule"}])]),
             0,
             (1, 0),
-            f"DevicesMissing: Pool gpu: 0 of 1 node usable, node a has 0 of 1 gpu ({GPU})",
+            f"DevicesMissing: Pool gpu: 0 of 1 node usable (1 lacking devices): node a has 0 of 1 gpu ({GPU})",
             id="a device with a taint does not count",
         ),
         pytest.param(
@@ -862,7 +883,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             None,
             3,
             None,
-            "NotSeen: The nodes of the cluster have not been listed yet",
+            "NotSeen: The cluster is starting (waiting for: the list of its nodes)",
             id="before nodes were seen those of the last time count",
         ),
         pytest.param(
@@ -886,7 +907,8 @@ def test_what_exists_counts_and_what_is_missing_is_said(
     found = [(pool.nodes, pool.usable) for pool in decided.status.observed.pools]
     assert found == ([observed] if observed else [])
     assert ": ".join(filter(None, said(decided)["GPUReady"])) == wanted
-    assert said(decided)["Ready"][0] == "Available"
+    missing = "Missing" in wanted
+    assert said(decided)["Ready"] == (("Degraded", said(decided)["GPUReady"][1]) if missing else ("Available", ""))
 
 
 def test_a_pool_publishes_what_the_least_of_its_nodes_has_for_pods_and_keeps_it_when_they_go() -> None:

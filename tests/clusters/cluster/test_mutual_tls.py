@@ -19,6 +19,7 @@ from modelplane_operator.clusters.cluster.cluster_gateway import render_cluster_
 from modelplane_operator.clusters.cluster.plan import ClusterState, Observed, Secrets, plan
 from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware
 from modelplane_operator.clusters.cluster.plan.mutual_tls import LEARNT, Hub, choose_listeners, read_hub, waits
+from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON
 from modelplane_operator.routing.gateway.certificates import RENEWED, authorities, is_current, new_authority, trust
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
 
@@ -142,7 +143,7 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
 
 
 def test_without_a_hub_gateway_nobody_tells_what_is_wanted() -> None:
-    why = "there is no InferenceGateway named default, whose spec.mutualTLS says whom it answers"
+    why = "there is no InferenceGateway named default, whose spec.mutualTLS decides this: create it"
     lost = Hub(is_decided=False, began=True, reason=why)
     assert read_hub(None, (), NOW) == lost
     assert read_hub(None, [AUTHORITY], NOW) == replace(lost, trust=TRUST), "what clusters trust is renewed"
@@ -189,6 +190,41 @@ def test_while_nobody_tells_a_certificate_is_renewed_all_the_same(hub: Hub) -> N
     )
     nobody = Hub(is_decided=False)
     assert choose_listeners(CLUSTER, "west", nobody, (stored(READY), shut), late, NAME, closed=True).issue is None
+
+
+@pytest.mark.parametrize("hub", [READY, Hub(TRUST, is_decided=False)])
+def test_a_certificate_that_another_client_has_written_is_issued_again(hub: Hub) -> None:
+    """The operator reads no Secrets of clusters, but whose the fields are."""
+    shut = gateway(https=True, http=False)
+    made = (stored(READY), shut)
+    found = choose_listeners(CLUSTER, "west", hub, made, NOW, NAME, closed=True, rewritten=True)
+    assert (found.https, found.http, found.server_name) == (True, False, NAME), "nothing is opened meanwhile"
+    assert found.issue is not None
+    assert "on cluster west was changed by another client" in found.replaced
+    at_rest = choose_listeners(CLUSTER, "west", hub, made, NOW, NAME, closed=True)
+    assert (at_rest.issue, at_rest.replaced) == (None, "")
+
+
+def test_a_certificate_that_somebody_deleted_is_told_once_a_gateway_uses_it() -> None:
+    lost = choose_listeners(CLUSTER, "west", READY, (gateway(https=True, http=False),), NOW, NAME, closed=True)
+    assert "no longer there" in lost.replaced
+    new = choose_listeners(CLUSTER, "west", READY, (gateway(https=False, http=True),), NOW, None, closed=False)
+    assert (new.issue is not None, new.replaced) == (True, "")
+
+
+def test_a_cluster_whose_certificate_was_replaced_is_not_ready_until_it_is_issued_again() -> None:
+    children = (stored(READY), gateway(https=True, http=False))
+    decided = plan(seen(state=state(*children, rewritten=True)))
+    assert decided.status is not None
+    conditions = {one.type: one for one in decided.status.conditions}
+    assert (conditions["BackendReady"].status, conditions["BackendReady"].reason) == ("False", "CertificateReplaced")
+    assert conditions["Ready"].reason == "CertificateReplaced"
+    assert "stop what writes that Secret" in (conditions["Ready"].message or "")
+    assert decided.requeue_after == REQUEUE_SOON
+    assert not [step for step in decided.steps if isinstance(step, Issue)], "first it is told"
+    status = {"conditions": [one.to_manifest() for one in decided.status.conditions]}
+    next_steps = plan(seen(state=state(*children, rewritten=True), status=status)).steps
+    assert [step.metadata["name"] for step in next_steps if isinstance(step, Issue)] == [names.GATEWAY_CERTIFICATE]
 
 
 MAKING = Hub(is_desired=True, reason="the certificate of the hub gateway is being made")
@@ -350,7 +386,7 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
     backend = next(one for one in decided.status.conditions if one.type == "BackendReady")
     assert (backend.status, backend.message) == (
         "False",
-        "The cluster's gateway is to answer the hub's gateway alone, and waits until it can: the certificate of the "
+        "The cluster's gateway is not created until it can answer the hub's gateway alone: the certificate of the "
         "hub gateway is being made",
     )
 

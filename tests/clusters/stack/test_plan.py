@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
+from kubeloop.client.certificates import secret_data
 from kubeloop.errors import Unreachable
 from kubeloop.helm.release import ARCHIVE, Component, Revision, RevisionContent, Run
 from kubeloop.objects import Key
-from kubeloop.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
-from modelplane_operator.api import labels
+from kubeloop.plan import LET_GO, Apply, Delete, Install, Issue, Plan, Step, Uninstall
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
+from modelplane_operator.clusters.cluster.cluster_gateway import certificate
 from modelplane_operator.clusters.cluster.plan.mutual_tls import Hub
 from modelplane_operator.clusters.stack.chart_states import ObservedCharts, Workload
-from modelplane_operator.clusters.stack.plan import ClusterState, Observed, homes, plan
+from modelplane_operator.clusters.stack.plan import REQUEUE_SOON, ClusterState, Observed, homes, plan
 from modelplane_operator.clusters.stack.render import parts, render_before, render_gateway, render_namespaces
+from modelplane_operator.routing.gateway.certificates import authorities, leaf, new_authority, trust
 from modelplane_operator.routing.gateway.gateway_pods import AWS_TYPE, GIVE_ADDRESSES, service_annotations
 
 pytestmark = pytest.mark.usefixtures("well_worded")
@@ -155,6 +158,37 @@ def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_i
     kept = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway"]
     assert [listener["port"] for one in kept for listener in one["spec"]["listeners"]] == [443]
     assert not any("mutual-tls" in str(one) for one in found.steps if isinstance(one, Delete))
+
+
+def test_a_certificate_that_another_client_has_written_is_told_and_issued_again() -> None:
+    known = stack()
+    authority = trust(authorities([first_authority()]), NOW)
+    hub = Hub(authority, is_desired=True, ready=True)
+    address = {"addresses": [{"value": "192.0.2.7"}]}
+    closed = [live(one, **address) for one in render_gateway(known, https=True, http=False)]
+    issue = (
+        leaf(certificate(known), names.server_name("platform/east"), "server", authority, NOW) if authority else None
+    )
+    assert issue is not None
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": issue.metadata}
+    at_rest = state(known, secret, *closed, releases=history(known))
+    assert said(planned(known, at_rest, hub=hub))["GatewayCertified"] == ("CertificateIssued", "")
+    found = planned(known, replace(at_rest, rewritten=True), hub=hub)
+    assert not [one for one in found.steps if isinstance(one, Issue)], "first it is told"
+    assert found.requeue_after == REQUEUE_SOON
+    assert said(found)["Ready"][0] == said(found)["GatewayCertified"][0] == "CertificateReplaced"
+    assert isinstance(found.status, ServingStackStatus)
+    found = planned(known.model_copy(update={"status": found.status}), replace(at_rest, rewritten=True), hub=hub)
+    assert [str(one) for one in found.steps if isinstance(one, Issue)] == [
+        "issue Secret modelplane-system/modelplane-gateway-certificate on cluster platform/east"
+    ]
+
+
+def first_authority() -> Manifest:
+    made = new_authority((), NOW, {"namespace": names.SYSTEM_NAMESPACE})
+    assert made is not None
+    content = secret_data(made.certificate, None)
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": made.metadata, "data": content}
 
 
 def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_who_it_is() -> None:

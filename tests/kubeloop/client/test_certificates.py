@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.certificate import Certificate, Usage
-from kubeloop.client.certificates import UnusableAuthorityError, secret_data
+from kubeloop.client.certificates import UnusableAuthorityError, find_fault, is_authority, secret_data
 from kubeloop.objects import Key
 from modelplane_operator.api import names
 
@@ -131,3 +131,36 @@ def test_what_is_no_authority_is_told_without_its_content(content: dict[str, str
         issued(WEST, "server", broken)
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None
+
+
+WANTED = Certificate(WEST, "server", NOW, NOW + timedelta(days=1), SIGNER, "trusted")
+
+
+def held(content: Mapping[str, str], **more: str) -> dict[str, object]:
+    return {"kind": "Secret", "data": {**content, "ca.crt": base64.b64encode(b"trusted").decode(), **more}}
+
+
+def test_the_content_of_a_secret_is_held_against_the_authority() -> None:
+    ours, theirs = authority(), authority()
+    good = issued(WEST, "server", ours)
+    assert not find_fault(held(good), WANTED, ours, NOW)
+    of_two = {**good, "tls.key": issued(WEST, "server", ours)["tls.key"]}
+    for spoiled, why in (
+        (held(of_two), "do not belong together"),
+        (held({**good, "tls.crt": "bm8="}), "cannot be read"),
+        (held({}), "cannot be read"),
+        (held(issued(WEST, "server", theirs)), "is not signed by the authority in Secret modelplane-system/signer"),
+        (held(issued(names.server_name("east"), "server", ours)), f"does not prove the name {WEST}"),
+        (held(good, **{"ca.crt": base64.b64encode(b"theirs").decode()}), "its ca.crt"),
+    ):
+        assert why in find_fault(spoiled, WANTED, ours, NOW)
+    assert "expired" in find_fault(held(good), WANTED, ours, NOW + timedelta(days=2))
+
+
+def test_an_authority_needs_the_key_of_its_certificate() -> None:
+    ours, theirs = authority(), authority()
+    assert is_authority(ours)
+    for key in ("tls.key", "tls.crt"):
+        assert isinstance(ours["data"], Mapping)
+        assert isinstance(theirs["data"], Mapping)
+        assert not is_authority({**ours, "data": {**ours["data"], key: theirs["data"][key]}})

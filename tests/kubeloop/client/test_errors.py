@@ -55,6 +55,16 @@ def test_a_pause_is_a_minute_at_most_and_what_is_no_pause_is_none(said: str | No
     assert pause(said, now=NOW) == seconds
 
 
+def test_a_server_that_is_not_ready_is_told_by_its_failing_checks() -> None:
+    checks = ["[+]ping ok", *(f"[+]poststarthook/some-{number} ok" for number in range(40)), "readyz check failed"]
+    checks[30:30] = ["[-]etcd failed: reason withheld", "[-]poststarthook/rbac/bootstrap-roles failed: not finished"]
+    found = refusal(500, "\n".join(checks).encode(), operation="GET /readyz")
+    assert isinstance(found, ServerFault)
+    assert str(found) == "GET /readyz: 500; failing: etcd, poststarthook/rbac/bootstrap-roles"
+    many = "\n".join(f"[-]check-{number} failed" for number in range(9)).encode()
+    assert str(refusal(500, many, operation="x")) == "x: 500; failing: check-0, check-1, check-2 and 6 more"
+
+
 @given(st.text() | st.from_regex(r"\w{3}, \d+ (Jan|Nov) \d+ \d+:\d+:\d+ ([A-Z]{3}|[+-]\d+)"))
 def test_nothing_that_a_server_says_is_too_strange(said: str) -> None:
     found = pause(said, now=NOW)

@@ -16,7 +16,7 @@ from modelplane_operator.owned import on_hub
 from modelplane_operator.routing.gateway.certificates import new_authority
 from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.routing.gateway.plan import Observed, plan
-from modelplane_operator.routing.gateway.plan.gateway import UNSIGNED_SECONDS
+from modelplane_operator.routing.gateway.plan.gateway import REPLACED_SECONDS, UNSIGNED_SECONDS
 from modelplane_operator.routing.gateway.render import hosts_of
 from modelplane_operator.routing.service.api_keys import FOLLOWED
 from tests.support.builders import EPOCH
@@ -171,6 +171,34 @@ def test_a_hub_gateway_that_is_not_known_to_present_one_has_what_is_there_renewe
         f"issue Secret {names.SYSTEM_NAMESPACE}/{names.GATEWAY_CERTIFICATE}"
     ]
     assert not [one for one in plan(seen(gateway())).steps if isinstance(one, Issue)], "nothing is begun"
+
+
+def test_a_certificate_that_somebody_replaced_is_told_and_issued_again_and_clusters_stay_closed() -> None:
+    made = new_authority((), EPOCH, {"namespace": names.SYSTEM_NAMESPACE})
+    assert made is not None
+    authority = {"kind": "Secret", "metadata": made.metadata, "data": secret_data(made.certificate, None)}
+    issue = next(one for one in plan(asking(authority)).steps if isinstance(one, Issue))
+    stored = {"kind": "Secret", "metadata": issue.metadata, "data": secret_data(issue.certificate, authority)}
+    at_rest = asking(authority, stored)
+    assert not [one for one in plan(at_rest).steps if isinstance(one, Issue)]
+    broken = replace(judged(written(at_rest)), fault="its certificate does not prove the name hub")
+    assert not [one for one in plan(broken).steps if isinstance(one, Issue)], "first it is told"
+    assert plan(broken).requeue_after == REPLACED_SECONDS
+    reports = gateway(mutual_tls="Always", conditions=[MutualTLSReady.REPLACED.condition(EPOCH).to_manifest()])
+    steps = plan(replace(broken, gateway=reports)).steps
+    assert [one.metadata["name"] for one in steps if isinstance(one, Issue)] == [names.GATEWAY_CERTIFICATE]
+    conditions = {one.type: one for one in reported(broken).conditions}
+    assert conditions["MutualTLSReady"].reason == conditions["Ready"].reason == "CertificateReplaced"
+    assert conditions["Ready"].message == (
+        "Secret modelplane-system/modelplane-gateway-certificate was changed by another client (its certificate does "
+        "not prove the name hub): the operator issues the certificate again. If this repeats, stop what writes that "
+        "Secret"
+    )
+    assert MutualTLSReady.REPLACED.is_desired
+
+
+def asking(*secrets: Manifest) -> Observed:
+    return replace(seen(gateway(mutual_tls="Always")), secrets=secrets)
 
 
 def test_an_authority_outlives_its_hub_gateway_and_a_certificate_does_not() -> None:

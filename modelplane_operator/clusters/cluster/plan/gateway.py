@@ -71,7 +71,7 @@ def _describe_unprotected(observed: Observed, serving: ClusterServing) -> str:
     reason = serving.reason if observed.hub.is_desired else observed.hub.reason
     if serving.address is None:
         return reason
-    message = f"Prompts cross to {serving.address} unencrypted, and whoever reaches that asks the models there"
+    message = f"Prompts travel to {serving.address} unencrypted, and anyone who reaches that address can use its models"
     return f"{message}: {reason}" if reason else message
 
 

@@ -17,7 +17,8 @@ from kubeloop.objects import Manifest, Section, entries, labels_of, section
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.models.replica.plan.nodes import unfit
+from modelplane_operator.models.replica.plan.nodes import describe_not_ready, unfit
+from modelplane_operator.scheduling.cluster import Usability
 from modelplane_operator.selectors import quantity
 
 _MESSAGE_LENGTH = 100  # characters kept of each message in a node's status
@@ -45,10 +46,24 @@ class PoolNodes:
     """The number of nodes that are ready, schedulable and have the devices."""
     first_problem: str = ""
     """The problem of the first node that is not usable."""
+    cordoned: int = 0
+    """The number of nodes that are ready and cordoned."""
+    not_ready: int = 0
+    """The number of nodes that are not ready."""
     allocatable: Amounts | None = None
     """The smallest allocatable CPU (whole cores) and memory (Gi) of any node; None while no node reports them."""
     fabrics: Mapping[str, Fabric] = field(default_factory=dict[str, Fabric])
     """The most common value among the usable nodes, by fabric label; only labels that were read from every node."""
+
+    @property
+    def usability(self) -> Usability:
+        """The counts of the nodes."""
+        return Usability(self.nodes, self.usable, self.cordoned, self.not_ready)
+
+    @property
+    def without_devices(self) -> int:
+        """The number of nodes that take pods and lack devices."""
+        return self.nodes - self.usable - self.cordoned - self.not_ready
 
 
 # Reduced copies -------------------------------------------------------------------------------------------------
@@ -142,8 +157,15 @@ def _evaluate_pool(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> P
     evaluated = [(node, _find_node_problem(node, pool.devices, stock)) for node in nodes]
     problems = [problem for _, problem in evaluated if problem]
     fabrics = _find_largest_fabrics(nodes, [node for node, problem in evaluated if not problem])
+    not_ready = sum(bool(describe_not_ready(node)) for node in nodes)
     return PoolNodes(
-        len(nodes), len(nodes) - len(problems), min(problems, default=""), _compute_min_allocatable(nodes), fabrics
+        len(nodes),
+        len(nodes) - len(problems),
+        min(problems, default=""),
+        cordoned=sum(bool(unfit(node)) for node in nodes) - not_ready,
+        not_ready=not_ready,
+        allocatable=_compute_min_allocatable(nodes),
+        fabrics=fabrics,
     )
 
 

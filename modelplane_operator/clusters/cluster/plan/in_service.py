@@ -19,7 +19,6 @@ from modelplane_operator.api.inference_cluster import (
     ClusterReady,
     GPUReady,
     InferenceCluster,
-    NodePool,
     ObjectsOwned,
     ObservedCluster,
     ObservedPool,
@@ -32,7 +31,7 @@ from modelplane_operator.clusters.cluster.plan.gateway import (
     prune_relay,
 )
 from modelplane_operator.clusters.cluster.plan.hardware import ObservedHardware, PoolNodes, nodes_by_pool
-from modelplane_operator.clusters.cluster.plan.node_pools import ResolvedPools
+from modelplane_operator.clusters.cluster.plan.node_pools import ResolvedPools, count_desired_nodes
 from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_SOON, SWEEP, ClusterState, Observed
 from modelplane_operator.clusters.cluster.plan.registered import marks
 from modelplane_operator.clusters.cluster.plan.serving import from_stack, has_stack, own_gateway, reject_hub_address
@@ -45,8 +44,9 @@ from modelplane_operator.clusters.cluster.plan.status import (
     unusable_pools,
 )
 from modelplane_operator.routing.gateway.gateway_relay import render_relay
+from modelplane_operator.scheduling.prose import describe_usable
 
-UNLISTED = "the nodes of the cluster have not been listed yet"
+UNLISTED = "the cluster is starting (waiting for: the list of its nodes)"
 """Message while the nodes are unknown."""
 LEAST_LATENCY = 50
 """Milliseconds; smaller values are reported as this, since they vary with the load of the operator."""
@@ -86,7 +86,7 @@ def in_service(observed: Observed, state: ClusterState) -> Plan:
     ready = serving.ready
     if ready.status == "True" and gateway is None:
         reason = (
-            f"the gateway of {observed.display_name} answers the hub's gateway alone, which is not set up for that yet"
+            f"the gateway of {observed.display_name} is starting (waiting for: the certificate of the hub's gateway)"
         )
         ready = BackendReady.INSTALLING.condition(
             observed.now, message=": ".join(filter(None, (reason, observed.hub.reason)))
@@ -94,13 +94,14 @@ def in_service(observed: Observed, state: ClusterState) -> Plan:
     # The relay is created as soon as mutual TLS is wanted, before any endpoint uses it.
     relay = render_relay(observed.cluster, serving.address) if observed.hub.is_desired and serving.address else ()
     secured = gateway_secured(observed, serving, gateway)
+    gpu_ready = _build_gpu_ready(observed, state, nodes)
     conditions = (
         running.condition(observed.now, message=message),
         ready,
         secured,
         pools_valid(observed, resolved),
-        _build_gpu_ready(observed, state, nodes),
-        _build_ready(observed, state, resolved, ready),
+        gpu_ready,
+        _build_ready(observed, state, resolved, ready, gpu_ready, note),
         *_build_ownership(observed, state),
     )
     changes = {
@@ -140,23 +141,28 @@ def _build_gpu_ready(observed: Observed, state: ClusterState, nodes: Mapping[str
     if state.hardware is None:
         return GPUReady.NOT_SEEN.condition(observed.now, message=UNLISTED)
     pools = {pool.name: pool for pool in observed.cluster.spec.node_pools}
-    too_few = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.nodes < _get_min_nodes(pools[name])}
-    unusable = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.first_problem}
+    desired = {name: count_desired_nodes(pools[name], pool_nodes) for name, pool_nodes in nodes.items()}
+    too_few = {name: pool_nodes for name, pool_nodes in nodes.items() if pool_nodes.nodes < desired[name]}
+    unusable = {
+        name: pool_nodes
+        for name, pool_nodes in nodes.items()
+        if pool_nodes.first_problem and pool_nodes.usable < desired[name]
+    }
     remedy = ": label them, or correct nodeCount" if observed.cluster.spec.cluster.source == "Existing" else ""
     messages = [
-        f"pool {name}: {pool_nodes.nodes} of {count_of(_get_min_nodes(pools[name]), 'node')} with the label "
+        f"pool {name}: {pool_nodes.nodes} of {count_of(desired[name], 'node')} with the label "
         f"{labels.POOL}={name}{remedy}"
         for name, pool_nodes in too_few.items()
     ]
     messages += [
-        f"pool {name}: {pool_nodes.usable} of {count_of(pool_nodes.nodes, 'node')} usable, {pool_nodes.first_problem}"
+        f"pool {name}: {describe_usable(pool_nodes.usability)}: {pool_nodes.first_problem}"
         for name, pool_nodes in unusable.items()
     ]
     if "DRA" not in state.apis:
         messages.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
-    if unusable or "DRA" not in state.apis:
+    if "DRA" not in state.apis or any(pool_nodes.without_devices for pool_nodes in unusable.values()):
         return GPUReady.DEVICES_MISSING.condition(observed.now, message="; ".join(messages))
-    if too_few:
+    if too_few or unusable:
         return GPUReady.NODES_MISSING.condition(observed.now, message="; ".join(messages))
     return GPUReady.ALL_PRESENT.condition(observed.now)
 
@@ -173,11 +179,6 @@ def _build_ownership(observed: Observed, state: ClusterState) -> Iterator[Condit
         yield ObjectsOwned.ALL_OWNED.condition(observed.now)
 
 
-def _get_min_nodes(pool: NodePool) -> int:
-    """Return the number of nodes that a pool must always have."""
-    return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
-
-
 def _build_observed(observed: Observed, state: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
     """Return the status fields that describe the cluster itself: version, latency, identity, APIs and pools."""
     last = observed.cluster.status.observed if observed.cluster.status else None
@@ -187,7 +188,13 @@ def _build_observed(observed: Observed, state: ClusterState, nodes: Mapping[str,
         identity=state.registered.identity or None,
         apis=tuple(sorted(state.apis)),
         pools=tuple(
-            ObservedPool(name=name, nodes=pool_nodes.nodes, usable=pool_nodes.usable)
+            ObservedPool(
+                name=name,
+                nodes=pool_nodes.nodes,
+                usable=pool_nodes.usable,
+                cordoned=pool_nodes.cordoned or None,
+                not_ready=pool_nodes.not_ready or None,
+            )
             for name, pool_nodes in nodes.items()
         ),
     )
@@ -201,10 +208,18 @@ def _compute_latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= current <= last * 3 else current
 
 
-def _build_ready(observed: Observed, state: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
+def _build_ready(  # noqa: PLR0917 - the parts of it
+    observed: Observed,
+    state: ClusterState,
+    resolved: ResolvedPools,
+    backend: Condition,
+    hardware: Condition,
+    note: str,
+) -> Condition:
     """Return the Ready condition: True if models can be placed on the cluster.
 
-    A pool with a broken class keeps its last good devices and does not affect other pools.
+    A pool with a broken class keeps its last good devices and does not affect other pools. `note`: the problem of the
+    kubeconfig.
     """
     problems = [*unusable_pools(observed, resolved)]
     if backend.status == "Unknown":
@@ -222,6 +237,10 @@ def _build_ready(observed: Observed, state: ClusterState, resolved: ResolvedPool
         return Ready.CREATING.condition(observed.now, message=UNLISTED)
     if backend.reason == BackendReady.DEGRADED.reason:
         problems.append(backend.message or "")
+    if note:
+        problems.append(note)
+    if hardware.status == "False":
+        problems.append(hardware.message or "")
     if observed.problem:
-        problems.append(f"pools are not as they are asked for: {observed.problem}")
+        problems.append(f"node pools differ from the spec: {observed.problem}")
     return (Ready.DEGRADED if problems else Ready.AVAILABLE).condition(observed.now, message="; ".join(problems))

@@ -25,7 +25,15 @@ from modelplane_operator.clusters.cluster.cluster_gateway import (
     programmed_listeners,
 )
 from modelplane_operator.owned import Owner
-from modelplane_operator.routing.gateway.certificates import Trust, authorities, is_current, leaf, trust
+from modelplane_operator.routing.gateway.certificates import (
+    UNLABELLED,
+    Trust,
+    authorities,
+    describe_replaced,
+    is_current,
+    leaf,
+    trust,
+)
 from modelplane_operator.routing.gateway.render import data_plane
 
 LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik, which polls every two seconds, has loaded a new relay
@@ -56,13 +64,20 @@ def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now:
     if gateway is None or gateway.metadata.deletion_timestamp:
         # The InferenceGateway may be created later with mutual TLS; a gateway opened until then could be used by
         # anyone.
-        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
+        why = (
+            f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS decides this: create it"
+        )
         return Hub(authority, is_decided=False, began=True, reason=why)
     reported = next((item for item in gateway.conditions if item.type == MutualTLSReady.__name__), None)
     supported = data_plane(gateway).PRESENTS_CERTIFICATE
     if reported is None:
         began = began or (supported and gateway.spec.mutual_tls != "Never")
-        return Hub(authority, is_decided=False, began=began, reason="the InferenceGateway has not been looked at yet")
+        return Hub(
+            authority,
+            is_decided=False,
+            began=began,
+            reason="the InferenceGateway is starting (waiting for: its first status)",
+        )
     ready_reason = next((item for item in MutualTLSReady if item.reason == reported.reason), MutualTLSReady.NOT_OFFERED)
     why = f"InferenceGateway {gateway.metadata.name} says {reported.reason}: {reported.message or ready_reason.meaning}"
     # A Traefik that the operator merely cannot read at the moment must not open gateways; only a spec change may.
@@ -83,15 +98,20 @@ class Listeners:
     """The certificate to issue; None when it is current."""
     server_name: str | None
     """The name that the gateway's certificate proves; None until it does."""
+    replaced: str = ""
+    """The message if it is issued because another client has changed or deleted the one that the gateway uses."""
 
     @property
     def shut(self) -> bool:
         """True if the gateway must not be created yet, because it could only answer anyone."""
         return not self.https and not self.http
 
-    def steps(self) -> Iterator[Issue]:
-        """Yield the certificate to issue, if any."""
-        if self.issue is not None:
+    def steps(self, *, reported: bool) -> Iterator[Issue]:
+        """Yield the certificate to issue, if any.
+
+        `reported`: True if the status already says that it was replaced. Otherwise no status would ever say it.
+        """
+        if self.issue is not None and (reported or not self.replaced):
             yield self.issue
 
 
@@ -108,16 +128,22 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     server_name: str | None,
     *,
     closed: bool,
+    rewritten: bool = False,
 ) -> Listeners:
     """Return the desired listeners of the gateway, given the objects on the cluster.
 
     `server_name`: the one in the last status; it remains proven while the Gateway is changing. `closed`: True if no
-    request can arrive by http any more.
+    request can arrive by http any more. `rewritten`: True if another client has changed the certificate's Secret, whose
+    content is not read.
     """
     existing = {(type_of(child), key_of(child)): child for child in children}
     live = existing.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
     certificate_secret = existing.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
     name = names.server_name(cluster)
+    replaced = ""
+    if live is not None and is_guarded(live) and (certificate_secret is None or rewritten):
+        fault = "another field manager owns its data" if certificate_secret else UNLABELLED
+        replaced = describe_replaced(names.GATEWAY_CERTIFICATE, fault, cluster)
     if not hub.is_decided or (hub.is_desired and hub.trust is None):
         https = certificate_secret is not None if live is None else is_guarded(live)
         proven = server_name == name or (certificate_secret is not None and live is not None and is_secured(live))
@@ -128,9 +154,13 @@ def choose_listeners(  # noqa: PLR0917 - what decides
             if certificate_secret and hub.trust
             else None
         )
-        expired = renewed is not None and not is_current(certificate_secret, renewed, now)
+        expired = renewed is not None and (rewritten or not is_current(certificate_secret, renewed, now))
         return Listeners(
-            https, http, issue=renewed if expired else None, server_name=name if https and proven else None
+            https,
+            http,
+            issue=renewed if expired else None,
+            server_name=name if https and proven else None,
+            replaced=replaced if expired else "",
         )
     if hub.trust is None or not (hub.is_desired or certificate_secret is not None):
         return Listeners(https=False, http=True, issue=None, server_name=None)
@@ -147,14 +177,15 @@ def choose_listeners(  # noqa: PLR0917 - what decides
     return Listeners(
         https=True,
         http=http,
-        issue=None if is_current(certificate_secret, issue, now) else issue,
+        issue=None if is_current(certificate_secret, issue, now) and not rewritten else issue,
         server_name=name if proves and not opening else None,
+        replaced=replaced,
     )
 
 
 def waits(reason: str) -> str:
     """Return the message for a gateway that is not created yet (`Listeners.shut`)."""
-    return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {reason}"
+    return f"the cluster's gateway is not created until it can answer the hub's gateway alone: {reason}"
 
 
 def unlearnt(desired: Iterable[Manifest], remote: Iterable[Manifest], now: datetime) -> timedelta:

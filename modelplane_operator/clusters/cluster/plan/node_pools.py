@@ -137,6 +137,11 @@ def declared_nodes(pool: NodePool) -> int:
     return pool.max_node_count or pool.node_count
 
 
+def count_desired_nodes(pool: NodePool, present: PoolNodes) -> int:
+    """Return the number of nodes that should be usable: what the spec asks for, or what an autoscaler has added."""
+    return max(pool.min_node_count or 0, present.nodes) if pool.max_node_count else pool.node_count
+
+
 D = TypeVar("D", ClassDevice, PublishedDevice)
 
 

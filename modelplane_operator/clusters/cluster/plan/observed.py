@@ -75,6 +75,8 @@ class ClusterState:
     """The objects that the operator applied there for the cluster."""
     has_namespace: bool
     """True if the operator's namespace was created by another owner."""
+    rewritten: bool = False
+    """True if another client has changed the Secret with the certificate of the cluster's gateway."""
     others: tuple[str, ...] = ()
     """Objects of models and other owners that must be deleted before the cluster is released: `kind namespace/name`."""
     orphans: tuple[str, ...] | None = None

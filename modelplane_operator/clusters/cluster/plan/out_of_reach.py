@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.condition_types import Ready
-from kubeloop.errors import ClientError, KubeconfigError, Misbehaving, Unauthorized
+from kubeloop.errors import ClientError, KubeconfigError, Misbehaving, ServerFault, Unauthorized
 from kubeloop.plan import Plan
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady, InferenceCluster
 from modelplane_operator.api.reasons import not_ready
@@ -34,16 +34,21 @@ def plan_unreachable(observed: Observed, error: ClientError) -> Plan:
     )
     started_at = next(transitions, observed.now).strftime("%Y-%m-%dT%H:%M:%SZ")
     address = f" ({observed.server})" if observed.server else ""
+    name, details = observed.display_name, f"since {started_at}: {error}{address}"
     match error:
         case Misbehaving():
-            predicate = "misbehaves, and is left alone for some minutes each time"
+            message = f"{name} misbehaves, and is left alone for some minutes each time {details}"
         case Unauthorized():
-            predicate = "does not accept the operator"
+            message = f"{name} does not accept the operator {details}"
         case KubeconfigError():
-            predicate = "cannot be asked"
+            message = f"{name} cannot be asked {details}"
+        case ServerFault():
+            message = (
+                f"the API server of {name} answers but is not ready since {started_at} ({error}){address}: look at its "
+                "control plane, etcd first"
+            )
         case _:
-            predicate = "has not answered"
-    message = f"{observed.display_name} {predicate} since {started_at}: {error}{address}"
+            message = f"{name} has not answered {details}"
     resolved = resolve_pools(observed)
     conditions = (
         reason.condition(observed.now, message=message),

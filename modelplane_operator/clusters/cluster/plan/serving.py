@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kubeloop.condition_types import Condition, Ready, is_true
+from kubeloop.condition_types import Condition, Ready, has_reason, is_true
 from kubeloop.conditions import condition
 from kubeloop.objects import key_of
 from kubeloop.plan import Apply, Step
@@ -26,8 +26,8 @@ from modelplane_operator.clusters.cluster.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
-from modelplane_operator.clusters.cluster.plan.mutual_tls import SHUT, Hub, choose_listeners, waits
-from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_AFTER, ClusterState, Observed
+from modelplane_operator.clusters.cluster.plan.mutual_tls import SHUT, Hub, Listeners, choose_listeners, waits
+from modelplane_operator.clusters.cluster.plan.observed import REQUEUE_AFTER, REQUEUE_SOON, ClusterState, Observed
 from modelplane_operator.clusters.cluster.plan.registered import mark_of
 from modelplane_operator.clusters.stack.render import render_stack
 from modelplane_operator.routing.gateway.gateway_pods import GIVE_ADDRESSES, keep_load_balancer, service_annotations
@@ -64,8 +64,8 @@ def reject_hub_address(observed: Observed, serving: ClusterServing) -> ClusterSe
     if serving.address not in observed.hub_gateway:
         return serving
     message = (
-        f"the gateway of {observed.display_name} says that it is at {serving.address}, where the hub's own is: give it "
-        "an address of its own"
+        f"the gateway of {observed.display_name} reports {serving.address}, which is the hub gateway's address: give "
+        "it an address of its own"
     )
     rejected = BackendReady.ADDRESS_IN_USE.condition(observed.now, message=message)
     return replace(serving, ready=rejected, address=None, requeue_after=REQUEUE_AFTER)
@@ -99,12 +99,12 @@ def from_stack(observed: Observed) -> ClusterServing:
         reason = BackendReady.DEGRADED
     details = "; ".join(filter(None, (sync_error, ready_condition.message)))
     message = ": ".join(filter(None, (f"ServingStack {stack.key}", details)))
-    if ready_condition.reason == BackendReady.INSTALL_FAILED.reason:
-        reason = BackendReady.INSTALL_FAILED
+    causes = (BackendReady.INSTALL_FAILED, BackendReady.CERTIFICATE_REPLACED)
+    reason = next((cause for cause in causes if cause.reason == ready_condition.reason), reason)
     if reason is BackendReady.BACKEND_HEALTHY:
         message = ""
     if not observed.helm:
-        message = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
+        message = f"ServingStack {stack.key} is not changed, as this operator runs without Helm"
     ready = reason.condition(observed.now, message=message)
     if gateway is None:
         return ClusterServing(ready, None, steps)
@@ -123,7 +123,7 @@ def from_stack(observed: Observed) -> ClusterServing:
 def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     """Return the serving of a cluster whose gateway the operator creates directly, with Envoy Gateway there."""
     if missing := _list_missing_software(state):
-        message = f"{observed.display_name} has no gateway yet, as it lacks {missing}: install that there"
+        message = f"{observed.display_name} has no gateway, as it lacks {missing}: install that there"
         return ClusterServing(
             BackendReady.NOT_INSTALLED.condition(observed.now, message=message),
             _get_gateway_address(state),
@@ -137,7 +137,14 @@ def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     hub = unreadable if state.unpermitted else observed.hub
     closed = is_true(observed.cluster.conditions, GatewaySecured)
     desired_doors = choose_listeners(
-        observed.cluster, cluster, hub, state.children, observed.now, last.server_name if last else None, closed=closed
+        observed.cluster,
+        cluster,
+        hub,
+        state.children,
+        observed.now,
+        last.server_name if last else None,
+        closed=closed,
+        rewritten=state.rewritten,
     )
     if live is None and state.unpermitted and closed:  # nor create an open one in its place
         desired_doors = SHUT
@@ -148,7 +155,8 @@ def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     first, last_steps = (
         tuple(Apply(manifest, cluster) for manifest in manifests) for manifests in (namespace, desired)
     )
-    steps = (*first, *desired_doors.steps(), *last_steps)
+    reported = has_reason(observed.cluster.conditions, BackendReady.CERTIFICATE_REPLACED)
+    steps = (*first, *desired_doors.steps(reported=reported), *last_steps)
     # Steps that will likely be forbidden come last, so that they block no others.
     steps = tuple(
         sorted(
@@ -157,24 +165,29 @@ def own_gateway(observed: Observed, state: ClusterState) -> ClusterServing:
     )
     address = _get_gateway_address(state)
     return ClusterServing(
-        _build_own_gateway_ready(observed, state, address, shut=desired_doors.shut),
+        _build_own_gateway_ready(observed, state, address, desired_doors),
         address,
         steps,
         server_name=desired_doors.server_name,
+        requeue_after=REQUEUE_SOON if desired_doors.replaced else None,
         http=desired_doors.http,
         reason=state.unpermitted,
     )
 
 
-def _build_own_gateway_ready(observed: Observed, state: ClusterState, address: str | None, *, shut: bool) -> Condition:
+def _build_own_gateway_ready(
+    observed: Observed, state: ClusterState, address: str | None, doors: Listeners
+) -> Condition:
     """Return the BackendReady condition of a gateway that the operator creates directly."""
+    if doors.replaced:
+        return BackendReady.CERTIFICATE_REPLACED.condition(observed.now, message=doors.replaced)
     if address:
         message = (
-            f"the gateway of {observed.display_name} is of before this operator ran Helm, which installs nothing there"
+            f"the gateway of {observed.display_name} was created without Helm, so this operator installs nothing there"
         )
         message = message if observed.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(observed.now, message=message)
-    if shut:
+    if doors.shut:
         return BackendReady.INSTALLING.condition(observed.now, message=waits(state.unpermitted or observed.hub.reason))
     gateway = gateway_among(state.children)
     details = condition(gateway, "Programmed").message if gateway else None

@@ -49,7 +49,7 @@ def pools_valid(observed: Observed, resolved: ResolvedPools) -> Condition:
             observed.now, message=list_missing_classes(resolved) + suffix
         )
     if resolved.invalid:
-        message = f"what InferenceClass {list_names(resolved.invalid)} says cannot be read: see Accepted there"
+        message = f"InferenceClass {list_names(resolved.invalid)} has devices that cannot be read: see Accepted there"
         return NodePoolsValid.INVALID_CLASS.condition(observed.now, message=message)
     if observed.problem:
         return NodePoolsValid.NOT_MADE.condition(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kubeloop.certificate import Certificate
-from kubeloop.condition_types import Ready, is_true
+from kubeloop.condition_types import Ready, has_reason, is_true
 from kubeloop.conditions import condition
 from kubeloop.objects import Key, Manifest, Section, annotations_of, entries, is_terminating, key_of
 from kubeloop.plan import Apply, Create, Issue, Plan, Replace, Step, delete, prune
@@ -30,6 +30,7 @@ from modelplane_operator.routing.gateway.certificates import (
     AUTHORITY_VALID,
     SKEW,
     authorities,
+    describe_replaced,
     is_current,
     leaf,
     new_authority,
@@ -52,6 +53,7 @@ OWN_TRAEFIK: Final = (
     "This Traefik is not the operator's: see to it that it presents the certificate, and that its entry point "
     "modelplane is on the loopback address alone"
 )
+REPLACED_SECONDS: Final = 0.5  # until a certificate is issued again, after the status has said that it was replaced
 UNSIGNED_SECONDS: Final = 60.0  # between polls for guards with unsigned paths
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
@@ -81,7 +83,10 @@ def serve(observed: Observed) -> Plan:
         *removals,
     )
     accepts_unsigned = observed.key_paths is None or read_unsigned_until(observed.key_paths) is None
-    return Plan(steps, _build_status(observed), UNSIGNED_SECONDS if accepts_unsigned else None)
+    status, delays = _build_status(observed), [UNSIGNED_SECONDS] if accepts_unsigned else []
+    if has_reason(status.conditions, MutualTLSReady.REPLACED):
+        delays.append(REPLACED_SECONDS)
+    return Plan(steps, status, min(delays, default=None))
 
 
 def _build_key_path_steps(observed: Observed) -> Iterator[Step]:
@@ -129,7 +134,9 @@ def _build_certificate_steps(observed: Observed) -> Iterator[Step]:
         yield authority
     if (trusted := trust(existing, observed.now)) is not None:
         desired = leaf(metadata, names.HUB_NAME, "client", trusted, observed.now)
-        if not is_current(_find_secret(observed, names.GATEWAY_CERTIFICATE), desired, observed.now):
+        current = is_current(_find_secret(observed, names.GATEWAY_CERTIFICATE), desired, observed.now)
+        reported = has_reason(gateway.conditions, MutualTLSReady.REPLACED)
+        if reported if observed.fault else not current:
             yield desired
     expired = {item.secret for item in spare(existing, observed.now)}
     yield from (delete(item) for item in observed.secrets if key_of(item) in expired)
@@ -158,6 +165,8 @@ def _decide_mutual_tls(observed: Observed) -> tuple[MutualTLSReady, str]:
     if mode == "Auto" and not observed.installs and not is_true(observed.gateway.conditions, MutualTLSReady):
         message = "the Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always"
         return MutualTLSReady.NOT_OFFERED, message
+    if observed.fault:
+        return MutualTLSReady.REPLACED, describe_replaced(names.GATEWAY_CERTIFICATE, observed.fault)
     if _find_secret(observed, names.GATEWAY_CERTIFICATE) is None:
         return MutualTLSReady.PREPARING, "the certificate of the hub gateway is being made"
     if mode == "Auto" and not observed.installs:
@@ -197,6 +206,7 @@ def _build_status(observed: Observed) -> InferenceGatewayStatus:
         *([tls_problem] if tls_problem else []),
     ]
     mutual, mutual_message = _decide_mutual_tls(observed)
+    presents = mutual.condition(observed.now, message=mutual_message)
     healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
     runs = healthy.condition(observed.now, message=controller)
     listens = secured.condition(
@@ -204,9 +214,11 @@ def _build_status(observed: Observed) -> InferenceGatewayStatus:
     )
     if problems:
         ready = not_ready(KIND, listens if tls_problem and not controller else runs, "; ".join(problems))
+    elif mutual is MutualTLSReady.REPLACED:
+        ready = not_ready(KIND, presents)
     else:
         ready = Ready.AVAILABLE.condition(observed.now, message=f"Models are reached at {url}")
-    conditions = (runs, listens, mutual.condition(observed.now, message=mutual_message), ready)
+    conditions = (runs, listens, presents, ready)
     return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
 
 

@@ -25,6 +25,8 @@ class Observed:
     now: datetime
     secrets: tuple[Manifest, ...] = ()
     """The Secrets with its certificates and authorities."""
+    fault: str = ""
+    """The reason why the Secret of the hub gateway does not hold the certificate that the operator issued."""
     charts: ObservedCharts | None = None
     """Its Helm releases; None without Helm, in which case the following fields are not observed."""
     taken: frozenset[str] = frozenset()
