@@ -45,6 +45,8 @@ from modelplane_operator.routing.gateway.render import url_of
 
 MAX_NAMES = 3  # routes named in a message
 PATIENCE = timedelta(seconds=60)  # how long a deletion waits for routes and gateways that do not follow
+DOUBT = ", but "
+"""The text before what the operator alone observes of a backend that is in use."""
 REQUEUE_SOON = 0.5  # seconds; names are resolved meanwhile
 REQUEUE_AFTER = 60.0  # seconds until a name is resolved again
 
@@ -281,7 +283,7 @@ def _build_status(
     elif routing is None:
         reason, message = (
             RoutingReady.WAITING_FOR_BACKEND,
-            f"The Service of the endpoint does not lead to {desired} yet",
+            f"Starting (waiting for: the endpoint's Service to lead to {desired})",
         )
     elif isinstance(header := _build_header(observed), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header}; no requests go there"
@@ -326,7 +328,7 @@ def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
     if result is not None and observed.reached.failing and result.certain:
         return Ready.UNREACHABLE, result.lack
     previous_message = (previous.message if previous else None) or ""
-    doubt = f"{message}, but {result.lack}" if result and not result.certain else ""
+    doubt = f"{message}{DOUBT}{result.lack}" if result and not result.certain else ""
     if previous is not None and previous.status == "True" and not (doubt and observed.reached.failing):
         return Ready.AVAILABLE, previous_message if previous_message.startswith(message) else message
     edited = previous is not None and previous.observed_generation != observed.endpoint.metadata.generation
@@ -334,7 +336,7 @@ def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
         return Ready.UNREACHABLE, previous_message
     if doubt:
         return Ready.AVAILABLE, doubt
-    return Ready.CREATING, f"{message}; it has taken no connection yet"
+    return Ready.CREATING, f"Starting (waiting for: {observed.endpoint.spec.url} to take a connection)"
 
 
 def _build_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:

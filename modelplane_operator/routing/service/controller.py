@@ -67,6 +67,8 @@ class ServiceCheck(NamedTuple):
     """The address of the service."""
     guarded: bool
     """True if the gateway should require an API key."""
+    costs: bool = False
+    """True if the request may reach a provider outside, which may count it."""
 
 
 def _build_index_key(namespace: str, selector: Labels) -> tuple[str, ...]:
@@ -126,6 +128,9 @@ def checks(
         failed=lambda route, answer: evaluate(answer, guarded=route.guarded)[0].status != "True",
         wake=wake,
         is_steady=lambda route, _: asker.is_unreachable(route.way),
+        costs=lambda route: route.costs,
+        group=lambda route: (*route.way.gateway, route.guarded),  # those that have the key service in common, too
+        is_shared=lambda route, answer: not answer.status or (route.guarded and not answer.unrouted),
         on_checked=on_checked,
     )
 
@@ -152,7 +157,12 @@ def controller(
             try:
                 secret_key, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
                 secrets[name] = await referenced.find(
-                    SECRET, secret_key, entries, waiting=waiting, needed=entries or frozenset()
+                    SECRET,
+                    secret_key,
+                    entries,
+                    waiting=waiting,
+                    needed=entries or frozenset(),
+                    follow=name in required,  # without its API keys, clients are rejected at once
                 )
             # not an error of the reconcile: the guard is written anyway, and the key service reads the keys
             except Forbidden as error:
@@ -170,7 +180,7 @@ def controller(
             keys,
             forbidden,
             kube_system["metadata"]["uid"] if kube_system else "",
-            _find_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
+            _find_result(service, endpoints, parsed_gateway, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
             dict(_find_replicas(endpoints, clients.hub)),
             signing_key(find(clients.hub, SECRET, PATHS)),
@@ -197,7 +207,11 @@ def controller(
 
 
 def _find_result(
-    service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
+    service: ModelService,
+    endpoints: Iterable[ModelEndpoint],
+    gateway: InferenceGateway | None,
+    children: Iterable[Manifest],
+    asking: ServiceChecks,
 ) -> Checked[GatewayAnswer] | None:
     """Return the results of checking the service at its present address; None while it has none."""
     address, base_url = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
@@ -209,6 +223,8 @@ def _find_result(
         address, backend.scheme, backend.host, backend.port, names.service_path(*service.key)
     )
     guarded = required_secrets(service, hub_gateway(gateway).auth) is not None
+    routings = (endpoint.status.routing for endpoint in endpoints if endpoint.status)
+    costs = not guarded and any(routing.leads_to != "Replica" for routing in routings if routing)
     # the versions of the service's routes and policies, with the conditions that gateways report on them
     revision = tuple(
         sorted(
@@ -227,7 +243,7 @@ def _find_result(
             if type_of(child) in REQUIRED_CONDITIONS
         )
     )
-    return asking.find(service.key, ServiceCheck(address_of_service, guarded), revision)
+    return asking.find(service.key, ServiceCheck(address_of_service, guarded, costs), revision)
 
 
 def select_endpoints(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:

@@ -19,7 +19,7 @@ from kubeloop.client.resolver import OwnThreads
 from modelplane_operator.routing.service.answer import GatewayAnswer
 
 CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 4.0  # two of them in a row are an outage, within a quarter of a minute
 UNREACHED_SECONDS = 2.0  # how long an unreachable gateway is not tried again, as each try waits for the timeout
 PATIENCE = 8.0
 AT_ONCE = 16  # parallel lookups; the gateway has one name
