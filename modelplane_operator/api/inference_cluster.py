@@ -272,6 +272,12 @@ class BackendReady(ConditionType):
     INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's error.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
     ADDRESS_IN_USE = "AddressInUse", "False", "The gateway's address is that of the hub gateway.", WARNING
+    GATEWAY_SILENT = (
+        "GatewaySilent",
+        "False",
+        "The cluster's gateway gives no answer, although it did; the message has its address.",
+        WARNING,
+    )
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All software is installed and the gateway has an address."
     DEGRADED = "Degraded", "True", "A component that models can do without fails; the message names it.", WARNING

@@ -59,6 +59,8 @@ class ClusterState:
     """The host of the cluster's gateway; None while it is unknown."""
     port: int | None = None
     """The http port of the gateway, if it is not 80."""
+    name: str = ""
+    """Name of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,10 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The result of connecting to an external backend from the operator."""
+    """The result of connecting to a backend from the operator."""
 
     lack: str
-    """The reason why it accepts no connection; empty if it does."""
+    """The reason why it accepts no connection, or gives no answer; empty if it does."""
     certain: bool = field(default=False, kw_only=True)
     """True if the reason holds for all clients, not only for the operator."""
 
@@ -316,13 +318,20 @@ def _build_status(
 def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
     """Return the reason and message of Ready for an endpoint with routing.
 
-    A user's endpoint becomes Ready once its backend has accepted a connection. Later failures count only after several
-    in a row, and only if they affect all clients.
+    A replica's endpoint is Ready unless the gateway of its cluster is silent, by the last answer of the operator's
+    requests. A user's endpoint becomes Ready once its backend has accepted a connection. Later failures count only
+    after several in a row, and only if they affect all clients.
     """
     if observed.reached is None:
         return Ready.AVAILABLE, message
     previous = next((item for item in observed.endpoint.conditions if item.type == Ready.__name__), None)
     result = observed.reached.answer
+    if observed.cluster and (result is None or not result.certain):
+        keep = result is None or bool(result.lack)
+        silent = previous is not None and previous.reason == Ready.UNREACHABLE.reason
+        return (
+            (Ready.UNREACHABLE, previous.message or "") if keep and previous and silent else (Ready.AVAILABLE, message)
+        )
     if result is not None and not result.lack:
         return Ready.AVAILABLE, message
     if result is not None and observed.reached.failing and result.certain:

@@ -98,6 +98,11 @@ class Checks(Generic[W, A]):
             self._workers.add(key)
         return entry.checked
 
+    def get(self, key: Key) -> tuple[W, Checked[A]] | None:
+        """Return the checked address of an object and its results; None if it is not checked."""
+        entry = self._objects.get(key)
+        return (entry.way, entry.checked) if entry else None
+
     def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informer of the kind, to forget deleted objects."""
         if informer.type == self.kind:

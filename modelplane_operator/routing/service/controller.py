@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from kubeloop.cache.informer import Informer
 from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.condition_types import Ready
 from kubeloop.conditions import condition, gateways_of
 from kubeloop.errors import Forbidden
 from kubeloop.loop import Change, Clients, Controller, Indexes, Mapper
@@ -363,7 +364,9 @@ def _get_relevant_fields(endpoint: Manifest) -> tuple[object, ...]:
     terminating, status = is_terminating(endpoint), endpoint.get("status", {})
     routing_ready = condition(endpoint, RoutingReady.__name__)
     rejection = routing_ready.message if routing_ready.reason == RoutingReady.INVALID_URL.reason else ""
-    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), rejection
+    ready = condition(endpoint, Ready.__name__)
+    unreachable = ready.message if ready.reason == Ready.UNREACHABLE.reason else ""
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), rejection, unreachable
 
 
 def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -58,6 +58,7 @@ from modelplane_operator.routing.service.weights import (
 )
 
 KIND = ModelService.definition.kind
+SILENT = "at a gateway that gives no answer"
 NO_PATH = r"[^!-\[\]-~]"  # rejected by admission too; for paths that were stored before
 REQUIRED_CONDITIONS = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """Types on which the gateway reports, with the conditions that must be true."""
@@ -127,6 +128,10 @@ def plan(observed: Observed) -> Plan:
     groups = select_endpoints(service, [item for item in observed.endpoints if not item.metadata.deletion_timestamp])
     results = {endpoint.key: _find_target(endpoint, observed) for group in groups for endpoint in group}
     targets = {key: target for key, target in results.items() if isinstance(target, Target)}
+    silent = {endpoint.key: _describe_silence(endpoint) for group in groups for endpoint in group}
+    if any(not silent[key] for key in targets):  # while others can answer, nobody waits for a gateway that does not
+        results |= {key: Unusable(key, SILENT, silent[key]) for key in targets if silent[key]}
+        targets = {key: target for key, target in targets.items() if not silent[key]}
     unusable = [target for target in results.values() if isinstance(target, Unusable)]
     routed = weigh_endpoints(service, groups, targets)
     desired = render_model_service(service, routed, observed.door)
@@ -143,6 +148,14 @@ def plan(observed: Observed) -> Plan:
     return Plan(
         steps, _build_status(observed, groups, routed, unusable, desired), observed.recheck if secrets else None
     )
+
+
+def _describe_silence(endpoint: ModelEndpoint) -> str:
+    """Return that the gateway of the endpoint's cluster gives no answer; empty if it does."""
+    routing = endpoint.status.routing if endpoint.status else None
+    ready = next((item for item in endpoint.conditions if item.type == Ready.__name__), None)
+    is_replica = routing is not None and routing.leads_to == "Replica"
+    return (ready.message or "") if is_replica and ready and ready.reason == Ready.UNREACHABLE.reason else ""
 
 
 def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:

@@ -162,6 +162,25 @@ def test_a_ready_service_that_loses_a_part_is_degraded_and_one_that_gains_an_end
     assert told(plan(more))["Ready"] == ("True", "Available", "Requests go to 2 endpoints")
 
 
+def behind_a_silent_gateway(name: str) -> ModelEndpoint:
+    lost = {"type": "Ready", "status": "Unknown", "reason": "Unreachable", "message": "Gateway is silent"}
+    url, prefix = "http://10.0.0.1:80", f"/{NAMESPACE}/{name}/"
+    routing = {"backendName": "svc", "url": url, "rewritePath": prefix, "leadsTo": "Replica", "observedGeneration": 1}
+    status = {"routing": routing, "conditions": [{**lost, "lastTransitionTime": EPOCH.isoformat()}]}
+    return ModelEndpoint.parse({**endpoint(name).to_manifest(), "status": status})
+
+
+def test_a_gateway_that_gives_no_answer_gets_no_requests_while_another_endpoint_can_answer() -> None:
+    silent = behind_a_silent_gateway("two")
+    ready = known(settled(seen(service((1, "a")), endpoint("one"), endpoint("two"))))
+    lost = settled(replace(ready, endpoints=(endpoint("one"), silent)))
+    assert backends(lost) == [("one", 80, 1)]
+    words = "Matched 2 endpoints; 1 at a gateway that gives no answer (two: Gateway is silent)"
+    assert told(plan(lost))["Ready"] == ("True", "Degraded", words)
+    alone = settled(replace(ready, endpoints=(silent,)))
+    assert backends(alone) == [("two", 80, 1)], "it is the only one that may answer"
+
+
 @pytest.mark.parametrize("aspect", ["Accepted", "ResolvedRefs"])
 def test_what_the_gateway_refuses_is_told_in_its_words(aspect: str) -> None:
     refused = judged(written(seen(service((1, "a")), endpoint("one"))), **{aspect: "False"})
