@@ -38,6 +38,7 @@ from modelplane_operator.routing.endpoint.through import ClusterGateways
 from modelplane_operator.routing.gateway import controller as inference_gateway
 from modelplane_operator.routing.gateway.data_plane import Allowed
 from modelplane_operator.routing.service import controller as model_service
+from modelplane_operator.routing.service.counters import GatewayCounters
 from modelplane_operator.routing.service.probe import Asker
 from modelplane_operator.world import World
 
@@ -106,7 +107,10 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
             gateways=cluster_gateways,
         ),
         model_service.controller(
-            referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
+            referenced,
+            settings.keys_address,
+            model_service.checks(Asker(now), world.wake, world.checked),
+            GatewayCounters(world.hub, now, world.wake),
         ),
         llm_inference.controller(
             referenced, tenants, settings.llm_inferences_on_hub, settings.llm_inference_hosts_on_hub

@@ -54,7 +54,7 @@ class Readiness:
                 if status == "True" and (seconds := longest(asked, succeeded=False)) > TRUE_SECONDS:
                     yield f"I13: service {key} said for {seconds:.0f} s that it is Ready, and all requests failed"
                 if status == "False" and been_ready and (seconds := longest(asked, succeeded=True)) > FALSE_SECONDS:
-                    yield f"I13: service {key} said for {seconds:.0f} s that it is not Ready, and all requests succeeded"
+                    yield f"I13: service {key} said for {seconds:.0f} s that it is not Ready, and requests succeeded"
 
 
 def longest(asked: list[tuple[float, float, bool]], *, succeeded: bool) -> float:

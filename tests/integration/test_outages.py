@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localfleet.kubeclient import Key, Mirror, entries
-from tests.integration.harness import Stage, path_of, until
+from tests.integration.harness import Stage, condition, path_of, remote, until
 from tests.integration.kinds import deployment, service
 
 pytestmark = pytest.mark.fleet
@@ -29,7 +29,8 @@ async def envoys(stage: Stage, worker: str) -> list[int]:
     def running() -> Iterator[int]:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if (entry / "comm").read_text().strip() == "envoy" and os.readlink(entry / "ns" / "net") == network:
+                name, place = (entry / "comm").read_text().strip(), str((entry / "ns" / "net").readlink())
+                if (name, place) == ("envoy", network):
                     yield int(entry.name)
             except OSError:
                 continue
@@ -142,3 +143,31 @@ async def test_a_service_stays_ready_while_endpoints_come_and_go_and_requests_su
     assert said
     assert [one for one in said if not one.startswith("True Available")] == []
     assert load.failures == []
+
+
+async def test_generation_that_fails_while_all_is_ready_is_said_by_the_gateways_own_counters(
+    stage: Stage, space: str, measured: Callable[[str], None]
+) -> None:
+    await stage.hub.apply(deployment(space), service(space))
+    await stage.serving(space, 1)
+    await stage.hub.ready(SERVICE, "model", space)
+    for place in await stage.pods(space):
+        cluster = next(name for name in stage.workers if place in await stage.pods(space, name))
+        failing = {"annotations": {"localfleet.dev/error-rate": "1"}}
+        await stage.workers[cluster].patch("Pod", place.partition("/")[2], remote(space), metadata=failing)
+
+    async def fails() -> bool:
+        return (await stage.chat(space)).status == 500
+
+    await until("generation to fail", fails)
+
+    async def degraded() -> str:
+        for _ in range(4):
+            await stage.chat(space)
+        found = await stage.hub.get(SERVICE, "model", space)
+        ready = condition(found or {}, "Ready")
+        return ready["message"] if (ready["status"], ready["reason"]) == ("True", "Degraded") else ""
+
+    message = await until("the service to say so", degraded)
+    measured(message)
+    assert "requests in 5 minutes failed with 500: look at the logs of the engines" in message

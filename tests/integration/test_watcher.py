@@ -412,4 +412,4 @@ def test_a_service_that_says_that_it_is_not_ready_while_requests_succeed_is_noti
     assert lived(clock, says("False", "Partial"), 20, 200, asked) == []
     assert lived(clock, says("False"), 20, 503, asked) == []
     (problem,) = lived(clock, says("False"), 10, 200, asked)
-    assert problem == "I13: service ('space', 'chat') said for 9 s that it is not Ready, and all requests succeeded"
+    assert problem == "I13: service ('space', 'chat') said for 9 s that it is not Ready, and requests succeeded"

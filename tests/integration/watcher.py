@@ -283,13 +283,16 @@ async def watching(stage: Stage) -> AsyncGenerator[Watcher]:
     def changed(key: Key) -> None:
         watcher.changed(key)
 
+    def spoke(key: Key) -> None:
+        watcher.spoke(key)
+
     def appeared(cluster: str, kind: str, key: Key) -> None:
         watcher.appeared(cluster, kind, key)
 
     hub = stage.hub.client
     clusters = Mirror(hub, path_of("InferenceCluster"), changed=lambda _: None)
     replicas = Mirror(hub, path_of("ModelReplica"), changed=changed)
-    services = Mirror(hub, path_of("ModelService"), changed=lambda key: watcher.spoke(key))
+    services = Mirror(hub, path_of("ModelService"), changed=spoke)
     made = {
         (name, kind): Mirror(
             worker.client,

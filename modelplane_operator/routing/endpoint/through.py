@@ -16,7 +16,6 @@ from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import InferenceCluster, ModelEndpoint, ModelReplica
 from modelplane_operator.models.replica.render import replica_prefix
-from modelplane_operator.routing.checked import Checked
 from modelplane_operator.routing.endpoint.backend_url import DEFAULT_PORTS, Backend, read_url
 from modelplane_operator.routing.endpoint.plan import ClusterState, Reached
 from modelplane_operator.routing.service.checks import Checks
@@ -87,8 +86,7 @@ class ClusterGateways:
     def describe_failure(self, endpoint: Key) -> str:
         """Return why no request reaches a replica's endpoint, as a message; empty if that is not known."""
         entry = self.checks.get(endpoint)
-        checked = entry[1] if entry else Checked[Reached]()
-        return checked.answer.lack if checked.failing and checked.answer else ""
+        return entry[1].answer.lack if entry and entry[1].failing and entry[1].answer else ""
 
     def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informer of endpoints, to forget deleted ones."""

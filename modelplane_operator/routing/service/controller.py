@@ -46,6 +46,7 @@ from modelplane_operator.routing.service.answering import evaluate
 from modelplane_operator.routing.service.api_keys import PATHS, required_secrets, signing_key
 from modelplane_operator.routing.service.api_routes import decisive
 from modelplane_operator.routing.service.checks import Checks
+from modelplane_operator.routing.service.counters import GatewayCounters
 from modelplane_operator.routing.service.plan import REQUIRED_CONDITIONS, Observed, plan
 from modelplane_operator.routing.service.probe import Asker, ServiceAddress
 from modelplane_operator.routing.service.selection import Neighbours, state
@@ -137,11 +138,15 @@ def checks(
 
 
 def controller(
-    referenced: ReferencedObjects, keys: tuple[str, int] = KEYS, asking: ServiceChecks | None = None
+    referenced: ReferencedObjects,
+    keys: tuple[str, int] = KEYS,
+    asking: ServiceChecks | None = None,
+    counters: GatewayCounters | None = None,
 ) -> Controller[ModelService, Observed]:
     """Return the controller.
 
     `referenced` reads Secrets. `keys`: host and port of the key service. `asking` checks services through the gateway.
+    `counters` has what the gateway counts of their requests.
     """
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
@@ -185,6 +190,7 @@ def controller(
             None if endpoints else neighbours(service, clients.hub),
             dict(_find_replicas(endpoints, clients.hub)),
             signing_key(find(clients.hub, SECRET, PATHS)),
+            counters.traffic.describe(service.key) if counters else "",
         )
 
     watches: dict[ResourceType, Mapper] = {
@@ -202,8 +208,8 @@ def controller(
         sums_up=True,
         watches=watches,
         indexes=INDEXES,
-        listeners=(asking.add_event_handlers,) if asking else (),
-        while_leading=(referenced.run, *((asking.run,) if asking else ())),
+        listeners=tuple(source.add_event_handlers for source in (asking, counters) if source),
+        while_leading=(referenced.run, *(source.run for source in (asking, counters) if source)),
     )
 
 

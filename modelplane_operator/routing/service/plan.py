@@ -97,6 +97,8 @@ class Observed:
     """The replicas to which the endpoints lead."""
     signing: str = field(default="", repr=False)
     """The key that signs paths of the key service; empty while there is none."""
+    failing: str = ""
+    """That requests of clients fail by the gateway's counters, as a message; empty if they do not."""
 
     @property
     def door(self) -> HubGateway:
@@ -291,8 +293,8 @@ def _build_status(
         )
         if partial_message and not was_ready:  # nobody counts on the service yet: not all that it asks for is there
             reason, ready_message = Ready.PARTIAL, partial_message
-        elif lost_message and reason is Ready.AVAILABLE:
-            reason, ready_message = Ready.DEGRADED, lost_message
+        elif (degraded := "; ".join(filter(None, (observed.failing, lost_message)))) and reason is Ready.AVAILABLE:
+            reason, ready_message = Ready.DEGRADED, degraded
         ready = reason.condition(observed.now, message=ready_message)
     replicas = [observed.replicas[member.endpoint.key] for member in routed if member.endpoint.key in observed.replicas]
     weighted = zip(routed, fit_weights([member.weight for member in routed]), strict=True)

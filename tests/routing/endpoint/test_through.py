@@ -76,6 +76,7 @@ def test_a_gateway_that_hangs_is_named_by_its_cluster_and_address_and_wakes_what
         assert stage.find(FIRST) == Checked(Reached(SAYS, certain=True), failing=True)
         assert stage.gateways.describe_silence("worker-2") == SAYS
         assert stage.gateways.describe_failure(FIRST) == SAYS
+        assert stage.gateways.describe_failure(Key("team", "unknown")) == ""
         assert stage.gateways.describe_silence("worker-1") == stage.gateways.describe_failure(SECOND) == ""
         assert {("ModelEndpoint", FIRST), ("ModelReplica", FIRST), ("InferenceCluster", Key("", "worker-2"))} == {
             *stage.woken
