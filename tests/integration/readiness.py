@@ -42,7 +42,7 @@ class Readiness:
     def answered(self, namespace: str, service: str, began: float, status: int) -> None:
         """Note a request that has ended; 0 where it had no answer. What a client did wrong says nothing."""
         if status == 200 or not status or status in FAULTS:
-            self.asked.setdefault(Key(namespace, service), []).append((began, time.monotonic(), status == 200))
+            self.asked.setdefault((namespace, service), []).append((began, time.monotonic(), status == 200))
 
     def problems(self) -> Iterator[str]:
         """What services said while requests met with something else."""

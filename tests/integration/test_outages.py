@@ -22,7 +22,7 @@ SERVICE, CLUSTER, REPLICA = "ModelService", "InferenceCluster", "ModelReplica"
 
 async def envoys(stage: Stage, worker: str) -> list[int]:
     """The processes of the cluster's gateway: the Envoys in its network."""
-    command = stage.fleet.inside(["readlink", "/proc/self/ns/net"], worker)
+    command = stage.fleet.inside(["stat", "-Lc", "net:[%i]", f"/run/netns/{worker}"])
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     network = (await process.communicate())[0].decode().strip()
 

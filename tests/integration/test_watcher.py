@@ -146,7 +146,9 @@ def quiet_stage(folder: Path, *objects: Manifest) -> Any:
         return [one for one in objects if one["kind"] == kind]
 
     hub = SimpleNamespace(name="hub", list=list_)
-    return SimpleNamespace(operator=SimpleNamespace(log=log), hub=hub, clusters=[hub])
+    return SimpleNamespace(
+        operator=SimpleNamespace(log=log, stops=0), hub=hub, clusters=[hub], readiness=readiness.Readiness()
+    )
 
 
 def asked(verb: str = "patch", what: str = "services space/model") -> Asked:
@@ -402,7 +404,7 @@ def test_a_service_that_says_for_long_that_it_is_ready_while_requests_fail_is_no
     asked = readiness.Readiness()
     assert lived(clock, says("True"), 14, 503, asked) == []
     (problem,) = lived(clock, says("True"), 5, 0, asked)
-    assert problem == "I13: service ('space', 'chat') said for 18 s that it is Ready, and all requests failed"
+    assert problem == "I13: service ('space', 'chat') said for 19 s that it is Ready, and all requests failed"
 
 
 def test_a_service_that_says_that_it_is_not_ready_while_requests_succeed_is_noticed(clock: list[float]) -> None:
@@ -412,4 +414,4 @@ def test_a_service_that_says_that_it_is_not_ready_while_requests_succeed_is_noti
     assert lived(clock, says("False", "Partial"), 20, 200, asked) == []
     assert lived(clock, says("False"), 20, 503, asked) == []
     (problem,) = lived(clock, says("False"), 10, 200, asked)
-    assert problem == "I13: service ('space', 'chat') said for 9 s that it is not Ready, and requests succeeded"
+    assert problem == "I13: service ('space', 'chat') said for 10 s that it is not Ready, and requests succeeded"
