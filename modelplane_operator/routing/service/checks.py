@@ -52,7 +52,7 @@ class _CheckedObject(Generic[W, A]):
     failures: int = 0
     """The number of failures in a row."""
     failing_since: float = 0.0
-    """When the first of them began."""
+    """Time at which the first of them began."""
     latest: A | None = None
     """The result of the last check, which may not be the reported one."""
 
@@ -83,7 +83,7 @@ class Checks(Generic[W, A]):
     """The function that returns a random number from 0 to 1, for jitter."""
     _objects: dict[Key, _CheckedObject[W, A]] = field(default_factory=dict[Key, "_CheckedObject[W, A]"], init=False)
     _spread_at: dict[Hashable, float] = field(default_factory=dict[Hashable, float], init=False)
-    """When the objects of a group were last checked because one of them had failed."""
+    """Time of the last check of a group because one of its objects had failed."""
     _workers: Workers[Key] = field(init=False)
 
     def __post_init__(self) -> None:

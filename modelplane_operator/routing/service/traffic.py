@@ -21,7 +21,8 @@ from modelplane_operator.api import names
 WINDOW: Final = 300.0  # seconds
 LEAST: Final = 10  # failed requests, or chance would decide
 MANY, FEW = 0.2, 0.05  # the shares of failed requests from which a service is degraded, and below which it is not
-FAULTS: Final = range(500, 600)
+GAVE_UP: Final = 499  # Traefik's status of a request whose client has ended it before an answer began
+FAULTS: Final = frozenset({*range(500, 600), GAVE_UP})
 
 Codes = Mapping[int, float]
 """Numbers of requests by status."""
@@ -39,10 +40,10 @@ _CLUSTER: Final = re.compile(r"httproute/([^/]+)/([^/]+)/rule/(\d+)(?:/.*)?")
 
 def parse_counters(text: str) -> dict[tuple[str, str], Counter[int]]:
     """Return the requests by status of each rule of HTTPRoutes: of `namespace-name` of a route, and a rule."""
-    found: dict[tuple[str, str], Counter[int]] = {}
+    requests: dict[tuple[str, str], Counter[int]] = {}
     for route, rule, code, count in _parse_lines(text.splitlines()):
-        found.setdefault((route, rule), Counter())[code] += int(count)
-    return found
+        requests.setdefault((route, rule), Counter())[code] += int(count)
+    return requests
 
 
 def _parse_lines(lines: Iterable[str]) -> Iterator[tuple[str, str, int, float]]:
@@ -75,12 +76,12 @@ class Traffic:
         default_factory=dict[tuple[str, str], "deque[tuple[float, Counter[int]]]"], init=False
     )
     """The time of each sample and what was added then, by route and rule."""
-    _said: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    _messages: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """The message of each degraded service, by `namespace-name` of its route."""
 
     def describe(self, service: Key) -> str:
         """Return that requests of a service fail, as a message; empty if they do not, or there are too few."""
-        return self._said.get(_get_route(service), "")
+        return self._messages.get(_get_route(service), "")
 
     def add(self, pod: str, text: str, now: float) -> None:
         """Add what a pod of the gateway has counted until now."""
@@ -110,13 +111,13 @@ class Traffic:
             total = sum((added for _, added in samples), Counter[int]())
             if total.total() > busiest.get(route, Counter()).total():
                 busiest[route] = total
-        old, self._said = self._said, {}
+        old, self._messages = self._messages, {}
         changed = list[Key]()
         for service in services:
             route = _get_route(service)
             message = _describe(busiest.get(route, Counter()), old.get(route, ""))
             if message:
-                self._said[route] = message
+                self._messages[route] = message
             if message != old.get(route, ""):
                 changed.append(service)
         return changed
@@ -136,5 +137,6 @@ def _describe(codes: Counter[int], old: str) -> str:
     if failed.total() < LEAST or share < MANY:
         return ""
     code = failed.most_common(1)[0][0]
+    code = f"{code} (clients gave up before an answer)" if code == GAVE_UP else code
     message = f"{failed.total()} of {total} requests in {WINDOW / 60:g} minutes failed with {code}"
     return f"{message}: look at the logs of the engines, or of the provider"

@@ -80,6 +80,13 @@ def test_few_failures_and_refusals_are_no_outage(codes: dict[str, int]) -> None:
     assert looked(traffic, 30, traefik(CHAT, **codes)) == []
 
 
+def test_clients_that_give_up_waiting_are_failures() -> None:
+    traffic = Traffic()
+    looked(traffic, 0, "")
+    looked(traffic, 30, traefik(CHAT, c499=12))
+    assert "12 of 12 requests in 5 minutes failed with 499 (clients gave up before an answer)" in traffic.describe(CHAT)
+
+
 def test_a_pod_that_starts_again_counts_from_nothing_and_pods_are_added_up() -> None:
     traffic, pods = Traffic(), ("a", "b")
     looked(traffic, 0, traefik(CHAT, c500=100), traefik(CHAT, c500=100), pods=pods)
