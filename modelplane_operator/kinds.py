@@ -34,9 +34,11 @@ from modelplane_operator.models.replica import controller as model_replica
 from modelplane_operator.routing.endpoint import controller as model_endpoint
 from modelplane_operator.routing.endpoint import outside
 from modelplane_operator.routing.endpoint.hub_networks import HubRanges
+from modelplane_operator.routing.endpoint.through import ClusterGateways
 from modelplane_operator.routing.gateway import controller as inference_gateway
 from modelplane_operator.routing.gateway.data_plane import Allowed
 from modelplane_operator.routing.service import controller as model_service
+from modelplane_operator.routing.service.counters import GatewayCounters
 from modelplane_operator.routing.service.probe import Asker
 from modelplane_operator.world import World
 
@@ -68,6 +70,7 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
     connections = Connections(world.fleet, world.connection_changed)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
+    cluster_gateways = ClusterGateways(Asker(now), world.wake, world.checked)
     fabrics = Fabrics()
     google = partial(connect_google, hosts=dict(settings.google_endpoints))
     accounts = Accounts({"EKS": connect_aws, "GKE": google})
@@ -84,13 +87,16 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
             gateways,
             resolver,
             fabrics,
+            describe_silence=cluster_gateways.describe_silence,
             helm=helm is not None,
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
             background=(on_clouds.tokens.run,),
         ),
         *(() if settings.hub_gateway == "apart" else hub_gateway(world)),
         model_deployment.controller(view, drain_grace, world.scheduled),
-        model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
+        model_replica.controller(
+            referenced, gateways, settings.lifecycle, settings.images, cluster_gateways.describe_failure
+        ),
         model_cache.controller(referenced, settings.hydrator),
         model_endpoint.controller(
             settings.reach,
@@ -98,9 +104,13 @@ def kinds(world: World, cloud_lag: timedelta = LAG) -> Controllers:
             ranges,
             resolver,
             outside.checks(resolver, world.wake, world.checked),
+            gateways=cluster_gateways,
         ),
         model_service.controller(
-            referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
+            referenced,
+            settings.keys_address,
+            model_service.checks(Asker(now), world.wake, world.checked),
+            GatewayCounters(world.hub, now, world.wake),
         ),
         llm_inference.controller(
             referenced, tenants, settings.llm_inferences_on_hub, settings.llm_inference_hosts_on_hub

@@ -2,7 +2,8 @@
 
 The operator may get them by name, but neither list nor watch them, because it must not hold every Secret of the hub. A
 read is reused for a while. Missing objects are read again every few seconds, once for all objects that wait for them,
-and those are enqueued when the missing object exists.
+and those are enqueued when the missing object exists. Of objects that a caller follows, the metadata are read as often,
+and their users are enqueued when they have changed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Final
 
 import structlog
 
-from kubeloop.client.kube import Kube
+from kubeloop.client.kube import BARE, Kube
 from kubeloop.client.limits import MIB
-from kubeloop.errors import ClientError
-from kubeloop.objects import Key, Manifest
+from kubeloop.client.wire import Request
+from kubeloop.errors import ClientError, NotFound
+from kubeloop.objects import Key, Manifest, section
 from kubeloop.types import ResourceType
 
 MOST: Final = 64 * MIB  # of cached data
@@ -27,7 +29,7 @@ DATA: Final = ("data", "binaryData")
 
 RETRY_AFTER: Final = 5.0  # seconds between two reads of a missing object
 ROUND: Final = 1.0  # seconds between two rounds of such reads
-IN_A_ROUND: Final = 20  # reads: a tenant may reference thousands of Secrets that do not exist
+IN_A_ROUND: Final = 20  # reads: a tenant may reference thousands of Secrets that do not exist, and as many that do
 WAITED_FOR: Final = 1200.0  # seconds after which an object that has not asked again no longer waits
 
 Place = tuple[ResourceType, Key, frozenset[str] | None]
@@ -45,6 +47,8 @@ class _Reading:
     began: float
     manifest: Manifest | None
     size: int
+    version: str
+    """The object's resourceVersion; empty without an object."""
 
 
 @dataclass(slots=True)
@@ -58,6 +62,15 @@ class _Missing:
     )
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A followed object: its last known version, the time of its last read, and when each subject last asked for it."""
+
+    version: str
+    looked: float
+    requested_at: dict[Subject, float] = field(default_factory=dict[Subject, float])
+
+
 def ignore_arrival(_: ResourceType, __: Key) -> None:
     """Ignore that a missing object exists now: the caller asks again by itself."""
 
@@ -68,7 +81,8 @@ class ReferencedObjects:
 
     A caller that asks every `recheck` seconds learns of a change within `lifetime`.
 
-    `run` looks for missing objects, and calls `wake` with each object that waited for one that exists now.
+    `run` looks for missing and followed objects, and calls `wake` with each object that waited for one that exists now,
+    or follows one that has changed.
     """
 
     kube_of: Callable[[], Kube]
@@ -79,6 +93,10 @@ class ReferencedObjects:
     _asking: dict[Place, asyncio.Lock] = field(default_factory=dict[Place, asyncio.Lock], init=False)
     _missing: dict[Place, _Missing] = field(default_factory=dict[Place, _Missing], init=False)
     """The missing objects, ordered by the time of the last read."""
+    _followed: dict[tuple[ResourceType, Key], _Followed] = field(
+        default_factory=dict[tuple[ResourceType, Key], _Followed], init=False
+    )
+    """The followed objects, ordered by the time of the last read."""
 
     @property
     def recheck(self) -> float:
@@ -96,13 +114,15 @@ class ReferencedObjects:
         *,
         waiting: Subject | None = None,
         needed: frozenset[str] = frozenset(),
+        follow: bool = False,
     ) -> Manifest | None:
         """Return the object, or None if the server says that it does not exist.
 
         Raises ClientError for any other response.
 
         Only the requested entries of its data are kept (None for all), and at most MOST bytes of all objects. `waiting`
-        is enqueued when the object exists with all of the `needed` entries.
+        is enqueued when the object exists with all of the `needed` entries; with `follow` also whenever it changes or
+        is deleted.
         """
         cache_key = (kind, key, entries)
         async with self._asking.setdefault(cache_key, asyncio.Lock()):  # concurrent callers share one read
@@ -110,6 +130,9 @@ class ReferencedObjects:
             if cached is None or self.now() - cached.began >= self.recheck:
                 self._evict_expired()
                 cached = await self._read(cache_key)
+        if waiting is not None and follow:
+            followed = self._followed.setdefault((kind, key), _Followed(cached.version, cached.began))
+            followed.version, followed.requested_at[waiting] = cached.version, self.now()
         if waiting is not None and _is_missing(cached.manifest, needed):
             self._missing.setdefault(cache_key, _Missing(cached.began)).requested_at[waiting] = (self.now(), needed)
         elif waiting is not None and (missing := self._missing.get(cache_key)):
@@ -121,6 +144,43 @@ class ReferencedObjects:
         while True:
             await asyncio.sleep(ROUND)
             await self.refresh_missing()
+            await self.refresh_followed()
+
+    async def refresh_followed(self) -> None:
+        """Read the metadata of followed objects, each every `RETRY_AFTER` seconds at most, and enqueue those that
+        follow a changed one."""
+        now = self.now()
+        for place, followed in list(self._followed.items()):
+            followed.requested_at = {
+                subject: at for subject, at in followed.requested_at.items() if at > now - WAITED_FOR
+            }
+            if not followed.requested_at:
+                del self._followed[place]
+        due = [(*place, None) for place, item in self._followed.items() if now - item.looked >= RETRY_AFTER]
+        for kind, key, _ in _round_robin(due)[:IN_A_ROUND]:
+            followed = self._followed.pop((kind, key))
+            followed.looked, self._followed[kind, key] = now, followed  # at the end
+            try:
+                version = await self._read_version(kind, key)
+            except ClientError as error:
+                log.debug("referenced object not read", resource=str(kind), error=error.reason)
+                continue
+            if version == followed.version:
+                continue
+            followed.version = version
+            self._cached = {place: reading for place, reading in self._cached.items() if place[:2] != (kind, key)}
+            for subject in followed.requested_at:
+                self.wake(*subject)
+
+    async def _read_version(self, kind: ResourceType, key: Key) -> str:
+        """Return the resourceVersion of an object, from its metadata alone; empty if it does not exist."""
+        operation = f"get {kind} {key.name}"
+        request = Request("get", str(kind), "GET", kind.path(key.namespace, key.name), accept=BARE)
+        try:
+            metadata = await self.kube_of().answer(request, operation=operation)
+        except NotFound:
+            return ""
+        return str(section(metadata, "metadata").get("resourceVersion", ""))
 
     async def refresh_missing(self) -> None:
         """Read missing objects again, each every `RETRY_AFTER` seconds at most, and enqueue those that waited for an
@@ -157,7 +217,8 @@ class ReferencedObjects:
         started_at, existing = self.now(), await self.kube_of().find(kind, key)
         data = _select_data(existing, entries) if existing else None
         size = sum(len(name) + len(value) for field in DATA for name, value in (data or {}).get(field, {}).items())
-        reading = self._cached[cache_key] = _Reading(started_at, data, size)
+        version = existing["metadata"]["resourceVersion"] if existing else ""
+        reading = self._cached[cache_key] = _Reading(started_at, data, size, version)
         cached_size = sum(cached.size for cached in self._cached.values())
         while cached_size > MOST and len(self._cached) > 1:  # drop the oldest reads, which are repeated when needed
             oldest = min(self._cached, key=lambda cache_key: self._cached[cache_key].began)

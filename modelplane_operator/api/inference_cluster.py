@@ -282,6 +282,12 @@ class BackendReady(ConditionType):
         "Another client has changed the Secret of the gateway's certificate; the operator issues it again.",
         WARNING,
     )
+    GATEWAY_SILENT = (
+        "GatewaySilent",
+        "False",
+        "The cluster's gateway gives no answer, although it did; the message has its address.",
+        WARNING,
+    )
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All software is installed and the gateway has an address."
     DEGRADED = "Degraded", "True", "A component that models can do without fails; the message names it.", WARNING

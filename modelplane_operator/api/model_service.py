@@ -137,7 +137,8 @@ class AuthReady(ConditionType):
 
 class Answering(ConditionType):
     """Whether a request of the operator's is answered, by the way that clients' requests go: `GET` of the list of
-    models, once a minute, and at once when something changes. Without routes there is no such condition."""
+    models, every few seconds; once a minute where there are many services, or where a provider outside may be asked;
+    and at once when something changes. Without routes there is no such condition."""
 
     ANSWERED = "Answered", "True", "A backend behind the gateway answered."
     KEY_ASKED = "KeyAsked", "True", "The gateway required an API key, as it should; no backend was asked."

@@ -232,6 +232,10 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clusters.BackendReady.NOT_INSTALLED: Remedy("Install what the message names on that cluster.", "serving-stack.md"),
     clusters.BackendReady.ADDRESS_IN_USE: Remedy("Give the cluster's gateway an address of its own."),
     clusters.BackendReady.CERTIFICATE_REPLACED: _REPLACED,
+    clusters.BackendReady.GATEWAY_SILENT: Remedy(
+        "Look at the pods of the gateway on that cluster, and at the network between it and the hub.",
+        "hub-gateway.md#whether-a-model-answers",
+    ),
     clusters.BackendReady.UNREACHABLE: Remedy("See the condition ClusterReady."),
     clusters.BackendReady.DEGRADED: Remedy(
         "Correct what the message names; models run without it.", "clusters.md#degraded-clusters"

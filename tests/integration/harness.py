@@ -42,6 +42,7 @@ from localfleet.fleet import HUB, Fleet, path
 from localfleet.kubeclient import APPLY, MERGE, ApiError, KubeClient, connect, entries
 from localfleet.processes import tail
 from tests.integration import kinds
+from tests.integration.readiness import Readiness
 from tests.integration.trail import Trail, audited
 from tests.support.manifests import ROOT, Manifest, load
 
@@ -265,6 +266,8 @@ class Operator:
     module: str = "modelplane_operator"
     """The program: the operator's command, or one of the tests with shorter times."""
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
+    stops: int = field(default=0, init=False)
+    """How often it was stopped, in whatever way."""
 
     async def start(self, seconds: float = SECONDS) -> None:
         """Start it and wait until it leads."""
@@ -298,6 +301,7 @@ class Operator:
 
     def pause(self) -> None:
         """Stop it in its tracks; it does not know that time passes."""
+        self.stops += 1
         self._running.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -328,6 +332,7 @@ class Operator:
         return self.process
 
     async def _ended(self, number: signal.Signals) -> int:
+        self.stops += 1
         self._running.send_signal(number)
         return await asyncio.wait_for(self._running.wait(), SECONDS)
 
@@ -387,6 +392,8 @@ class Stage:
     session: aiohttp.ClientSession
     gateway: str
     """The hub's hub gateway, as this machine reaches it."""
+    readiness: Readiness = field(default_factory=Readiness)
+    """What services say against what requests meet with, of the test that runs."""
 
     async def prepare(self) -> None:
         """Install our kinds, start the operator, and publish the platform."""
@@ -448,15 +455,20 @@ class Stage:
             "max_tokens": tokens,
             "stream": stream,
         }
-        async with (
-            asyncio.timeout(seconds),
-            self.session.post(f"{self.gateway}/{namespace}/{service}/v1/chat/completions", json=asked) as answer,
-        ):
-            text = (await answer.read()).decode()
-            if stream and answer.status == 200 and not text.rstrip().endswith("data: [DONE]"):
-                raise aiohttp.ClientPayloadError("the stream ended before its end")
-            who = (answer.headers.get(f"x-localfleet-{part}", "") for part in ("cluster", "pod"))
-            return Reply(answer.status, text, *who)
+        began, status = time.monotonic(), 0
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self.session.post(f"{self.gateway}/{namespace}/{service}/v1/chat/completions", json=asked) as answer,
+            ):
+                text = (await answer.read()).decode()
+                if stream and answer.status == 200 and not text.rstrip().endswith("data: [DONE]"):
+                    raise aiohttp.ClientPayloadError("the stream ended before its end")
+                status = answer.status
+                who = (answer.headers.get(f"x-localfleet-{part}", "") for part in ("cluster", "pod"))
+                return Reply(status, text, *who)
+        finally:
+            self.readiness.answered(namespace, service, began, status)
 
     async def answered(self, namespace: str, service: str = "model", seconds: float = SECONDS) -> Reply:
         """The first answer that is one."""

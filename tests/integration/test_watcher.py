@@ -19,6 +19,7 @@ from kubeloop.objects import Key
 from kubeloop.types import CONFIG_MAP
 from localfleet.apiserver import api_server, on_loopback
 from localfleet.control_plane import AUDIT_LOG, audit_flags, write_audit_policy
+from tests.integration import readiness
 from tests.integration import watcher as invariants
 from tests.integration.harness import SECONDS
 from tests.integration.kinds import cluster, secret
@@ -51,7 +52,7 @@ def mirror(*manifests: Manifest) -> Any:
 
 def watcher(*replicas: Manifest, stage: Any = None, trails: Sequence[Any] = ()) -> Watcher:
     there = {(name, MADE[1]): mirror() for name in ("worker-1", "worker-2")}
-    return Watcher(stage, mirror(*replicas), mirror(cluster("worker-1")), trails, there)
+    return Watcher(stage, mirror(*replicas), mirror(cluster("worker-1")), mirror(), trails, there)
 
 
 def seen(watching: Watcher) -> list[str]:
@@ -145,7 +146,9 @@ def quiet_stage(folder: Path, *objects: Manifest) -> Any:
         return [one for one in objects if one["kind"] == kind]
 
     hub = SimpleNamespace(name="hub", list=list_)
-    return SimpleNamespace(operator=SimpleNamespace(log=log), hub=hub, clusters=[hub])
+    return SimpleNamespace(
+        operator=SimpleNamespace(log=log, stops=0), hub=hub, clusters=[hub], readiness=readiness.Readiness()
+    )
 
 
 def asked(verb: str = "patch", what: str = "services space/model") -> Asked:
@@ -370,3 +373,45 @@ def test_the_busiest_moment_is_found_wherever_it_begins() -> None:
     times = [0.0, 5.0, 9.5, 10.5, 14.0, 30.0]
     found = dict(busiest([Asked(at, "hub", "get", "pods") for at in reversed(times)], 10.0))
     assert found == {"get pods on hub": 4, ALL: 4}
+
+
+# I13 ------------------------------------------------------------------------------------------------------------------
+
+CHAT = ("space", "chat")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(readiness.time, "monotonic", lambda: now[0])
+    return now
+
+
+def says(status: str, reason: str = "Any") -> Manifest:
+    return {"status": {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}}
+
+
+def lived(clock: list[float], ready: Manifest, seconds: int, status: int, asked: readiness.Readiness) -> list[str]:
+    """What is noticed when a service says so for some seconds, while requests have this status."""
+    asked.observe(CHAT, ready)
+    for _ in range(seconds):
+        began, clock[0] = clock[0], clock[0] + 1.0
+        asked.answered(*CHAT, began, status)
+    return [*asked.problems()]
+
+
+def test_a_service_that_says_for_long_that_it_is_ready_while_requests_fail_is_noticed(clock: list[float]) -> None:
+    asked = readiness.Readiness()
+    assert lived(clock, says("True"), 14, 503, asked) == []
+    (problem,) = lived(clock, says("True"), 5, 0, asked)
+    assert problem == "I13: service ('space', 'chat') said for 19 s that it is Ready, and all requests failed"
+
+
+def test_a_service_that_says_that_it_is_not_ready_while_requests_succeed_is_noticed(clock: list[float]) -> None:
+    asked = readiness.Readiness()
+    assert lived(clock, says("False"), 20, 200, asked) == [], "it has not been Ready yet"
+    assert lived(clock, says("True"), 20, 200, asked) == []
+    assert lived(clock, says("False", "Partial"), 20, 200, asked) == []
+    assert lived(clock, says("False"), 20, 503, asked) == []
+    (problem,) = lived(clock, says("False"), 10, 200, asked)
+    assert problem == "I13: service ('space', 'chat') said for 10 s that it is not Ready, and requests succeeded"

@@ -8,6 +8,7 @@
     I10  bounded            nothing is asked for more often than RATE allows, whatever goes wrong
     I11  secrets stay out   no Secret's text in the operator's logs, in events, or in anything of ours but Secrets
     I12  walls              what a Secret or ConfigMap of one namespace says is in no other namespace, on any cluster
+    I13  Ready is true      a ModelService is Ready when the scenario's requests succeed, and not while they fail
 
 What they read is the API servers' word, not the operator's: their objects, and their audit logs (trail.py). Add one: a
 method that calls `_note`, called while the test runs from where a Mirror tells of changes, or from `check` when it is
@@ -32,6 +33,7 @@ import orjson
 from localfleet.kubeclient import ApiError, Key, Mirror, entries
 from tests.integration import kinds
 from tests.integration.harness import NOT_FOUND, OURS, PLURALS, SYSTEM, Cluster, Stage, path_of, remote, until
+from tests.integration.readiness import Readiness
 from tests.integration.trail import ALL, Asked, Trail, busiest
 from tests.support.manifests import Manifest
 
@@ -61,11 +63,14 @@ class Watcher:
     stage: Stage
     replicas: Objects
     clusters: Objects
+    services: Objects
     trails: Sequence[Trail] = ()
     made: Mapping[tuple[str, str], Objects] = field(default_factory=dict[tuple[str, str], Objects])
     """What replicas have on workload clusters, by cluster and kind."""
     tasks: Sequence[asyncio.Task[None]] = ()
     """What keeps all of these current."""
+    stops: int = 0
+    """How often the operator had been stopped when the test began."""
     problems: list[str] = field(default_factory=list[str])
     canaries: set[bytes] = field(default_factory=set[bytes])
     kept: dict[bytes, str] = field(default_factory=dict[bytes, str])
@@ -98,6 +103,10 @@ class Watcher:
         if replica is not None:
             self._observed(replica)
         self._overcommitted()
+
+    def spoke(self, key: Key) -> None:
+        """Note what a service says that appeared, changed or went."""
+        self.stage.readiness.observe(key, self.services.objects.get(key))
 
     def appeared(self, cluster: str, kind: str, key: Key) -> None:
         """Look at what a replica has on a workload cluster."""
@@ -152,6 +161,9 @@ class Watcher:
     async def check(self) -> list[str]:
         """All that is wrong; what was noted is forgotten."""
         await self._quiet()
+        if self.stage.operator.stops == self.stops:  # one that is away says what it said last
+            self.problems += self.stage.readiness.problems()
+        self.stage.readiness, self.stops = Readiness(), self.stage.operator.stops
         for (cluster, kind), made in self.made.items():
             for key in tuple(made.objects):
                 self.appeared(cluster, kind, key)
@@ -271,12 +283,16 @@ async def watching(stage: Stage) -> AsyncGenerator[Watcher]:
     def changed(key: Key) -> None:
         watcher.changed(key)
 
+    def spoke(key: Key) -> None:
+        watcher.spoke(key)
+
     def appeared(cluster: str, kind: str, key: Key) -> None:
         watcher.appeared(cluster, kind, key)
 
     hub = stage.hub.client
     clusters = Mirror(hub, path_of("InferenceCluster"), changed=lambda _: None)
     replicas = Mirror(hub, path_of("ModelReplica"), changed=changed)
+    services = Mirror(hub, path_of("ModelService"), changed=spoke)
     made = {
         (name, kind): Mirror(
             worker.client,
@@ -290,9 +306,15 @@ async def watching(stage: Stage) -> AsyncGenerator[Watcher]:
     with ExitStack() as open_:
         trails = [open_.enter_context(closing(trail)) for trail in stage.trails()]
         tasks = list[asyncio.Task[None]]()
-        watcher = Watcher(stage, replicas, clusters, trails, made, tasks)
+        watcher = Watcher(stage, replicas, clusters, services, trails, made, tasks, stage.operator.stops)
+        stage.readiness = Readiness()
         try:
-            for mirror in (clusters, replicas, *made.values()):  # the first tell what the others are held against
+            for mirror in (
+                clusters,
+                replicas,
+                services,
+                *made.values(),
+            ):  # the first tell what the others are held against
                 tasks.append(asyncio.create_task(mirror.run()))
                 await mirror.synced.wait()
             async with _planted(stage, watcher):

@@ -108,6 +108,7 @@ def controller(
     resolver: Resolver,
     fabrics: Fabrics,
     *,
+    describe_silence: Callable[[str], str] = lambda _: "",
     helm: bool = False,
     settle: timedelta = timedelta(minutes=6),
     background: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (),
@@ -115,8 +116,9 @@ def controller(
     """Return the controller.
 
     `connections` has the errors of kubeconfigs, `resolver` the addresses of gateways' names, `fabrics` the watches of
-    nodes. `helm`: True if charts can be installed. `settle`: how long requests may still use http after the last
-    endpoint has switched. The tasks in `background` create tokens for clusters while this process leads.
+    nodes. `describe_silence`: that the gateway of a cluster gives no answer. `helm`: True if charts can be installed.
+    `settle`: how long requests may still use http after the last endpoint has switched. The tasks in `background`
+    create tokens for clusters while this process leads.
     """
     sweeps, registrations = Sweeps(SWEPT), Registrations()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
@@ -168,6 +170,7 @@ def controller(
             used_pools=frozenset(pool for item in replicas_here for pool in _list_pool_names(item)),
             infrastructure=infrastructure(cluster, clients.hub),
             hub=(gateway_state := hub_gateway(clients.hub, now)),
+            silence=describe_silence(name),
             answers=not gateway_state.ready or await _probe_gateway(cluster, stack, gateways),
             relay=tuple(list_applied(clients.hub, ON_HUB, cluster.metadata.uid or "", PLATFORM_NAMESPACES)),
             plain=plain_endpoints(name, clients.hub),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from kubeloop.cache.referenced import ReferencedObjects
@@ -132,18 +132,23 @@ may forbid the `spare` types: its kubeconfig may be older than they are.
 
 
 def controller(
-    referenced: ReferencedObjects, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
+    referenced: ReferencedObjects,
+    gateways: Gateways,
+    lifecycle: Lifecycle,
+    images: Images = TESTED,
+    describe_failure: Callable[[Key], str] = lambda _: "",
 ) -> Controller[ModelReplica, Observed]:
     """Return the controller for ModelReplicas.
 
     `referenced` reads the Secrets and ConfigMaps that engines name on the hub. `gateways` tests whether the gateway
-    of a silent cluster still serves.
+    of a silent cluster still serves; `describe_failure` returns why no request reaches a replica's endpoint.
     """
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
         """Return a replica with the state of its cluster, and the objects on the hub that it needs there."""
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
         state, cluster = await _observe_cluster(name, clients, gateways)
+        state = replace(state, silence=describe_failure(replica.key))
         around = Context("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()

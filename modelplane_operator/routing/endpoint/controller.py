@@ -41,6 +41,7 @@ from modelplane_operator.routing.endpoint.hub_networks import HubRanges, Ranges
 from modelplane_operator.routing.endpoint.outside import PlaceChecks, place_of
 from modelplane_operator.routing.endpoint.plan import ClusterState, Observed, Outside, plan
 from modelplane_operator.routing.endpoint.render import rendered_backend
+from modelplane_operator.routing.endpoint.through import ClusterGateways, find_path
 from modelplane_operator.routing.gateway.render import hub_gateway, rendered_data_plane, url_of
 
 ENDPOINTS = of(ModelEndpoint)
@@ -61,11 +62,13 @@ def controller(
     ranges: HubRanges,
     resolver: Resolver,
     places: PlaceChecks | None = None,
+    *,
+    gateways: ClusterGateways | None = None,
 ) -> Controller[ModelEndpoint, Observed]:
     """Return the controller.
 
     `reach`: where endpoints may lead. `referenced` reads Secrets, `ranges` the hub's networks. `places` checks the
-    backends of users' endpoints.
+    backends of users' endpoints, `gateways` the paths of replicas'.
     """
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
@@ -86,6 +89,10 @@ def controller(
         place = place_of(endpoint, of_users) if hub_ranges and not endpoint.metadata.deletion_timestamp else None
         if places and not place:
             places.forget(endpoint.key)
+        path = find_path(endpoint, cluster) if cluster else None
+        if gateways and not path:
+            gateways.checks.forget(endpoint.key)
+        reached = gateways.checks.find(endpoint.key, path) if gateways and path else None
         gateway = InferenceGateway.parse(gateway_manifest) if gateway_manifest else None
         plane_of_children = rendered_data_plane(map(type_of, children)) if gateway is None else None
         own_hosts = allowed_hosts(gateway, resolver) if gateway and cluster is None else frozenset[str]()
@@ -105,7 +112,7 @@ def controller(
             outside=Outside()
             if cluster
             else _observe_outside(endpoint, children, clients.hub, resolver, reach, own_hosts),
-            reached=places.find(endpoint.key, place) if places and place else None,
+            reached=places.find(endpoint.key, place) if places and place else reached,
         )
 
     watches = {
@@ -122,8 +129,12 @@ def controller(
         while_paused=while_paused,
         watched=WATCHED,
         indexes=INDEXES,
-        listeners=(places.add_event_handlers,) if places else (),
-        while_leading=(referenced.run, *((places.run,) if places else ())),
+        listeners=tuple(checks.add_event_handlers for checks in (places, gateways) if checks),
+        while_leading=(
+            referenced.run,
+            *((places.run,) if places else ()),
+            *((gateways.checks.run,) if gateways else ()),
+        ),
     )
 
 
@@ -150,7 +161,8 @@ def _find_cluster(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
     if cluster is None:
         return ClusterState(None)
-    return ClusterState(next(_get_gateway_host(cluster), None), section(cluster, "status", "gateway").get("port"))
+    host, port = next(_get_gateway_host(cluster), None), section(cluster, "status", "gateway").get("port")
+    return ClusterState(host, port, key_of(cluster).name)
 
 
 def _get_owner(manifest: Manifest) -> str:

@@ -45,6 +45,8 @@ from modelplane_operator.routing.gateway.render import url_of
 
 MAX_NAMES = 3  # routes named in a message
 PATIENCE = timedelta(seconds=60)  # how long a deletion waits for routes and gateways that do not follow
+DOUBT = ", but "
+"""The text before what the operator alone observes of a backend that is in use."""
 REQUEUE_SOON = 0.5  # seconds; names are resolved meanwhile
 REQUEUE_AFTER = 60.0  # seconds until a name is resolved again
 
@@ -57,6 +59,8 @@ class ClusterState:
     """The host of the cluster's gateway; None while it is unknown."""
     port: int | None = None
     """The http port of the gateway, if it is not 80."""
+    name: str = ""
+    """Name of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,10 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The result of connecting to an external backend from the operator."""
+    """The result of connecting to a backend from the operator."""
 
     lack: str
-    """The reason why it accepts no connection; empty if it does."""
+    """The reason why it accepts no connection, or gives no answer; empty if it does."""
     certain: bool = field(default=False, kw_only=True)
     """True if the reason holds for all clients, not only for the operator."""
 
@@ -281,7 +285,7 @@ def _build_status(
     elif routing is None:
         reason, message = (
             RoutingReady.WAITING_FOR_BACKEND,
-            f"The Service of the endpoint does not lead to {desired} yet",
+            f"Starting (waiting for: the endpoint's Service to lead to {desired})",
         )
     elif isinstance(header := _build_header(observed), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header}; no requests go there"
@@ -314,19 +318,26 @@ def _build_status(
 def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
     """Return the reason and message of Ready for an endpoint with routing.
 
-    A user's endpoint becomes Ready once its backend has accepted a connection. Later failures count only after several
-    in a row, and only if they affect all clients.
+    A replica's endpoint is Ready unless the gateway of its cluster is silent, by the last answer of the operator's
+    requests. A user's endpoint becomes Ready once its backend has accepted a connection. Later failures count only
+    after several in a row, and only if they affect all clients.
     """
     if observed.reached is None:
         return Ready.AVAILABLE, message
     previous = next((item for item in observed.endpoint.conditions if item.type == Ready.__name__), None)
     result = observed.reached.answer
+    if observed.cluster and (result is None or not result.certain):
+        keep = result is None or bool(result.lack)
+        silent = previous is not None and previous.reason == Ready.UNREACHABLE.reason
+        return (
+            (Ready.UNREACHABLE, previous.message or "") if keep and previous and silent else (Ready.AVAILABLE, message)
+        )
     if result is not None and not result.lack:
         return Ready.AVAILABLE, message
     if result is not None and observed.reached.failing and result.certain:
         return Ready.UNREACHABLE, result.lack
     previous_message = (previous.message if previous else None) or ""
-    doubt = f"{message}, but {result.lack}" if result and not result.certain else ""
+    doubt = f"{message}{DOUBT}{result.lack}" if result and not result.certain else ""
     if previous is not None and previous.status == "True" and not (doubt and observed.reached.failing):
         return Ready.AVAILABLE, previous_message if previous_message.startswith(message) else message
     edited = previous is not None and previous.observed_generation != observed.endpoint.metadata.generation
@@ -334,7 +345,7 @@ def _decide_ready(observed: Observed, message: str) -> tuple[Ready, str]:
         return Ready.UNREACHABLE, previous_message
     if doubt:
         return Ready.AVAILABLE, doubt
-    return Ready.CREATING, f"{message}; it has taken no connection yet"
+    return Ready.CREATING, f"Starting (waiting for: {observed.endpoint.spec.url} to take a connection)"
 
 
 def _build_routing(observed: Observed, objects: Sequence[Manifest]) -> EndpointRouting | None:

@@ -59,6 +59,11 @@ class DataPlane(Protocol):
         ...
 
     @property
+    def METRICS(self) -> tuple[int, str]:  # noqa: N802
+        """The port and path at which its pods show what they have counted."""
+        ...
+
+    @property
     def BALANCER_PORT(self) -> int: ...  # noqa: N802
 
     @property

@@ -39,6 +39,7 @@ PORT = 80
 TLS_PORT = 443
 LOAD_BALANCER = Key(ENVOY_NAMESPACE, names.HUB_GATEWAY)
 BALANCER_PORT = 80
+METRICS = (19001, "/stats/prometheus?usedonly&filter=upstream_rq_[0-9]")
 ENDPOINT = BACKEND
 PRESENTS_CERTIFICATE = False
 CLASS: Manifest = {

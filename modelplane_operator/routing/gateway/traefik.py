@@ -39,6 +39,7 @@ CONTROLLER = "traefik.io/gateway-controller"
 PORT = 8000
 TLS_PORT = 8443
 LOAD_BALANCER = Key("traefik-system", "traefik")  # created by its chart
+METRICS = (9100, "/metrics")
 BALANCER_PORT = 80
 ENDPOINT = SERVICE
 PRESENTS_CERTIFICATE = True
@@ -102,6 +103,11 @@ def chart(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Co
             f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # only Traefik itself connects there
             f"--entryPoints.{RELAY}.transport.respondingTimeouts.readTimeout={READ}",
             *(f"--serversTransport.forwardingTimeouts.{key}={value}" for key, value in TO_BACKENDS.items()),
+            # What it counts by route (service/counters.py); its chart has the entry point by default.
+            f"--entryPoints.metrics.address=:{METRICS[0]}/tcp",
+            "--metrics.prometheus=true",
+            "--metrics.prometheus.entryPoint=metrics",
+            "--metrics.prometheus.addRoutersLabels=true",
             # This entry point ends after those for clients.
             *(
                 f"--entryPoints.{RELAY}.transport.lifeCycle.{key}={value}"

@@ -15,6 +15,8 @@ class GatewayAnswer:
     """The reason why there was no response, in words that follow the gateway's name."""
     connected: bool = field(default=True, kw_only=True)
     """True if the gateway accepted the connection, even if it sent no response."""
+    silent: bool = field(default=False, kw_only=True)
+    """True if the gateway has sent nothing at all: it refused the connection, or did not respond in time."""
     unrouted: bool = field(default=False, kw_only=True)
     """True if the response is the 404 of a gateway that has no such route."""
     key_missing: bool = field(default=False, kw_only=True)

@@ -23,21 +23,27 @@ def evaluate(answer: GatewayAnswer, *, guarded: bool) -> tuple[Answering, str]:
     `guarded`: True if the gateway should require an API key, which the request does not have.
     """
     if not answer.connected:
-        return Answering.GATEWAY_UNREACHABLE, f"From the operator's point of view the gateway {answer.lack}"
+        return Answering.GATEWAY_UNREACHABLE, f"The operator's own connection fails: the hub's gateway {answer.lack}"
     if not answer.status:
-        return Answering.NOT_ANSWERED, f"The gateway {answer.lack}"
+        return Answering.NOT_ANSWERED, f"Requests fail: the hub's gateway {answer.lack}"
     if answer.unrouted:
-        return Answering.NOT_ANSWERED, "The gateway knows no such path (404): it, or that of a cluster, lacks the route"
+        return (
+            Answering.NOT_ANSWERED,
+            "Requests fail with 404: the hub's gateway, or a cluster's, has not loaded the route",
+        )
     if not guarded and answer.status in FAULTS:
-        return Answering.NOT_ANSWERED, f"Requests are answered with {answer.status}"
+        return Answering.NOT_ANSWERED, f"Requests fail with {answer.status}"
     if not guarded:
         # without the HTTP status, which differs between endpoints and would change the condition each time
         return Answering.ANSWERED, ""
     if answer.key_missing:
-        return Answering.KEY_ASKED, "The gateway asks for an API key, so what is behind it was not asked"
+        return Answering.KEY_ASKED, "The gateway requires an API key; the operator has none, so no endpoint was asked"
     if answer.status in OK:
-        return Answering.NOT_ANSWERED, f"Requests without an API key are answered with {answer.status}"
-    message = f"Requests without an API key are answered with {answer.status}, and not with the key service's 401"
+        return (
+            Answering.NOT_ANSWERED,
+            f"Requests without an API key get {answer.status}: the gateway does not require one",
+        )
+    message = f"Requests fail: without an API key they get {answer.status}, and not the key service's 401"
     return Answering.NOT_ANSWERED, message
 
 

@@ -1,12 +1,14 @@
 """Periodic checks of state that no watch reports: does an object that the operator created respond?
 
-Each kind has its own instance. An object is checked about once a minute, and at once when its address or its objects
-have changed. After a failure the next check is soon, then with growing delays. Checks in parallel are limited, also by
-namespace, so that slow ones delay only those of the same namespace. Only the leader checks.
+Each kind has its own instance. Few objects are checked every few seconds, many about once a minute, and each at once
+when its address or its objects have changed. After a failure the next check is soon. A failure that is not the object's
+alone has the others checked that share its cause. Checks in parallel are limited, also by namespace, so that slow ones
+delay only those of the same namespace. Only the leader checks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
@@ -25,9 +27,12 @@ from modelplane_operator.world import OnChecked, ignore_count
 W = TypeVar("W", bound=Hashable)
 A = TypeVar("A")
 
-CHECK_INTERVAL: Final = 60.0
+CHECK_INTERVAL: Final = 60.0  # seconds between two checks of one of many objects, or of one that costs
+SHORTEST: Final = 4.0  # and of one of few
+SPACING: Final = 0.25  # seconds between two checks of different objects, on average
 RETRY_AFTER: Final = 0.25  # seconds after the first failure, doubled each time
-STEADY: Final = 6  # failures in a row that count, within eight seconds or more
+RETRY: Final = 2.0  # the longest of these delays, where few objects are checked
+STEADY: Final = 8.0  # seconds of failures in a row that count
 AT_ONCE: Final = 32
 OF_A_NAMESPACE: Final = 4
 
@@ -46,6 +51,10 @@ class _CheckedObject(Generic[W, A]):
     """Results for this address and revision."""
     failures: int = 0
     """The number of failures in a row."""
+    failing_since: float = 0.0
+    """Time at which the first of them began."""
+    latest: A | None = None
+    """The result of the last check, which may not be the reported one."""
 
 
 @dataclass(slots=True)
@@ -62,11 +71,19 @@ class Checks(Generic[W, A]):
     """The function to call with the type and key of an object whose result has changed."""
     is_steady: Callable[[W, A], bool] = lambda _, __: False
     """True if one failure is enough, as other objects have the same."""
+    costs: Callable[[W], bool] = lambda _: False
+    """True if a check reaches somebody who may count or charge it: such objects are never checked often."""
+    group: Callable[[W], Hashable] = lambda _: None
+    """What an object has in common with others, such as a gateway."""
+    is_shared: Callable[[W, A], bool] = lambda _, __: False
+    """True if the cause of a failure may be in that: the others of the group are then checked at once."""
     on_checked: OnChecked = ignore_count
     """Function that counts the results, for metrics."""
     jitter: Callable[[], float] = random.random
     """The function that returns a random number from 0 to 1, for jitter."""
     _objects: dict[Key, _CheckedObject[W, A]] = field(default_factory=dict[Key, "_CheckedObject[W, A]"], init=False)
+    _spread_at: dict[Hashable, float] = field(default_factory=dict[Hashable, float], init=False)
+    """Time of the last check of a group because one of its objects had failed."""
     _workers: Workers[Key] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +97,11 @@ class Checks(Generic[W, A]):
             entry = self._objects[key] = _CheckedObject(way, revision, Checked())
             self._workers.add(key)
         return entry.checked
+
+    def get(self, key: Key) -> tuple[W, Checked[A]] | None:
+        """Return the checked address of an object and its results; None if it is not checked."""
+        entry = self._objects.get(key)
+        return (entry.way, entry.checked) if entry else None
 
     def add_event_handlers(self, informer: Informer) -> None:
         """Subscribe to the informer of the kind, to forget deleted objects."""
@@ -104,28 +126,46 @@ class Checks(Generic[W, A]):
         old = self._objects.get(key)
         if old is None:
             return Forgotten()
+        started_at = asyncio.get_running_loop().time()
         try:
             answer = await self.ask(old.way)
         except Exception:  # an unexpected error in one check must not stop the operator
             self.on_checked(self.kind.kind, "defect")
             log.exception("check failed", kind=self.kind.kind, key=str(key))
-            return Done(self._delay(0))
+            return Done(CHECK_INTERVAL)
         failed = self.failed(old.way, answer)
         self.on_checked(self.kind.kind, "failed" if failed else "answered")
         if self._objects.get(key) is not old:  # it has changed meanwhile, and is checked again at once
             return Done(0.0)
+        now = asyncio.get_running_loop().time()
         failures = old.failures + 1 if failed else 0
-        failing = failures >= STEADY or (failures > 0 and self.is_steady(old.way, answer))
-        checked = Checked(answer, failing=failing)
-        self._objects[key] = _CheckedObject(old.way, old.revision, checked, failures)
+        since = old.failing_since if old.failures else started_at
+        failing = failures > 1 and now - since >= STEADY
+        failing = failing or (failures > 0 and (old.checked.failing or self.is_steady(old.way, answer)))
+        # While it fails, an answer that alternates with another one must not be reported each time.
+        reported = old.checked.answer if failing and old.checked.failing and answer != old.latest else answer
+        checked = Checked(reported, failing=failing)
+        self._objects[key] = _CheckedObject(old.way, old.revision, checked, failures, since, answer)
+        if failures == 1 and self.is_shared(old.way, answer):
+            self._check_group(self.group(old.way), key, now)
         if checked != old.checked:
             log.debug("checked", kind=self.kind.kind, key=str(key), answer=str(answer), failing=failing)
             self.wake(self.kind, key)
-        return Done(self._delay(failures))
+        return Done(self._delay(old.way, failures))
 
-    def _delay(self, failures: int) -> float:
-        """Return the seconds until the next check, with jitter."""
-        interval = CHECK_INTERVAL * (
-            1 + self.jitter() / 4
-        )  # jitter, or checks that started together would stay together
-        return min(RETRY_AFTER * 2.0 ** min(failures - 1, 16), interval) if failures else interval
+    def _check_group(self, group: Hashable, failed: Key, now: float) -> None:
+        """Check the other objects of a group, at most once a minute."""
+        self._spread_at = {other: at for other, at in self._spread_at.items() if now - at < CHECK_INTERVAL}
+        if group in self._spread_at:
+            return
+        self._spread_at[group] = now
+        for key, entry in self._objects.items():
+            if key != failed and not entry.failures and self.group(entry.way) == group:
+                self._workers.add(key)
+
+    def _delay(self, way: W, failures: int) -> float:
+        """Return the seconds until the next check, with jitter: those that started together would stay together."""
+        often = min(max(len(self._objects) * SPACING, SHORTEST), CHECK_INTERVAL)
+        interval = (CHECK_INTERVAL if self.costs(way) else often) * (1 + self.jitter() / 4)
+        soon = min(RETRY_AFTER * 2.0 ** min(failures - 1, 16), max(interval / 4, RETRY))
+        return soon if failures else interval

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from kubeloop.cache.informer import Informer
 from kubeloop.cache.referenced import ReferencedObjects
+from kubeloop.condition_types import Ready
 from kubeloop.conditions import condition, gateways_of
 from kubeloop.errors import Forbidden
 from kubeloop.loop import Change, Clients, Controller, Indexes, Mapper
@@ -45,6 +46,7 @@ from modelplane_operator.routing.service.answering import evaluate
 from modelplane_operator.routing.service.api_keys import PATHS, required_secrets, signing_key
 from modelplane_operator.routing.service.api_routes import decisive
 from modelplane_operator.routing.service.checks import Checks
+from modelplane_operator.routing.service.counters import GatewayCounters
 from modelplane_operator.routing.service.plan import REQUIRED_CONDITIONS, Observed, plan
 from modelplane_operator.routing.service.probe import Asker, ServiceAddress
 from modelplane_operator.routing.service.selection import Neighbours, state
@@ -67,6 +69,8 @@ class ServiceCheck(NamedTuple):
     """The address of the service."""
     guarded: bool
     """True if the gateway should require an API key."""
+    costs: bool = False
+    """True if the request may reach a provider outside, which may count it."""
 
 
 def _build_index_key(namespace: str, selector: Labels) -> tuple[str, ...]:
@@ -126,16 +130,23 @@ def checks(
         failed=lambda route, answer: evaluate(answer, guarded=route.guarded)[0].status != "True",
         wake=wake,
         is_steady=lambda route, _: asker.is_unreachable(route.way),
+        costs=lambda route: route.costs,
+        group=lambda route: (*route.way.gateway, route.guarded),  # those that have the key service in common, too
+        is_shared=lambda route, answer: not answer.status or (route.guarded and not answer.unrouted),
         on_checked=on_checked,
     )
 
 
 def controller(
-    referenced: ReferencedObjects, keys: tuple[str, int] = KEYS, asking: ServiceChecks | None = None
+    referenced: ReferencedObjects,
+    keys: tuple[str, int] = KEYS,
+    asking: ServiceChecks | None = None,
+    counters: GatewayCounters | None = None,
 ) -> Controller[ModelService, Observed]:
     """Return the controller.
 
     `referenced` reads Secrets. `keys`: host and port of the key service. `asking` checks services through the gateway.
+    `counters` has what the gateway counts of their requests.
     """
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
@@ -152,7 +163,12 @@ def controller(
             try:
                 secret_key, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
                 secrets[name] = await referenced.find(
-                    SECRET, secret_key, entries, waiting=waiting, needed=entries or frozenset()
+                    SECRET,
+                    secret_key,
+                    entries,
+                    waiting=waiting,
+                    needed=entries or frozenset(),
+                    follow=name in required,  # without its API keys, clients are rejected at once
                 )
             # not an error of the reconcile: the guard is written anyway, and the key service reads the keys
             except Forbidden as error:
@@ -170,10 +186,11 @@ def controller(
             keys,
             forbidden,
             kube_system["metadata"]["uid"] if kube_system else "",
-            _find_result(service, parsed_gateway, children, asking) if asking and endpoints else None,
+            _find_result(service, endpoints, parsed_gateway, children, asking) if asking and endpoints else None,
             None if endpoints else neighbours(service, clients.hub),
             dict(_find_replicas(endpoints, clients.hub)),
             signing_key(find(clients.hub, SECRET, PATHS)),
+            counters.traffic.describe(service.key) if counters else "",
         )
 
     watches: dict[ResourceType, Mapper] = {
@@ -191,13 +208,17 @@ def controller(
         sums_up=True,
         watches=watches,
         indexes=INDEXES,
-        listeners=(asking.add_event_handlers,) if asking else (),
-        while_leading=(referenced.run, *((asking.run,) if asking else ())),
+        listeners=tuple(source.add_event_handlers for source in (asking, counters) if source),
+        while_leading=(referenced.run, *(source.run for source in (asking, counters) if source)),
     )
 
 
 def _find_result(
-    service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
+    service: ModelService,
+    endpoints: Iterable[ModelEndpoint],
+    gateway: InferenceGateway | None,
+    children: Iterable[Manifest],
+    asking: ServiceChecks,
 ) -> Checked[GatewayAnswer] | None:
     """Return the results of checking the service at its present address; None while it has none."""
     address, base_url = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
@@ -209,6 +230,8 @@ def _find_result(
         address, backend.scheme, backend.host, backend.port, names.service_path(*service.key)
     )
     guarded = required_secrets(service, hub_gateway(gateway).auth) is not None
+    routings = (endpoint.status.routing for endpoint in endpoints if endpoint.status)
+    costs = not guarded and any(routing.leads_to != "Replica" for routing in routings if routing)
     # the versions of the service's routes and policies, with the conditions that gateways report on them
     revision = tuple(
         sorted(
@@ -227,7 +250,7 @@ def _find_result(
             if type_of(child) in REQUIRED_CONDITIONS
         )
     )
-    return asking.find(service.key, ServiceCheck(address_of_service, guarded), revision)
+    return asking.find(service.key, ServiceCheck(address_of_service, guarded, costs), revision)
 
 
 def select_endpoints(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:
@@ -347,7 +370,9 @@ def _get_relevant_fields(endpoint: Manifest) -> tuple[object, ...]:
     terminating, status = is_terminating(endpoint), endpoint.get("status", {})
     routing_ready = condition(endpoint, RoutingReady.__name__)
     rejection = routing_ready.message if routing_ready.reason == RoutingReady.INVALID_URL.reason else ""
-    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), rejection
+    ready = condition(endpoint, Ready.__name__)
+    unreachable = ready.message if ready.reason == Ready.UNREACHABLE.reason else ""
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), rejection, unreachable
 
 
 def _map_from_gateway(change: Change, hub: Cluster) -> Iterable[Key]:

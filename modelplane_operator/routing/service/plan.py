@@ -45,6 +45,7 @@ from modelplane_operator.routing.service.answer import GatewayAnswer
 from modelplane_operator.routing.service.answering import compute_answering, find_key_service_problem
 from modelplane_operator.routing.service.api_keys import digests, find_exceeded_limit, required_secrets
 from modelplane_operator.routing.service.api_routes import api_routes
+from modelplane_operator.routing.service.causes import MAX_NAMES, describe_cause, describe_gateway, describe_partial
 from modelplane_operator.routing.service.hops import mark_of
 from modelplane_operator.routing.service.render import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.routing.service.selection import Neighbours, explain_no_endpoints
@@ -57,7 +58,7 @@ from modelplane_operator.routing.service.weights import (
 )
 
 KIND = ModelService.definition.kind
-MAX_NAMES = 3  # the number of items of a kind in a message
+SILENT = "at a gateway that gives no answer"
 NO_PATH = r"[^!-\[\]-~]"  # rejected by admission too; for paths that were stored before
 REQUIRED_CONDITIONS = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """Types on which the gateway reports, with the conditions that must be true."""
@@ -96,6 +97,8 @@ class Observed:
     """The replicas to which the endpoints lead."""
     signing: str = field(default="", repr=False)
     """The key that signs paths of the key service; empty while there is none."""
+    failing: str = ""
+    """That requests of clients fail by the gateway's counters, as a message; empty if they do not."""
 
     @property
     def door(self) -> HubGateway:
@@ -113,6 +116,8 @@ class Unusable:
     """The reason, in words that follow a number of endpoints."""
     detail: str = ""
     """Details for this endpoint only."""
+    starting: bool = field(default=False, kw_only=True)
+    """True if that ends by itself."""
 
 
 def plan(observed: Observed) -> Plan:
@@ -125,6 +130,10 @@ def plan(observed: Observed) -> Plan:
     groups = select_endpoints(service, [item for item in observed.endpoints if not item.metadata.deletion_timestamp])
     results = {endpoint.key: _find_target(endpoint, observed) for group in groups for endpoint in group}
     targets = {key: target for key, target in results.items() if isinstance(target, Target)}
+    silent = {endpoint.key: _describe_silence(endpoint) for group in groups for endpoint in group}
+    if any(not silent[key] for key in targets):  # while others can answer, nobody waits for a gateway that does not
+        results |= {key: Unusable(key, SILENT, silent[key]) for key in targets if silent[key]}
+        targets = {key: target for key, target in targets.items() if not silent[key]}
     unusable = [target for target in results.values() if isinstance(target, Unusable)]
     routed = weigh_endpoints(service, groups, targets)
     desired = render_model_service(service, routed, observed.door)
@@ -143,6 +152,14 @@ def plan(observed: Observed) -> Plan:
     )
 
 
+def _describe_silence(endpoint: ModelEndpoint) -> str:
+    """Return that the gateway of the endpoint's cluster gives no answer; empty if it does."""
+    routing = endpoint.status.routing if endpoint.status else None
+    ready = next((item for item in endpoint.conditions if item.type == Ready.__name__), None)
+    is_replica = routing is not None and routing.leads_to == "Replica"
+    return (ready.message or "") if is_replica and ready and ready.reason == Ready.UNREACHABLE.reason else ""
+
+
 def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusable:
     """Return how requests reach an endpoint, or why it is unusable.
 
@@ -156,7 +173,7 @@ def _find_target(endpoint: ModelEndpoint, observed: Observed) -> Target | Unusab
         # waiting does not help
         if routing_ready is not None and routing_ready.reason == Routed.INVALID_URL.reason:
             return Unusable(endpoint.key, "with a URL that cannot be used", routing_ready.message or "")
-        return Unusable(endpoint.key, "waiting for Backend")
+        return Unusable(endpoint.key, "starting (waiting for: backend)", starting=True)
     if observed.gateway and backend.host in hosts_of(observed.gateway):
         return Unusable(endpoint.key, "that would lead back to this hub's own gateway")
     path, name = routing.rewrite_path, requested_name(routing.hostname, backend)
@@ -240,7 +257,11 @@ def _build_status(
     routing, routing_message = _decide_routing(observed, routed, desired, models=base_url)
     answering_result = _decide_answering(observed, routed=routing.status == "True")
     auth_result = _decide_auth(observed, answering_result)
-    partial_message = _describe_partial(observed.service, groups, routed) or (resolved_message if unusable else "")
+    # An endpoint that starts takes nothing from the others, so that the service goes on as it was.
+    lost_message = describe_partial(observed.service, groups, routed) or (
+        resolved_message if any(not item.starting for item in unusable) else ""
+    )
+    partial_message = lost_message or (resolved_message if unusable else "")
     conditions = [
         reason.condition(observed.now, message=message)
         for reason, message in (
@@ -262,12 +283,18 @@ def _build_status(
         ready = not_ready(
             KIND,
             not_answered[0],
-            f"{not_answered[0].message}. {_describe_not_ready(routed) or routing_message}",
+            f"{not_answered[0].message}{describe_cause(routed, auth_result)}",
         )
-    elif partial_message:
-        ready = Ready.PARTIAL.condition(observed.now, message=partial_message)
     else:
         reason, ready_message = _decide_ready(observed, answering_result, routing_message)
+        was_ready = any(
+            item.type == Ready.__name__ and (item.status == "True" or item.reason == Answering.NOT_ANSWERED.reason)
+            for item in observed.service.conditions
+        )
+        if partial_message and not was_ready:  # nobody counts on the service yet: not all that it asks for is there
+            reason, ready_message = Ready.PARTIAL, partial_message
+        elif (degraded := "; ".join(filter(None, (observed.failing, lost_message)))) and reason is Ready.AVAILABLE:
+            reason, ready_message = Ready.DEGRADED, degraded
         ready = reason.condition(observed.now, message=ready_message)
     replicas = [observed.replicas[member.endpoint.key] for member in routed if member.endpoint.key in observed.replicas]
     weighted = zip(routed, fit_weights([member.weight for member in routed]), strict=True)
@@ -282,20 +309,11 @@ def _build_status(
     )
 
 
-def _describe_not_ready(routed: Sequence[WeightedEndpoint]) -> str:
-    """Return the message of the first routed endpoint that is not Ready; empty if all are."""
-    for member in routed:
-        ready = next((item for item in member.endpoint.conditions if item.type == Ready.__name__), None)
-        if ready and ready.status != "True":
-            return f"ModelEndpoint {member.endpoint.key.name} is not Ready: {ready.message or ready.reason}"
-    return ""
-
-
 def _decide_answering(observed: Observed, *, routed: bool) -> tuple[Answering, str] | None:
     """Return the reason and message of Answering; None if no requests are or were sent."""
     asked_before = any(item.type == Answering.__name__ for item in observed.service.conditions)
     if not routed or observed.check is None:
-        no_route = Answering.ASKING, "Requests lead nowhere yet: see RoutingReady"
+        no_route = Answering.ASKING, "No route leads to an endpoint: see RoutingReady"
         return no_route if observed.check or asked_before else None
     return compute_answering(
         observed.service, observed.check, guarded=required_secrets(observed.service, observed.door.auth) is not None
@@ -311,13 +329,13 @@ def _decide_ready(
         case None | Answering.ANSWERED | Answering.KEY_ASKED:
             return Ready.AVAILABLE, routing_message
         case Answering.GATEWAY_UNREACHABLE:
-            return Ready.AVAILABLE, f"{routing_message}; whether they are answered is not known. {message}"
+            return Ready.AVAILABLE, f"{routing_message}, as far as the operator can tell. {message}"
         case Answering.NOT_ANSWERED:
             return Ready.CREATING, message
         case Answering.ASKING if is_true(observed.service.conditions, Ready):
             return Ready.AVAILABLE, routing_message
         case Answering.ASKING:
-            return Ready.CREATING, "The gateway has accepted the route; no request through it was answered yet"
+            return Ready.CREATING, "Starting (waiting for: the first answer to a request through the gateway)"
         case _:
             assert_never(reason)
 
@@ -376,13 +394,32 @@ def _decide_routing(
 ) -> tuple[RoutingReady, str]:
     """Return the reason and message of RoutingReady."""
     if models is None:
-        message = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
+        message = describe_gateway(exists=observed.gateway is not None)
         return RoutingReady.WAITING_FOR_GATEWAY, message
     if not routed:
         return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
-    if problem := next(_find_gateway_problems(observed, desired), None):
-        return problem
-    return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {count_of(len(routed), 'endpoint')}"
+    message = f"Requests go to {count_of(len(routed), 'endpoint')}"
+    problems = [*_find_gateway_problems(observed, desired)]
+    if not problems:
+        return RoutingReady.ROUTE_CONFIGURED, message
+    refused = next((problem for problem in problems if problem[0] is RoutingReady.ROUTE_REFUSED), None)
+    if refused is None and _still_serves(observed, routed):
+        return RoutingReady.ROUTE_CONFIGURED, f"{message}, once the gateway takes the changed route"
+    return refused or problems[0]
+
+
+def _still_serves(observed: Observed, routed: Sequence[WeightedEndpoint]) -> bool:
+    """True if the gateway still has a route that it accepted, to an endpoint that can still answer."""
+    if not is_true(observed.service.conditions, RoutingReady):
+        return False
+    previous = {entry.name for entry in observed.service.status.endpoints} if observed.service.status else set[str]()
+    routes = [item for item in observed.children if type_of(item) == HTTP_ROUTE]
+    accepted = (
+        condition(route, name, _find_reported(route, observed.door.plane.CONTROLLER)).is_true
+        for route in routes
+        for name in REQUIRED_CONDITIONS[HTTP_ROUTE]
+    )
+    return any(member.endpoint.key.name in previous for member in routed) and bool(routes) and all(accepted)
 
 
 def _count_reasons(unusable: Sequence[Unusable]) -> Iterator[str]:
@@ -403,18 +440,18 @@ def _find_gateway_problems(observed: Observed, desired: Sequence[Manifest]) -> I
         if kind not in REQUIRED_CONDITIONS:
             continue
         if child is None:
-            yield RoutingReady.CONFIGURING, f"{name} is not there yet"
+            yield RoutingReady.CONFIGURING, f"Starting (waiting for: {name})"
             continue
         if not was_applied(child, item):
-            yield RoutingReady.CONFIGURING, f"{name} is being changed"
+            yield RoutingReady.CONFIGURING, f"Starting (waiting for: {name} to be changed)"
             continue
         reported = _find_reported(child, observed.door.plane.CONTROLLER)
         for condition_type in REQUIRED_CONDITIONS[kind]:
             reported_condition = condition(child, condition_type, reported)
             if not reported_condition.current:
-                yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
+                yield RoutingReady.CONFIGURING, f"Starting (waiting for: the gateway to take {name})"
             elif not reported_condition.is_true:
-                yield RoutingReady.ROUTE_REFUSED, f"The gateway says of {name}: {reported_condition.why}"
+                yield RoutingReady.ROUTE_REFUSED, f"The gateway rejects {name}: {reported_condition.why}"
 
 
 def _find_reported(child: Manifest, controller: str) -> Section:
@@ -424,25 +461,4 @@ def _find_reported(child: Manifest, controller: str) -> Section:
     own_gateway = (names.HUB_GATEWAY, controller)
     return next(
         (item for gateway, item in reports if (gateway.get("name"), item.get("controllerName")) == own_gateway), empty
-    )
-
-
-def _describe_partial(service: ModelService, groups: Groups, routed: Sequence[WeightedEndpoint]) -> str:
-    """Return the message with the entries that have no usable endpoint; empty if there are none."""
-    routed_keys = {member.endpoint.key for member in routed}
-    empty_entries = [
-        ",".join(f"{name}={value}" for name, value in sorted(entry.selector.match_labels.items())) or "every endpoint"
-        for entry, group in zip(service.spec.endpoints, groups, strict=True)
-        if not any(endpoint.key in routed_keys for endpoint in group)
-    ]
-    if not empty_entries:
-        return ""
-    total, suffix = (
-        len(groups),
-        f", and {len(empty_entries) - MAX_NAMES} more" if len(empty_entries) > MAX_NAMES else "",
-    )
-    examples = "; ".join(empty_entries[:MAX_NAMES])
-    entries = count_of(total, "entry", "entries")
-    return (
-        f"{total - len(empty_entries)} of {entries} with an endpoint that can answer. Without one: {examples}{suffix}"
     )

@@ -19,7 +19,7 @@ from kubeloop.client.resolver import OwnThreads
 from modelplane_operator.routing.service.answer import GatewayAnswer
 
 CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 4.0  # two of them in a row are an outage, within a quarter of a minute
 UNREACHED_SECONDS = 2.0  # how long an unreachable gateway is not tried again, as each try waits for the timeout
 PATIENCE = 8.0
 AT_ONCE = 16  # parallel lookups; the gateway has one name
@@ -84,7 +84,7 @@ class Asker:
             return failure.answer
         answer = GatewayAnswer()
         for path in PATHS:
-            answer = await self._get(way, path)
+            answer = await self.get(way, path)
             if not answer.unrouted:
                 break
         if answer.connected:
@@ -99,7 +99,7 @@ class Asker:
         failure = self._unreached.get(way.gateway)
         return failure is not None and failure.last - failure.first >= PATIENCE
 
-    async def _get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
+    async def get(self, way: ServiceAddress, path: str) -> GatewayAnswer:
         """Send one request, and return its result."""
         url = URL.build(scheme=way.scheme, host=way.address, port=way.port, path=f"{way.prefix}{path}", encoded=True)
         host = f"[{way.host}]" if ":" in way.host else way.host
@@ -118,11 +118,12 @@ class Asker:
             async with session, pending as response:
                 return await _read_response(response)
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-            return GatewayAnswer(lack=_describe_error(error), connected=False)
+            silent = not isinstance(error, aiohttp.ClientConnectorDNSError | aiohttp.ClientSSLError)
+            return GatewayAnswer(lack=_describe_error(error), connected=False, silent=silent)
         except aiohttp.ServerDisconnectedError:
             return GatewayAnswer(lack="closes the connection without an answer")  # an endpoint may cause that
         except TimeoutError:
-            return GatewayAnswer(lack=f"gives no answer within {ANSWER_SECONDS:g} s")
+            return GatewayAnswer(lack=f"gives no answer within {ANSWER_SECONDS:g} s", silent=True)
         except aiohttp.ClientOSError:
             return GatewayAnswer(lack="breaks the connection off")
         except (aiohttp.ClientError, ValueError):

@@ -35,7 +35,7 @@ def state(replica: Manifest) -> str:
     model_ready = condition(replica, "ModelReady")
     if model_ready.is_true:
         return "answers, and its endpoint follows"
-    return model_ready.why or "nothing is known of it yet"
+    return model_ready.why or "starting (waiting for: its cluster)"
 
 
 def explain_no_endpoints(service: ModelService, near: Neighbours | None) -> str:

@@ -104,6 +104,41 @@ async def test_what_is_missing_is_looked_for_every_few_seconds_and_whoever_waits
     assert not referenced._missing, "nobody waits for anything"
 
 
+async def test_a_followed_object_that_changes_or_goes_wakes_its_users_at_the_price_of_its_metadata(
+    kube: Kube, config_map: ConfigMap, namespace: str
+) -> None:
+    clock, woken = Clock(), list[Key]()
+    referenced = ReferencedObjects(lambda: kube, clock, 60.0, lambda _, key: woken.append(key))
+    made, user = await kube.apply(config_map("original", {"value": "1"})), Key(namespace, "user")
+    key = key_of(made)
+
+    async def value() -> str | None:
+        found = await referenced.find(CONFIG_MAP, key, waiting=(CONFIG_MAP, user), follow=True)
+        return found["data"]["value"] if found else None
+
+    assert await value() == "1"
+    clock.time = 5.0
+    await referenced.refresh_followed()
+    assert woken == [], "it is as it was"
+    await kube.apply(config_map("original", {"value": "2"}))
+    clock.time = 9.0
+    await referenced.refresh_followed()
+    assert woken == [], "it was looked at just now"
+    clock.time = 10.0
+    await referenced.refresh_followed()
+    assert (woken, await value()) == ([user], "2")
+    await kube.delete(CONFIG_MAP, key, uid=made["metadata"]["uid"])
+    clock.time = 15.0
+    await referenced.refresh_followed()
+    assert (woken, await value()) == ([user, user], None)
+    clock.time = 20.0
+    await referenced.refresh_followed()
+    assert woken == [user, user], "and that is known"
+    clock.time = 20.0 + secrets.WAITED_FOR
+    await referenced.refresh_followed()
+    assert not referenced._followed, "nobody asks for it any more"
+
+
 async def test_whoever_lacks_much_holds_up_no_other_and_is_not_waited_for_longer_than_it_asks(
     kube: Kube, config_map: ConfigMap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

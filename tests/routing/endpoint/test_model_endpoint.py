@@ -70,9 +70,10 @@ def test_an_endpoint_gets_its_service_in_one_pass_and_then_says_so(
 ) -> None:
     first = seen(endpoint(url, rewritePath="/v1/"))
 
+    waits = f"Starting (waiting for: the endpoint's Service to lead to {leads})"
     assert told(plan(first)) == {
-        "RoutingReady": ("False", "WaitingForBackend", f"The Service of the endpoint does not lead to {leads} yet"),
-        "Ready": ("False", "Creating", f"The Service of the endpoint does not lead to {leads} yet"),
+        "RoutingReady": ("False", "WaitingForBackend", waits),
+        "Ready": ("False", "Creating", waits),
     }
     assert routing(first) is None
 

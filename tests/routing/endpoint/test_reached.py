@@ -37,7 +37,7 @@ def ready(observed: Observed) -> tuple[str, str, str]:
 
 def test_a_new_endpoint_is_ready_once_its_place_has_taken_a_connection() -> None:
     for checked in (Checked(), Checked(REFUSED)):
-        assert ready(tried(checked)) == ("False", "Creating", f"{GOES}; it has taken no connection yet")
+        assert ready(tried(checked)) == ("False", "Creating", f"Starting (waiting for: {IP} to take a connection)")
     assert ready(tried(THERE)) == ("True", "Available", GOES)
 
 

@@ -250,13 +250,14 @@ def test_nothing_is_there_yet() -> None:
         "apply Gateway modelplane-system/modelplane",
     ]
     assert told(plan(first)) == {
-        "ControllerReady": ("False", "Installing", "GatewayClass traefik is not there yet"),
+        "ControllerReady": ("False", "Installing", "Starting (waiting for: GatewayClass traefik)"),
         **THEIRS,
         **PLAIN,
         "Ready": (
             "False",
             "Creating",
-            "GatewayClass traefik is not there yet; Gateway modelplane-system/modelplane is not there yet; "
+            "Starting (waiting for: GatewayClass traefik); "
+            "starting (waiting for: Gateway modelplane-system/modelplane); "
             "Gateway modelplane-system/modelplane has no address",
         ),
     }
@@ -292,8 +293,8 @@ def test_a_gateway_that_is_programmed_and_has_an_address_is_ready() -> None:
         (
             judged(written(seen(gateway())), generation=0),
             "Installing",
-            "GatewayClass traefik is not Accepted yet: no gateway controller has looked at it; "
-            "Gateway modelplane-system/modelplane is not Programmed yet: no gateway controller has looked at it",
+            "GatewayClass traefik is not Accepted: starting (waiting for: the gateway's controller); "
+            "Gateway modelplane-system/modelplane is not Programmed: starting (waiting for: the gateway's controller)",
         ),
         (
             judged(written(seen(gateway())), status="False"),
@@ -364,12 +365,12 @@ LACKS = [
     (
         listens("True", generation=0),
         "Configuring",
-        "The gateway does not listen to https for *.example.org: no gateway controller has looked at it",
+        "The gateway does not listen to https for *.example.org: starting (waiting for: the gateway's controller)",
     ),
     (
         [],
         "Configuring",
-        "The gateway does not listen to https for *.example.org: no gateway controller has looked at it",
+        "The gateway does not listen to https for *.example.org: starting (waiting for: the gateway's controller)",
     ),
 ]
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("well_worded")
 
 Asked = Checked
 
+ALONE = ": endpoint one (http://10.0.0.1:80) takes connections, so look at the log of what answers there"
 WELL = Asked(GatewayAnswer(200))
 REFUSED = GatewayAnswer(lack="refuses the connection", connected=False)
 BROKEN = GatewayAnswer(502)
@@ -47,7 +48,7 @@ def said(observed: Observed) -> dict[str, tuple[str, str]]:
 def test_a_new_service_is_not_ready_before_a_request_was_answered(answer: GatewayAnswer | None) -> None:
     fresh = asked(Asked(answer))
 
-    waiting = "The gateway has accepted the route; no request through it was answered yet"
+    waiting = "Starting (waiting for: the first answer to a request through the gateway)"
     assert told(plan(fresh))["Ready"] == ("False", "Creating", waiting)
     assert told(plan(fresh))["Answering"] == ("Unknown", "Asking", "")
     assert said(after(fresh, WELL)) == {"Answering": ("True", "Answered"), "Ready": ("True", "Available")}
@@ -56,19 +57,22 @@ def test_a_new_service_is_not_ready_before_a_request_was_answered(answer: Gatewa
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (GatewayAnswer(503), "Requests are answered with 503"),
+        (GatewayAnswer(503), "Requests fail with 503"),
         (
             GatewayAnswer(404, unrouted=True),
-            "The gateway knows no such path (404): it, or that of a cluster, lacks the route",
+            "Requests fail with 404: the hub's gateway, or a cluster's, has not loaded the route",
         ),
-        (GatewayAnswer(lack="gives no answer within 5 s"), "The gateway gives no answer within 5 s"),
+        (
+            GatewayAnswer(lack="gives no answer within 4 s"),
+            "Requests fail: the hub's gateway gives no answer within 4 s",
+        ),
     ],
 )
 def test_what_requests_go_on_to_meet_with_is_told(answer: GatewayAnswer, words: str) -> None:
     failing = asked(Asked(answer, failing=True))
 
     assert told(plan(failing))["Answering"] == ("False", "NotAnswered", words)
-    assert told(plan(failing))["Ready"] == ("False", "NotAnswered", f"{words}. Requests go to 1 endpoint")
+    assert told(plan(failing))["Ready"] == ("False", "NotAnswered", f"{words}{ALONE}")
 
 
 @pytest.mark.parametrize("number", [200, 301, 401, 403, 404, 429])
@@ -89,11 +93,11 @@ def test_a_ready_service_stays_so_until_several_requests_in_a_row_have_failed(fa
 def test_an_outage_is_told_with_what_requests_meet_with() -> None:
     down = after(asked(WELL), Asked(BROKEN, failing=True))
 
-    assert told(plan(down))["Answering"] == ("False", "NotAnswered", "Requests are answered with 502")
+    assert told(plan(down))["Answering"] == ("False", "NotAnswered", "Requests fail with 502")
     assert told(plan(down))["Ready"] == (
         "False",
         "NotAnswered",
-        "Requests are answered with 502. Requests go to 1 endpoint",
+        f"Requests fail with 502{ALONE}",
     )
     assert said(after(down, Asked()))["Ready"][0] == "False", "nor does it come back by itself"
 
@@ -108,7 +112,7 @@ def test_an_outage_names_the_endpoint_that_is_not_ready() -> None:
     dead = ModelEndpoint.parse({**dead.to_manifest(), "status": {**dead.status.to_manifest(), "conditions": lost}})
     down = after(asked(WELL, settled(seen(service((1, "a")), dead))), Asked(BROKEN, failing=True))
 
-    words = "Requests are answered with 502. ModelEndpoint one is not Ready: Host a refuses"
+    words = "Requests fail with 502: endpoint one (http://10.0.0.1:80): Host a refuses"
     assert told(plan(down))["Ready"] == ("False", "NotAnswered", words)
 
 
@@ -119,8 +123,8 @@ def test_a_gateway_that_the_operator_cannot_reach_keeps_no_service_from_being_re
     alone = after(fresh, Asked(REFUSED, failing=True))
     assert said(alone) == {"Answering": ("Unknown", "GatewayUnreachable"), "Ready": ("True", "Available")}
     assert told(plan(alone))["Ready"][2] == (
-        "Requests go to 1 endpoint; whether they are answered is not known. "
-        "From the operator's point of view the gateway refuses the connection"
+        "Requests go to 1 endpoint, as far as the operator can tell. "
+        "The operator's own connection fails: the hub's gateway refuses the connection"
     )
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+import pytest
 
 from kubeloop.objects import Key
 from kubeloop.resource import of
 from kubeloop.types import ResourceType
 from modelplane_operator.api import ModelService
 from modelplane_operator.routing.checked import Checked
-from modelplane_operator.routing.service.checks import CHECK_INTERVAL, OF_A_NAMESPACE, STEADY, Checks
+from modelplane_operator.routing.service.checks import CHECK_INTERVAL, OF_A_NAMESPACE, SHORTEST, STEADY, Checks
+from modelplane_operator.routing.service.probe import ANSWER_SECONDS
 from tests.support import virtual_time
 
 KEY = Key("team", "chat")
@@ -26,13 +30,16 @@ class Stage:
 
     def __init__(self, ask: Ask) -> None:
         self.asked, self.woken, self.ask = Counter[str](), list[Key](), ask
-        self.unreachable, self.counted = False, Counter[str]()
+        self.unreachable, self.costs, self.counted = False, False, Counter[str]()
         self.checks = Checks[str, str](
             of(ModelService),
             self._asked,
-            failed=lambda _, answer: answer == "wrong",
+            failed=lambda _, answer: answer in {"wrong", "bad"},
             wake=self._woken,
             is_steady=lambda _, __: self.unreachable,
+            costs=lambda _: self.costs,
+            group=lambda way: way.partition(" ")[0],
+            is_shared=lambda way, _: way.startswith("gateway"),
             on_checked=lambda kind, outcome: self.counted.update([f"{kind} {outcome}"]),
             jitter=lambda: 0.0,
         )
@@ -66,16 +73,24 @@ async def wrong(_: str) -> str:
     return "wrong"
 
 
-def test_at_rest_a_service_is_asked_once_a_minute_and_nobody_is_woken() -> None:
+@pytest.mark.parametrize(("count", "costs", "seconds"), [(1, False, SHORTEST), (1, True, 60.0), (1000, False, 60.0)])
+def test_at_rest_few_services_are_asked_often_and_many_or_costly_ones_once_a_minute(
+    count: int,
+    costs: bool,  # noqa: FBT001
+    seconds: float,
+) -> None:
     async def scene(stage: Stage) -> None:
+        stage.costs = costs
+        for number in range(count - 1):
+            stage.checks.find(Key(f"team-{number}", "other"), "other")
         assert stage.checks.find(KEY, "way") == Checked()
         await asyncio.sleep(0.1)
         assert stage.checks.find(KEY, "way") == Checked("well")
-        await asyncio.sleep(60 * CHECK_INTERVAL)
+        await asyncio.sleep(10 * CHECK_INTERVAL)
 
     stage = played(scene, well)
-    assert 58 <= stage.asked["way"] <= 61
-    assert stage.woken == [KEY]
+    assert 600 / seconds - 2 <= stage.asked["way"] <= 600 / seconds + 1
+    assert stage.woken.count(KEY) == 1
 
 
 def test_another_way_or_revision_is_asked_at_once_and_knows_nothing_of_the_one_before() -> None:
@@ -113,14 +128,79 @@ def test_one_failure_is_no_outage_and_several_are() -> None:
         stage.checks.find(KEY, "way")
         await asyncio.sleep(0.1)
         assert stage.checks.find(KEY, "way") == Checked("wrong", failing=False)
-        await asyncio.sleep(10)
+        await asyncio.sleep(STEADY - 0.2)
+        assert stage.checks.find(KEY, "way") == Checked("wrong", failing=False)
+        await asyncio.sleep(2.1)
         assert stage.checks.find(KEY, "way") == Checked("wrong", failing=True)
-        await asyncio.sleep(60 * CHECK_INTERVAL)
+        await asyncio.sleep(CHECK_INTERVAL)
 
     stage = played(scene, wrong)
-    assert stage.asked["way"] <= 60 + STEADY + 3, "it is asked ever later"
+    assert stage.asked["way"] <= 8 + CHECK_INTERVAL / 2, "it is asked every two seconds, so that its end is noticed"
     assert stage.counted == {"ModelService failed": stage.asked["way"]}
     assert len(stage.woken) == 2
+
+
+def test_an_outage_by_hanging_counts_before_a_quarter_of_a_minute_is_over() -> None:
+    hangs = False
+
+    async def ask(_: str) -> str:
+        if not hangs:
+            return "well"
+        await asyncio.sleep(ANSWER_SECONDS)
+        return "wrong"
+
+    async def scene(stage: Stage) -> None:
+        nonlocal hangs
+        stage.checks.find(KEY, "way")
+        await asyncio.sleep(0.1)
+        hangs = True
+        await asyncio.sleep(15)
+        assert stage.checks.find(KEY, "way") == Checked("wrong", failing=True)
+        hangs = False
+        await asyncio.sleep(10)
+        assert stage.checks.find(KEY, "way") == Checked("well")
+
+    played(scene, ask)
+
+
+def test_failures_that_alternate_are_reported_once() -> None:
+    answers = itertools.cycle(["wrong", "bad"])
+
+    async def ask(_: str) -> str:
+        return next(answers)
+
+    async def scene(stage: Stage) -> None:
+        stage.checks.find(KEY, "way")
+        await asyncio.sleep(30)
+        woken = len(stage.woken)
+        await asyncio.sleep(5 * CHECK_INTERVAL)
+        assert len(stage.woken) == woken
+
+    played(scene, ask)
+
+
+def test_a_failure_of_a_gateway_has_its_others_asked_at_once_and_not_again_each_time() -> None:
+    down = False
+
+    async def ask(_: str) -> str:
+        return "wrong" if down else "well"
+
+    async def scene(stage: Stage) -> None:
+        nonlocal down
+        stage.costs = True
+        for number in range(3):
+            stage.checks.find(Key("team", str(number)), f"gateway {number}")
+            await asyncio.sleep(5)
+        stage.checks.find(KEY, "another")
+        await asyncio.sleep(0.1)
+        down = True
+        await asyncio.sleep(45.5)  # a minute after the first
+        assert stage.asked["gateway 0"] > 1, "its turn has come"
+        assert stage.asked["gateway 1"] > 1, "and so the others'"
+        assert stage.asked["gateway 2"] > 1
+        assert stage.asked["another"] == 1
+
+    played(scene, ask)
 
 
 def test_what_others_have_met_with_for_long_needs_no_second_failure() -> None:

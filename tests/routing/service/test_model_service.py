@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Observed, list[tuple[str, int, int]], str]] = {
     "V03 endpoint without a backend": (
         seen(service((1, "a")), endpoint("one", routed=None)),
         [("test-service", 80, 1)],
-        "Matched 1 endpoint; 1 waiting for Backend",
+        "Matched 1 endpoint; 1 starting (waiting for: backend)",
     ),
     "V05 endpoint and provider": (
         seen(
@@ -112,7 +112,8 @@ def test_a_service_is_ready_when_the_gateway_has_taken_its_present_route() -> No
     }
     assert [(one.name, one.weight) for one in status(ready).endpoints] == [("one", 1), ("two", 1)]
     changed = written(replace(ready, endpoints=(endpoint("one"),)))
-    assert told(plan(changed))["Ready"] == ("False", "Creating", f"The gateway has not looked at HTTPRoute {ROUTE} yet")
+    waits = f"Starting (waiting for: the gateway to take HTTPRoute {ROUTE})"
+    assert told(plan(changed))["Ready"] == ("False", "Creating", waits)
     assert told(plan(judged(changed)))["Ready"][0] == "True"
 
 
@@ -121,9 +122,63 @@ def test_a_service_is_not_ready_by_what_the_gateway_says_of_the_route_before() -
     before = settled(seen(service((1, "a")), endpoint("one")))
     unwritten = replace(before, endpoints=(endpoint("one"), endpoint("two")))
 
-    assert told(plan(unwritten))["RoutingReady"] == ("False", "Configuring", f"HTTPRoute {ROUTE} is being changed")
+    waits = f"Starting (waiting for: HTTPRoute {ROUTE} to be changed)"
+    assert told(plan(unwritten))["RoutingReady"] == ("False", "Configuring", waits)
     assert told(plan(unwritten))["Ready"][0] == "False"
     assert told(plan(settled(unwritten)))["Ready"][0] == "True"
+
+
+def known(observed: Observed, **changes: Any) -> Observed:
+    """The same once its status is written, with changes."""
+    service = observed.service.model_copy(update={"status": status(observed)})
+    return replace(observed, service=service, **changes)
+
+
+def test_a_ready_service_stays_so_while_the_gateway_takes_a_change_that_leaves_an_endpoint() -> None:
+    ready = known(settled(seen(service((1, "a")), endpoint("one"), endpoint("two"))))
+
+    for endpoints_now in (
+        (endpoint("one"),),
+        (endpoint("one"), endpoint("three")),
+        (endpoint("one", routed="http://b"),),
+    ):
+        unwritten = replace(ready, endpoints=endpoints_now)
+        for changed in (unwritten, known(unwritten), written(known(unwritten))):
+            assert told(plan(changed))["Ready"][:2] == ("True", "Available")
+            assert told(plan(changed))["RoutingReady"][0] == "True"
+    gone = replace(ready, endpoints=(endpoint("three"),))
+    assert told(plan(gone))["Ready"][:2] == ("False", "Creating"), "nothing is left of what was accepted"
+    refused = judged(written(replace(ready, endpoints=(endpoint("one"),))), Accepted="False")
+    assert told(plan(refused))["Ready"][:2] == ("False", "RouteRefused")
+
+
+def test_a_ready_service_that_loses_a_part_is_degraded_and_one_that_gains_an_endpoint_is_as_it_was() -> None:
+    ready = known(settled(seen(service((80, "a"), (20, "b")), endpoint("one"), endpoint("two", "b"))))
+
+    lost = known(settled(replace(ready, endpoints=(endpoint("one"),))))
+    words = "1 of 2 entries with an endpoint that can answer. Without one: group=b"
+    assert told(plan(lost))["Ready"] == ("True", "Degraded", words)
+    more = settled(replace(ready, endpoints=(*ready.endpoints, endpoint("three", routed=None))))
+    assert told(plan(more))["Ready"] == ("True", "Available", "Requests go to 2 endpoints")
+
+
+def behind_a_silent_gateway(name: str) -> ModelEndpoint:
+    lost = {"type": "Ready", "status": "Unknown", "reason": "Unreachable", "message": "Gateway is silent"}
+    url, prefix = "http://10.0.0.1:80", f"/{NAMESPACE}/{name}/"
+    routing = {"backendName": "svc", "url": url, "rewritePath": prefix, "leadsTo": "Replica", "observedGeneration": 1}
+    status = {"routing": routing, "conditions": [{**lost, "lastTransitionTime": EPOCH.isoformat()}]}
+    return ModelEndpoint.parse({**endpoint(name).to_manifest(), "status": status})
+
+
+def test_a_gateway_that_gives_no_answer_gets_no_requests_while_another_endpoint_can_answer() -> None:
+    silent = behind_a_silent_gateway("two")
+    ready = known(settled(seen(service((1, "a")), endpoint("one"), endpoint("two"))))
+    lost = settled(replace(ready, endpoints=(endpoint("one"), silent)))
+    assert backends(lost) == [("one", 80, 1)]
+    words = "Matched 2 endpoints; 1 at a gateway that gives no answer (two: Gateway is silent)"
+    assert told(plan(lost))["Ready"] == ("True", "Degraded", words)
+    alone = settled(replace(ready, endpoints=(silent,)))
+    assert backends(alone) == [("two", 80, 1)], "it is the only one that may answer"
 
 
 @pytest.mark.parametrize("aspect", ["Accepted", "ResolvedRefs"])
@@ -133,7 +188,7 @@ def test_what_the_gateway_refuses_is_told_in_its_words(aspect: str) -> None:
     assert told(plan(refused))["RoutingReady"] == (
         "False",
         "RouteRefused",
-        f"The gateway says of HTTPRoute {ROUTE}: {aspect}False: why",
+        f"The gateway rejects HTTPRoute {ROUTE}: {aspect}False: why",
     )
 
 
@@ -199,7 +254,9 @@ def test_without_a_gateway_that_is_reached_the_service_waits(behind: InferenceGa
     assert told(plan(alone))["RoutingReady"] == (
         "False",
         "WaitingForGateway",
-        "There is no InferenceGateway named default that is reached yet",
+        "Starting (waiting for: InferenceGateway default to have an address; see its condition Ready)"
+        if behind
+        else "InferenceGateway default does not exist: create it, as nothing leads to models without it",
     )
     assert told(plan(alone))["Ready"][0] == "False"
 
@@ -219,7 +276,7 @@ def test_an_endpoint_that_waits_keeps_the_service_from_being_ready() -> None:
     part = settled(seen(service((1, "a")), endpoint("one"), endpoint("two", routed=None)))
 
     assert told(plan(part))["RoutingReady"][0] == "True"
-    assert told(plan(part))["Ready"] == ("False", "Partial", "Matched 2 endpoints; 1 waiting for Backend")
+    assert told(plan(part))["Ready"] == ("False", "Partial", "Matched 2 endpoints; 1 starting (waiting for: backend)")
 
 
 def keyed(name: str) -> ModelEndpoint:
@@ -311,7 +368,7 @@ def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -
 
     assert paths(seen(service((1, "a")), ModelEndpoint.parse(kept))) == ["/v2/"]
     assert told(plan(seen(service((1, "a")), ModelEndpoint.parse(edited))))["EndpointsResolved"][2] == (
-        "Matched 1 endpoint; 1 waiting for Backend"
+        "Matched 1 endpoint; 1 starting (waiting for: backend)"
     )
 
     before = written(seen(service((1, "a")), ModelEndpoint.parse(kept)))
@@ -466,7 +523,7 @@ def test_a_route_of_many_that_the_gateway_refuses_is_told() -> None:
     part = names.route_part(ROUTE, 1)
     unjudged = [change(c, "status", {}) if c["metadata"]["name"] == part else c for c in many.children]
 
-    message = f"The gateway has not looked at HTTPRoute {part} yet"
+    message = f"Starting (waiting for: the gateway to take HTTPRoute {part})"
     assert told(plan(replace(many, children=tuple(unjudged))))["RoutingReady"] == ("False", "Configuring", message)
 
 

@@ -69,13 +69,15 @@ async def test_a_request_that_hangs_is_given_up(gateway: Gateway, monkeypatch: p
     monkeypatch.setattr(hub_gateway, "ANSWER_SECONDS", 0.2)
     gateway.says = lambda _: "hang"
 
-    assert await Asker(lambda: 0.0).ask(gateway.way()) == GatewayAnswer(lack="gives no answer within 0.2 s")
+    assert await Asker(lambda: 0.0).ask(gateway.way()) == GatewayAnswer(
+        lack="gives no answer within 0.2 s", silent=True
+    )
 
 
 async def test_a_gateway_that_takes_no_connection_is_not_tried_for_each_service(gateway: Gateway) -> None:
     now = [0.0]
     asker, closed = Asker(lambda: now[0]), unused()
-    refused = GatewayAnswer(lack="refuses the connection", connected=False)
+    refused = GatewayAnswer(lack="refuses the connection", connected=False, silent=True)
 
     assert await asker.ask(gateway.way(port=closed)) == refused
     gateway.port, there = closed, gateway.port
@@ -101,7 +103,7 @@ async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
         return silent
 
     with monkeypatch.context() as before:
-        before.setattr(Asker, "_get", slowly)
+        before.setattr(Asker, "get", slowly)
         late.set()
         await asker.ask(way)
         now[0] = hub_gateway.PATIENCE

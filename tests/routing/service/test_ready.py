@@ -21,7 +21,7 @@ from kubeloop.loop import Clients
 from kubeloop.objects import Key, key_of
 from kubeloop.resource import of
 from kubeloop.steps import KUBE
-from kubeloop.types import HTTP_ROUTE, HUB
+from kubeloop.types import HTTP_ROUTE, HUB, SECRET
 from kubeloop.watched import collect_watches
 from kubeloop.wiring import Runners, runner
 from localfleet import binaries
@@ -93,9 +93,10 @@ async def hub(
 ) -> AsyncIterator[Hub]:
     await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
     loop = asyncio.get_running_loop()
-    referenced, resolver = ReferencedObjects(lambda: connection.kube, loop.time, 1.0), Resolver(loop.time, nowhere)
-
     runners = Runners()
+    # Secrets are read again once in ten minutes, unless somebody notices that they have changed.
+    referenced = ReferencedObjects(lambda: connection.kube, loop.time, 1200.0, runners.wake)
+    resolver = Resolver(loop.time, nowhere)
     services, places = model_service.checks(Asker(loop.time), runners.wake), outside.checks(resolver, runners.wake)
     reach, ranges = Reach(allowed=("127.0.0.1/32",)), HubRanges(lambda: connection.kube, loop.time)
     controllers = (
@@ -152,6 +153,28 @@ async def test_a_service_is_ready_when_its_gateway_passes_requests_on(hub: Hub) 
     hub.gateway.says = lambda _: reply(200)
     await until(lambda: hub.said(ModelService, "chat")[0] == "True", "the service to be Ready")
     assert hub.said(ModelService, "chat", "Answering")[1] == "Answered"
+
+
+async def test_a_service_whose_keys_go_or_come_says_so_soon(hub: Hub) -> None:
+    body = '{"error": {"code": "missing_api_key"}}'
+    hub.gateway.says = lambda _: reply(401, body, f"content-length: {len(body)}\r\ncontent-type: application/json\r\n")
+    secret, name = Key(hub.namespace, "clients"), {"name": "clients", "namespace": hub.namespace}
+    made = await hub.kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": name, "stringData": {"a": "key"}})
+    auth = {"apiKeys": {"secretRefs": [{"name": "clients"}]}}
+    await hub.make("ModelEndpoint", "one", {"model": "chat"}, url=ELSEWHERE, rewritePath="/")
+    await hub.make("ModelService", "chat", {}, endpoints=[{"selector": {"matchLabels": {"model": "chat"}}}], auth=auth)
+
+    async def ready() -> None:
+        while hub.said(ModelService, "chat")[0] != "True":
+            await hub.accept("chat")
+            await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(ready(), 60)
+    await hub.kube.delete(SECRET, secret, uid=made["metadata"]["uid"])
+    await until(lambda: hub.said(ModelService, "chat")[1] == "SecretNotFound", "the service to miss its Secret")
+    assert hub.said(ModelService, "chat")[0] == "False"
+    await hub.kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": name, "stringData": {"a": "key"}})
+    await until(lambda: hub.said(ModelService, "chat")[0] == "True", "the service to have its Secret")
 
 
 async def test_a_host_that_does_not_exist_is_told_by_its_endpoint(hub: Hub) -> None:

@@ -91,7 +91,7 @@ def test_the_label_that_was_meant_is_found_among_many_that_are_more_common() -> 
         (STARTING, "ModelStarting: no pod of engine vllm answers"),
         (replica("Unknown", "ClusterUnreachable"), "ClusterUnreachable"),
         (replica("True", "Serving"), "answers, and its endpoint follows"),
-        ({"metadata": {"name": "one"}}, "nothing is known of it yet"),
+        ({"metadata": {"name": "one"}}, "starting (waiting for: its cluster)"),
     ],
 )
 def test_a_replica_says_why_it_has_no_endpoint(manifest: Manifest, words: str) -> None:

@@ -91,6 +91,8 @@ def in_service(observed: Observed, state: ClusterState) -> Plan:
         ready = BackendReady.INSTALLING.condition(
             observed.now, message=": ".join(filter(None, (reason, observed.hub.reason)))
         )
+    if ready.status == "True" and observed.silence:
+        ready = BackendReady.GATEWAY_SILENT.condition(observed.now, message=observed.silence)
     # The relay is created as soon as mutual TLS is wanted, before any endpoint uses it.
     relay = render_relay(observed.cluster, serving.address) if observed.hub.is_desired and serving.address else ()
     secured = gateway_secured(observed, serving, gateway)

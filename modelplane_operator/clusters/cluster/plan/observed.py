@@ -151,6 +151,8 @@ class Observed:
     """The state of the hub's gateway, for mutual TLS."""
     answers: bool = field(default=True)
     """True if the gateway's load balancer accepts https connections: clouds need minutes to open a new port."""
+    silence: str = ""
+    """That the cluster's gateway gives no answer, although it did, as a message; empty if it answers."""
     relay: tuple[Manifest, ...] = ()
     """The applied objects on the hub that route to the cluster's gateway."""
     plain: int = 0

@@ -33,6 +33,8 @@ class ClusterState:
     """Reason why the cluster is unreachable; None while it is reachable or not yet probed."""
     serving: bool = True
     """True if the gateway of the cluster answers: models may serve while the API server does not."""
+    silence: str = ""
+    """Why no request reaches the replica through that gateway, as a message; empty while they do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,14 @@ def compute_status(observed: Observed, engines: Sequence[EngineState], problem: 
         cause = (pod_symptoms[0].reason if pod_symptoms else ModelReady.MODEL_STARTING).condition(now)
     cordoned = observed.nodes.describe_cordoned(observed.pods)
     # In mode Unified, a replica serves without its endpoint picker, too.
-    ready = Ready.AVAILABLE.condition(
+    ready = (Ready.DEGRADED if observed.cluster.silence else Ready.AVAILABLE).condition(
         now,
-        message=_join(cordoned, _explain_distribution(observed, picker_problem), picker_problem and symptom_message),
+        message=_join(
+            observed.cluster.silence,
+            cordoned,
+            _explain_distribution(observed, picker_problem),
+            picker_problem and symptom_message,
+        ),
     )
     if missing_message:
         ready = not_ready(KIND, cause, _join(missing_message, symptom_message, cordoned))

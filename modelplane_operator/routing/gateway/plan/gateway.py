@@ -249,7 +249,7 @@ def _decide_secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
     return TLSReady.SERVED, ""
 
 
-_UNSEEN: Final = (TLSReady.CONFIGURING, "no gateway controller has looked at it")
+_UNSEEN: Final = (TLSReady.CONFIGURING, "starting (waiting for: the gateway's controller)")
 
 
 def _decide_listener(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
@@ -273,10 +273,10 @@ def _find_child(observed: Observed, kind: ResourceType, key: Key) -> Manifest | 
 def _find_problems(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
     """Yield why a child does not have a condition yet, by what its controller reports for its current generation."""
     if live is None:
-        yield f"{name} is not there yet"
+        yield f"starting (waiting for: {name})"
         return
     reported = condition(live, aspect)
     if not reported.current:
-        yield f"{name} is not {aspect} yet: no gateway controller has looked at it"
+        yield f"{name} is not {aspect}: starting (waiting for: the gateway's controller)"
     elif not reported.is_true:
         yield f"{name} is not {aspect}: {reported.why}"

@@ -125,7 +125,7 @@ def _build_preparing(
     if done or not is_true(base_status.conditions, MutualTLSReady):
         return None
     return MutualTLSReady.PREPARING.condition(
-        observed.now, message="the chart of the hub gateway is being changed to present the certificate"
+        observed.now, message="starting (waiting for: the hub gateway's chart to present the certificate)"
     )
 
 
