@@ -276,8 +276,8 @@ class ReplicasReady(ConditionType):
     REPLICAS_FAILING = (
         "ReplicasFailing",
         "False",
-        "A replica does not start, or stopped answering, and needs help; the message says why.",
-        WARNING,
+        "A replica does not start, or stopped answering, and needs help; the message says why, and Ready its reason.",
+        STEP,
     )
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
 

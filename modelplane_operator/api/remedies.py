@@ -106,6 +106,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     replicas.ModelAccepted.WAITING_FOR_CLUSTER: Remedy("Look at ClusterReady of the replica's InferenceCluster."),
     replicas.ModelAccepted.DEPLOYING: Remedy(_WAIT),
     replicas.ModelAccepted.MODEL_CACHE_HYDRATING: Remedy("Wait; the ModelCache says how far it is.", "model-cache.md"),
+    replicas.ModelAccepted.MODEL_CACHE_FAILED: Remedy(
+        "Fix what the message names; the ModelCache has more of it.", _CACHE
+    ),
     replicas.ModelAccepted.INVALID_ENGINE: Remedy("Correct the engine in the ModelDeployment, as the message says."),
     replicas.ModelAccepted.NOT_SERVED: Remedy(
         "On the replica's cluster, run kubectl get crd KIND with the kind in the message. If it is missing, install "
@@ -125,6 +128,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     ),
     replicas.ModelReady.IMAGE_PULL_FAILED: Remedy("Correct the image, or name a Secret for it in imagePullSecrets."),
     replicas.ModelReady.CANNOT_START: Remedy("Fix the cause that the node's error in the message names."),
+    replicas.ModelReady.PODS_REJECTED: Remedy(
+        "Raise the quota that the message names, or request less: it is of the namespace on the replica's cluster."
+    ),
     replicas.ModelReady.UNSCHEDULABLE: Remedy(
         "Free the resources that the message names on the cluster's nodes, or request less."
     ),
@@ -189,6 +195,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     caches.ArtifactReady.AUTH_SECRET_MISSING: Remedy("Create the Secret, with the key that the message names.", _CACHE),
     caches.ArtifactReady.TOO_MANY: Remedy("Delete caches that nothing uses, or use another namespace.", _CACHE),
     caches.ArtifactReady.FAILED: Remedy("Fix what the message names; staging starts again by itself.", _CACHE),
+    caches.ArtifactReady.VOLUME_NOT_BOUND: Remedy(
+        "On the cluster, run the command in the message; then correct the StorageClass or the claim.", _CACHE
+    ),
     caches.ArtifactReady.CONTENTS_DIFFER: Remedy("Pin the content, as the message says.", _CACHE),
     caches.ArtifactReady.PARTIAL: Remedy("Wait; status.clusters says how far each cluster is."),
     caches.ArtifactReady.HYDRATING: Remedy("Wait; status.clusters says how far each cluster is."),
@@ -197,6 +206,9 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clusters.ClusterReady.WAITING_FOR_CLASSES: Remedy("Create the InferenceClass, or correct className of the pool."),
     clusters.ClusterReady.INVALID_NODE_POOL: Remedy("Correct the InferenceClass that the message names."),
     clusters.ClusterReady.PROVISIONING: Remedy("Wait: a cloud takes up to half an hour.", "eks.md"),
+    clusters.ClusterReady.PROVISIONING_FAILED: Remedy(
+        "Fix the cause that the cloud's error in the message names.", "eks.md"
+    ),
     clusters.ClusterReady.UNSUPPORTED_SOURCE: Remedy(
         "Add a cluster of that cloud with source Existing.", "clusters.md"
     ),
@@ -330,6 +342,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     inferences.MemoryKnown.NOT_KNOWN: Remedy("Set spec.memory.", "llminference.md#deploying-to-the-fleet"),
     inferences.ModelReady.UPDATING: Remedy(_WAIT),
     inferences.ModelReady.NOT_READY: Remedy("Wait; if it lasts, look at what the message names."),
+    inferences.ModelReady.FAILING: Remedy("Fix the cause that the message names, or run the command in it."),
     inferences.ModelReady.NOT_CREATED: Remedy("See the conditions TargetResolved and MemoryKnown."),
     inferences.ModelReady.NAME_TAKEN: Remedy(
         "Delete what the message names, or give the LLMInference another name.",

@@ -323,7 +323,7 @@ SITUATIONS: Mapping[str, Situation] = {
     "crash-loop": Situation(running(crash=1), ("crash loop, exit code 1", "kubectl logs -n modelplane-"), runs=True),
     "out-of-memory": Situation(
         running(crash=137, crash_after_seconds=1),
-        ("exit code 137 (killed, mostly for want of memory", "kubectl logs -n modelplane-"),
+        ("killed by SIGKILL: its node ran out of memory, mostly", "kubectl logs -n modelplane-"),
         runs=True,
     ),
     "no-image": Situation(
@@ -406,12 +406,12 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "llm-no-cluster": Situation(
         inference({"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
-        ("There is no Secret", "the platform team does so in its spec.llmInferences"),
+        ('providerConfigName "nowhere": no Secret of that name', "have the grant added to spec.llmInferences"),
         INFERENCE,
     ),
     "llm-no-memory": Situation(
         inference({"model": "org/model", "placement": "Fleet", "gpu": 1}),
-        ("cannot be told by its name", "set spec.memory"),
+        ("is not known from its name", "set spec.memory"),
         INFERENCE,
     ),
     # Clusters ---

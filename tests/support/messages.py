@@ -8,7 +8,7 @@ from collections.abc import Iterator
 SUBJECTS = re.compile(
     "a|all|another|any|artifact|bucket|chart|clusters?|device|engine|gateway|host|http|image|label|load|manifest"
     "|namespaces?|neither|no|nobody|nodes?|nothing|objects|operator|pods?|pool|region|release|replicas?|repository"
-    "|requests|resource|route|serving|some|the|there|token|volume|waiting|weights|what"
+    "|requests|resource|route|serving|some|starting|the|there|token|volume|waiting|weights|what"
 )
 """Words with which a message may begin. None is the name of an object, which a capital would make another one."""
 

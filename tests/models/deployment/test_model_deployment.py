@@ -461,7 +461,35 @@ def test_it_progresses_while_replicas_start_and_says_when_they_cannot(
 
     assert decided["ReplicasReady"][1] == ready
     assert decided["Progressing"] == progressing
-    assert decided["Ready"][1] == ("Creating" if ready == "ModelStarting" else ready)
+    assert decided["Ready"][1] == next((reason for reason in reasons if reason != "Creating"), "Creating")
+
+
+def test_what_waits_for_nodes_is_not_settled_without_a_word_of_it() -> None:
+    subject, there = deployment(replicas=30), cluster("a", pool(nodes=3))
+    decided = told(plan(seen(subject, there, replicas=placed(subject, there))))
+
+    assert decided["Progressing"] == (
+        "False",
+        "Settled",
+        "Nothing more can be placed now: 27 replicas wait for nodes",
+    )
+    assert decided["Ready"][:2] == ("False", "InsufficientCapacity")
+    assert decided["Ready"][2].startswith("3 of 30 replicas placed; cluster a: engine main needs 1 node of pool")
+    assert len(decided["Ready"][2]) <= 300
+    assert decided["Ready"][2] not in decided["ReplicasScheduled"][2]
+
+
+def test_a_shape_that_fits_nowhere_says_that_the_previous_one_runs() -> None:
+    there = cluster("a", pool(nodes=2))
+    running = placed(deployment(replicas=2), there)
+    larger = deployment(change(engine(), "members[].nodeSelector.devices[].count", 99), replicas=2)
+
+    decided = told(plan(seen(larger, there, replicas=running)))
+
+    assert decided["Ready"][2].startswith("2 replicas keep running the previous spec; the new one fits no cluster: "), (
+        decided["Ready"]
+    )
+    assert "needs 99 of device" in decided["Ready"][2]
 
 
 def test_what_fails_is_told_before_what_starts() -> None:
