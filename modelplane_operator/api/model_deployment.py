@@ -259,6 +259,12 @@ class ReplicasScheduled(ConditionType):
     NO_MATCHING_CLUSTERS = "NoMatchingClusters", "False", "No cluster has the labels of clusterSelector.", WARNING
     TAINTED = "Tainted", "False", "Clusters with the hardware have taints that are not tolerated.", WARNING
     CLUSTERS_NOT_READY = "ClustersNotReady", "False", "Clusters that may have the hardware are not ready.", WARNING
+    NO_CACHE_STORAGE = (
+        "NoCacheStorage",
+        "False",
+        "Clusters with the hardware have no storage for the ModelCache.",
+        WARNING,
+    )
     NO_MATCHING_DEVICES = "NoMatchingDevices", "False", "No pool has the requested devices.", WARNING
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",

@@ -72,10 +72,15 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     deployments.ReplicasScheduled.INVALID_NODE_SELECTOR: Remedy(
         "Correct the selector at the line and column that the message names.", "selector-language.md"
     ),
-    deployments.ReplicasScheduled.NO_MATCHING_CLUSTERS: Remedy("Correct clusterSelector, or label a cluster."),
+    deployments.ReplicasScheduled.NO_MATCHING_CLUSTERS: Remedy(
+        "Correct clusterSelector of what the message names, or label a cluster."
+    ),
     deployments.ReplicasScheduled.TAINTED: Remedy("Tolerate the taint, or remove it from the cluster.", _DRAIN),
     deployments.ReplicasScheduled.CLUSTERS_NOT_READY: Remedy(
         "Look at the conditions of the clusters that the message names."
+    ),
+    deployments.ReplicasScheduled.NO_CACHE_STORAGE: Remedy(
+        "Name a StorageClass in spec.cluster.existing.cache of the InferenceCluster that the message names.", _CACHE
     ),
     deployments.ReplicasScheduled.NO_MATCHING_DEVICES: Remedy(
         "Request what the nearest device in the message has (modelplane hardware lists all), or add a pool.",

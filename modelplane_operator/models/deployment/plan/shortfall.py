@@ -15,6 +15,7 @@ from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,
     LabelDiffers,
+    NoCacheStorage,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -78,6 +79,8 @@ def _reason(miss: Reason) -> ReplicasScheduled:
             return ReplicasScheduled.CLUSTERS_NOT_READY
         case NoPools(cause) if cause:
             return _reason(cause)
+        case NoCacheStorage():
+            return ReplicasScheduled.NO_CACHE_STORAGE
         case Tainted():
             return ReplicasScheduled.TAINTED
         case UnknownPools() | Split() | NothingToClaim() | NoMatch() | NoPools():
