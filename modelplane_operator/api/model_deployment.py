@@ -298,6 +298,12 @@ class Progressing(ConditionType):
         "Replicas have to leave their cluster, and no other cluster can take them.",
         WARNING,
     )
+    SOURCE_NOT_FOUND = (
+        "SourceNotFound",
+        "False",
+        "The template names a Secret or ConfigMap that does not exist; running replicas keep the previous one.",
+        WARNING,
+    )
     STALLED = "Stalled", "False", "The rollout stopped because a replica does not start; ReplicasReady says why.", STEP
     STARTING = "Starting", "True", "Replicas are being created, or do not answer yet.", STEP
     MOVING = (

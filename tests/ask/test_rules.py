@@ -136,6 +136,14 @@ def test_a_cache_that_does_not_exist_is_warned_of() -> None:
     assert "ModelCache qwen not found" in told
 
 
+def test_an_edit_that_stops_the_only_replica_says_so() -> None:
+    old, new = deployment(replicas=1), deployment(served("--max-model-len=4096"), replicas=1)
+    full = cluster("a", nodes=1)
+    found = judged(new, full, old=old, replicas=placed(old, full))
+
+    assert found.warnings[1].startswith("The fleet has no room for a second replica: the only one stops before")
+
+
 def test_an_edit_that_rolls_replicas_says_how_many() -> None:
     old = deployment(replicas=1)
     running = placed(old, cluster("a", nodes=3))

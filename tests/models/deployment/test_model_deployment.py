@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -490,6 +491,32 @@ def test_a_shape_that_fits_nowhere_says_that_the_previous_one_runs() -> None:
         decided["Ready"]
     )
     assert "needs 99 of device" in decided["Ready"][2]
+
+
+@pytest.mark.parametrize("nodes", [1, 3], ids=["without-a-spare-node", "with-spare-nodes"])
+def test_replicas_that_answer_stay_while_a_secret_of_the_new_template_does_not_exist(nodes: int) -> None:
+    there = cluster("a", nodes=nodes)
+    running = placed(deployment(), there)
+    newer = deployment(change(engine(), "members[].template.spec.containers[].image", "vllm:2"))
+
+    missing = plan(replace(seen(newer, there, replicas=running), missing="no Secret token"))
+    created = plan(seen(newer, there, replicas=running))
+
+    words = "Replicas keep running the previous spec: namespace ml-team has no Secret token, which the new one names"
+    assert [type(step) for step in missing.steps] == [Apply], "it stays in rotation"
+    assert told(missing)["Progressing"] == ("False", "SourceNotFound", f"{words}: create what is missing")
+    assert told(missing)["Ready"] == ("False", "SourceNotFound", f"{words}: create what is missing")
+    assert told(created)["Progressing"][1] == ("MovingWithoutSurge" if nodes == 1 else "Moving")
+
+
+def test_a_replica_does_not_leave_its_cluster_while_a_secret_of_the_new_template_does_not_exist() -> None:
+    berlin, oslo = cluster("a", site="berlin"), cluster("b", site="oslo")
+    running = placed(deployment(labels={"site": "berlin"}), berlin)
+    elsewhere = deployment(labels={"site": "oslo"})
+
+    decided = plan(replace(seen(elsewhere, berlin, oslo, replicas=running), missing="no Secret token"))
+
+    assert not [step for step in decided.steps if isinstance(step, Delete | Replace)]
 
 
 def test_what_fails_is_told_before_what_starts() -> None:

@@ -72,7 +72,7 @@ def status(observed: Observed, rollout_plan: RolloutPlan) -> ModelDeploymentStat
         (item for item in needed if item.status != "True"),
         key=lambda item: not is_warning(KIND, item) and item.reason not in needs_help,
     )
-    if len(finished) >= desired and not not_true and not rollout_plan.changed:
+    if len(finished) >= desired and not not_true and not rollout_plan.changed and not observed.missing:
         ready_condition = Ready.AVAILABLE.condition(
             observed.now, message=f"{len(finished)} of {count_of(desired, 'replica')} ready"
         )
@@ -150,6 +150,12 @@ def _find_message(replica: Manifest) -> str:
 def _report_progressing(observed: Observed, rollout: RolloutPlan) -> Condition:
     """Return the Progressing condition: what moves, what waits, and what is blocked for lack of another cluster."""
     allowed_moves, now = rollout.moves, observed.now
+    if observed.missing:
+        message = (
+            f"replicas keep running the previous spec: namespace {observed.deployment.key.namespace} has "
+            f"{observed.missing}, which the new one names: create what is missing"
+        )
+        return Progressing.SOURCE_NOT_FOUND.condition(now, message=message)
     moving = {*allowed_moves.go, *allowed_moves.drain, *allowed_moves.wait}
     serving = sum(replica.serving for replica in observed.live_replicas.values())
     waits = f"{count_of(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
