@@ -298,7 +298,7 @@ class Progressing(ConditionType):
         "Replicas have to leave their cluster, and no other cluster can take them.",
         WARNING,
     )
-    SOURCE_NOT_FOUND = (
+    SOURCE_MISSING = (
         "SourceNotFound",
         "False",
         "The template names a Secret or ConfigMap that does not exist; running replicas keep the previous one.",

@@ -98,7 +98,7 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "Make room on another cluster, or end them: annotate their cluster with modelplane.ai/force-drain=true.",
         _DRAIN,
     ),
-    deployments.Progressing.SOURCE_NOT_FOUND: Remedy(
+    deployments.Progressing.SOURCE_MISSING: Remedy(
         "Create the Secret or ConfigMap that the message names, in the namespace of the ModelDeployment."
     ),
     deployments.Progressing.STALLED: Remedy("See the condition ReplicasReady."),

@@ -71,7 +71,9 @@ async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situati
         async def says(name: str = name, situation: Situation = situation) -> bool:
             nonlocal told
             told = describe(await stage.hub.get(situation.kind, name, home(situation, space)) or {})
-            return not lacking(situation, told) and f"Ready=False {situation.reason}" in told
+            return not lacking(situation, told) and (
+                f"\nReady=False {situation.reason}:" in told or not situation.reason
+            )
 
         try:
             await until(name, says, situation.seconds)

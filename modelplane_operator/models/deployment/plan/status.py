@@ -155,7 +155,7 @@ def _report_progressing(observed: Observed, rollout: RolloutPlan) -> Condition:
             f"replicas keep running the previous spec: namespace {observed.deployment.key.namespace} has "
             f"{observed.missing}, which the new one names: create what is missing"
         )
-        return Progressing.SOURCE_NOT_FOUND.condition(now, message=message)
+        return Progressing.SOURCE_MISSING.condition(now, message=message)
     moving = {*allowed_moves.go, *allowed_moves.drain, *allowed_moves.wait}
     serving = sum(replica.serving for replica in observed.live_replicas.values())
     waits = f"{count_of(len(allowed_moves.wait), 'replica')} to wait until more than {rollout.decision.desired} serve"
